@@ -1,0 +1,1 @@
+"""How queuecast runs: the local stack, and the descriptions of larger ones."""

@@ -1,0 +1,190 @@
+"""The records on the wire: events in; predictions, outcomes and dead letters out.
+
+Times are Unix seconds (UTC), durations seconds, memory bytes. Every record carries the format's version `v`. Unknown
+fields are ignored, so a later writer does not break an earlier reader.
+"""
+
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+VERSION = 1
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Text = Annotated[str, Meta(max_length=1024)]
+Time = Annotated[float, Meta(ge=0.0, le=1e11)]
+Seconds = Annotated[float, Meta(ge=0.0, le=1e11)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
+Version = Annotated[int, Meta(ge=1, le=VERSION)]
+
+JobKey = tuple[str, int]
+"""A job within its site: (job id, attempt)."""
+
+
+class Event(msgspec.Struct, tag_field="type", kw_only=True, omit_defaults=True, frozen=True):
+    """What every event says: which site, and when it happened there."""
+
+    kind: ClassVar[str] = ""
+
+    v: Version = VERSION
+    site: Name
+    time: Time
+
+
+class JobEvent(Event, kw_only=True, frozen=True):
+    """An event of one attempt at one job."""
+
+    job: Name
+    attempt: Count = 0
+
+    @property
+    def key(self) -> JobKey:
+        """The job's identity within its site."""
+        return (self.job, self.attempt)
+
+
+class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
+    """A job entered the queue with this request."""
+
+    kind: ClassVar[str] = "submit"
+
+    user: Name | None = None
+    group: Name | None = None
+    account: Name | None = None
+    queue: Name | None = None
+    executable: Name | None = None
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    nodes: Count | None = None
+    gpus: Count = 0
+    memory: Bytes | None = None
+    walltime: Seconds | None = None
+    eligible: Time | None = None
+
+
+class Start(JobEvent, tag="start", kw_only=True, frozen=True):
+    """A job got its processors; `cpus` is what was allocated, where the scheduler says so."""
+
+    kind: ClassVar[str] = "start"
+
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+
+
+class End(JobEvent, tag="end", kw_only=True, frozen=True):
+    """A job left its processors."""
+
+    kind: ClassVar[str] = "end"
+
+    state: Annotated[str, Meta(min_length=1, max_length=64)] = "completed"
+
+
+class Cancel(JobEvent, tag="cancel", kw_only=True, frozen=True):
+    """A job left the queue without having started: its wait is censored."""
+
+    kind: ClassVar[str] = "cancel"
+
+
+class Hold(JobEvent, tag="hold", kw_only=True, frozen=True):
+    """A queued job may not start until it is released."""
+
+    kind: ClassVar[str] = "hold"
+
+
+class Release(JobEvent, tag="release", kw_only=True, frozen=True):
+    """A held job may start again."""
+
+    kind: ClassVar[str] = "release"
+
+
+class Alter(JobEvent, tag="alter", kw_only=True, frozen=True):
+    """A job's request was changed; a field that is absent stays as it was."""
+
+    kind: ClassVar[str] = "alter"
+
+    queue: Name | None = None
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
+    nodes: Count | None = None
+    walltime: Seconds | None = None
+    eligible: Time | None = None
+
+
+class Requeue(JobEvent, tag="requeue", kw_only=True, frozen=True):
+    """A running job went back into the queue; it goes on as attempt `attempt + 1`."""
+
+    kind: ClassVar[str] = "requeue"
+
+
+class Capacity(Event, tag="capacity", kw_only=True, frozen=True):
+    """The site's size changed, or nodes went down or came back."""
+
+    kind: ClassVar[str] = "capacity"
+
+    cpus: Count
+    nodes: Count | None = None
+    down_nodes: Count = 0
+
+
+AnyEvent = Submit | Start | End | Cancel | Hold | Release | Alter | Requeue | Capacity
+
+
+class Prediction(msgspec.Struct, kw_only=True, frozen=True):
+    """How long a job is expected to wait and to run, as known at `made_at`.
+
+    One record a (site, job, attempt, made_at, method); repeats are identical. `predicted_wait_s` is null where no
+    estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
+    is at most, with that probability.
+    """
+
+    v: Version = VERSION
+    site: str
+    job: str
+    attempt: int
+    made_at: float
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    method: str
+    reason: str
+    degraded: str | None = None
+
+
+class Outcome(msgspec.Struct, kw_only=True, frozen=True):
+    """A prediction beside what happened.
+
+    Written when the job starts or is cancelled in the queue (`actual_run_s` null), and again when it ends. `error_s`
+    is predicted minus actual wait, with a withheld estimate counted as zero. `censored` marks a job that was
+    cancelled in the queue: its wait is how long it had waited by then.
+    """
+
+    v: Version = VERSION
+    site: str
+    job: str
+    attempt: int
+    made_at: float
+    method: str
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    bounds: dict[str, float] | None = None
+    observed_at: float
+    actual_wait_s: float
+    actual_run_s: float | None = None
+    error_s: float
+    run_error_s: float | None = None
+    wait_from: str = "submit"
+    censored: bool = False
+
+
+class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
+    """A message that could not be processed, with the reason; `value` is its beginning, escaped."""
+
+    v: Version = VERSION
+    reason: str
+    detail: str
+    site: str | None
+    topic: str
+    partition: int
+    offset: int
+    value: str
+    value_bytes: int
