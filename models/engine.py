@@ -1,0 +1,530 @@
+"""The engine of one site: an event goes in, predictions and outcomes come out.
+
+`state(n) = apply(state(n-1), event n)`. There is no clock here and no chance, so whoever applies the same events from
+the same state says the same, to the last bit. The stream, the replay and the tests all come in through `Engine.apply`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from models.features import features_of
+from models.history import History, Started
+from models.measures import Accuracy
+from models.method import Site
+from models.records import (
+    Alter,
+    AnyEvent,
+    Cancel,
+    Capacity,
+    End,
+    Hold,
+    JobEvent,
+    JobKey,
+    Outcome,
+    Prediction,
+    Release,
+    Requeue,
+    Start,
+    Submit,
+)
+from models.registry import DEFAULT, TRIVIAL, method_named
+from models.runs import Run, RunHistory
+from models.state import Job, Phase, SiteState
+
+STATE_VERSION = 1
+"""Version of what `Engine.save` writes."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a site is predicted.
+
+    `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
+    out too where `publish_shadows`. `history` and `remembered` count jobs: those compared with, and those that have
+    left and are still known by name, so that an event that comes twice is not taken for a new job. No wait is
+    predicted while more than the share `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015,
+    section 5).
+    """
+
+    method: str = DEFAULT
+    shadows: tuple[str, ...] = TRIVIAL
+    publish_shadows: bool = False
+    history: int = 6000
+    remembered: int = 4096
+    withhold_down: float = 0.5
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Every method that runs, the one that counts first."""
+        return (self.method, *(name for name in self.shadows if name != self.method))
+
+
+class Anomaly(msgspec.Struct, frozen=True):
+    """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect."""
+
+    reason: str
+    detail: str
+    rejected: bool = False
+
+
+class Changes(msgspec.Struct):
+    """What was learnt since the stores were last written: rows that are new, and entries that fell out."""
+
+    started: list[Started] = msgspec.field(default_factory=list)
+    runs: list[Run] = msgspec.field(default_factory=list)
+    forgotten_runs: list[Run] = msgspec.field(default_factory=list)
+
+
+class Saved(msgspec.Struct):
+    """An engine's state but for the history's rows and the runs, of which it holds the counts.
+
+    `forgotten` are the numbers of the runs that fell out since the state before: the stores delete them only once this
+    state is durable, so whoever reads it may still find them.
+    """
+
+    v: int
+    site: str
+    jobs: list[Job]
+    remembered: list[JobKey]
+    capacity: Capacity | None
+    started: int
+    runs: int
+    runs_kept: int
+    forgotten: list[int]
+    events: int
+    anomalies: dict[str, int]
+    accuracy: dict[str, Accuracy]
+    cancelled: dict[str, Accuracy]
+    methods: dict[str, bytes]
+
+
+class SavedVersion(msgspec.Struct):
+    """The one field of a saved state that every version has."""
+
+    v: int
+
+
+Record = Prediction | Outcome | Anomaly
+
+
+class Engine:
+    """One site's state, history and methods.
+
+    `accuracy` measures each method over the jobs that started; `cancelled` over those cancelled in the queue, scored as
+    the literature does: as if they had started then and run for no time.
+
+    >>> engine = Engine("ctc", Settings(method="median"))
+    >>> engine.apply(Submit(site="ctc", time=100.0, job="1", user="ada", cpus=8, walltime=3600.0))[0].reason
+    'no history'
+    >>> engine.apply(Start(site="ctc", time=160.0, job="1"))[0].actual_wait_s
+    60.0
+    """
+
+    def __init__(self, site: str, settings: Settings | None = None) -> None:
+        self.site = site
+        self.settings = settings or Settings()
+        self.known = Site(SiteState(), History(self.settings.history), RunHistory())
+        self.methods = {name: method_named(name) for name in self.settings.methods}
+        self.accuracy = {name: Accuracy() for name in self.methods}
+        self.cancelled = {name: Accuracy() for name in self.methods}
+        self.capacity: Capacity | None = None
+        self.events = 0
+        self.anomalies: dict[str, int] = {}
+        self._remembered: dict[JobKey, None] = {}
+        self._changes = Changes()
+        self._handlers: dict[type, Callable[[Any], Iterable[Record]]] = {
+            Submit: self._submit,
+            Start: self._start,
+            End: self._end,
+            Cancel: self._cancel,
+            Hold: self._hold,
+            Release: self._release,
+            Alter: self._alter,
+            Requeue: self._requeue,
+            Capacity: self._take_capacity,
+        }
+
+    def apply(self, event: AnyEvent) -> list[Record]:
+        """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost."""
+        self.events += 1
+        records = list(self._handlers[type(event)](event))
+        for record in records:
+            if isinstance(record, Anomaly):
+                self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
+        return records
+
+    # What an event does. Each handler is a small story; the page docs/disorder in the README tells them as a table.
+
+    def _submit(self, event: Submit) -> Iterator[Record]:
+        job = self._live(event)
+        if job is not None and job.late and job.user is None:
+            self._fill_in(job, event)
+            yield Anomaly("submit_after_start", f"job {event.job} was submitted after it had started")
+        elif job is not None or event.key in self._remembered:
+            yield Anomaly("duplicate_submit", f"job {event.job} was submitted before")
+        else:
+            yield from self._enter(Job.of(event))
+
+    def _enter(self, job: Job) -> Iterator[Record]:
+        """A new job: predict it from the state it finds, then let it in."""
+        known = self.known
+        job.run_s = known.runs.predict(job)
+        job.ert = _ert(job)
+        job.features = features_of(job, known.state, job.submit)
+        withheld = self._nodes_down()
+        for name, method in self.methods.items():
+            estimate = method.predict(job, known)
+            if withheld is not None:
+                estimate = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=withheld)
+            job.estimates[name] = estimate
+        known.state.enter(job)
+        for name in self._published():
+            yield self._prediction(job, name)
+
+    def _fill_in(self, job: Job, event: Submit) -> None:
+        """A submit that comes after its start: the request is known now, the wait stays unscored."""
+        request = Job.of(event)
+        self.known.state.alter(
+            job,
+            submit=min(event.time, job.submit),
+            user=request.user,
+            group=request.group,
+            account=request.account,
+            queue=request.queue,
+            executable=request.executable,
+            walltime=request.walltime,
+            ert=_ert(request),
+        )
+
+    def _start(self, event: Start) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None and event.key in self._remembered:
+            yield Anomaly("duplicate_start", f"job {event.job} has left already")
+        elif job is None:
+            yield self._first_seen_running(event)
+        elif job.phase is Phase.RUNNING:
+            yield Anomaly("duplicate_start", f"job {event.job} is running already")
+        elif event.time < job.submit:
+            yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < {job.submit}", rejected=True)
+        elif job.end is not None and event.time > job.end:
+            yield Anomaly("start_after_end", f"job {event.job}: start {event.time} > end {job.end}", rejected=True)
+        else:
+            yield from self._begin(job, event)
+
+    def _first_seen_running(self, event: Start) -> Anomaly:
+        job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1, late=True)
+        job.phase, job.start = Phase.RUNNING, event.time
+        self.known.state.enter(job)
+        return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
+
+    def _begin(self, job: Job, event: Start) -> Iterator[Record]:
+        """A queued job starts: its wait is known, and everybody learns from it."""
+        self.known.state.move(job, Phase.RUNNING, event.time)
+        wait_s = max(event.time - job.ready, 0.0)
+        for name, estimate in job.estimates.items():
+            if name in self.methods:
+                self.methods[name].learn(job, wait_s, self.known)
+                self.accuracy[name].add_wait(estimate.wait_s, wait_s, estimate.bounds)
+        self._changes.started.append(self.known.history.learn(job, wait_s))
+        yield from self._outcomes(job, event.time, wait_s)
+        if job.end is not None:
+            yield from self._finish(job, job.end)
+
+    def _end(self, event: End) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None and event.key in self._remembered:
+            yield Anomaly("duplicate_end", f"job {event.job} has left already")
+        elif job is None:
+            self._remember(event.key)
+            yield Anomaly("end_without_start", f"job {event.job} was never seen submitted or started")
+        elif job.phase is Phase.ENDED_UNSEEN:
+            yield Anomaly("duplicate_end", f"job {event.job} has ended already")
+        elif job.phase is not Phase.RUNNING:
+            yield from self._end_before_start(job, event)
+        elif job.start is not None and event.time < job.start:
+            yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}", rejected=True)
+        else:
+            yield from self._finish(job, event.time)
+
+    def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
+        """The end of a job that is queued as far as we know: it leaves the queue, and its start may still come."""
+        if event.time < job.submit:
+            yield Anomaly("end_before_submit", f"job {event.job}: end {event.time} < {job.submit}", rejected=True)
+            return
+        self.known.state.move(job, Phase.ENDED_UNSEEN)
+        job.end = event.time
+        self._remember(job.key)
+        yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
+
+    def _finish(self, job: Job, end: float) -> Iterator[Record]:
+        """A running job has ended: its run time is known."""
+        assert job.start is not None
+        run_s = end - job.start
+        self.known.state.leave(job)
+        self._remember(job.key)
+        new, gone = self.known.runs.learn(job, run_s)
+        self._changes.runs.extend(new)
+        self._changes.forgotten_runs.extend(gone)
+        if not job.late:
+            wait_s = max(job.start - job.ready, 0.0)
+            self._count_response(job, wait_s, run_s)
+            yield from self._outcomes(job, end, wait_s, run_s)
+
+    def _cancel(self, event: Cancel) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None:
+            known = event.key in self._remembered
+            self._remember(event.key)
+            yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not here")
+        elif job.phase is Phase.ENDED_UNSEEN:
+            yield Anomaly("cancel_after_end", f"job {event.job} has ended already")
+        elif job.phase is Phase.RUNNING:
+            yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
+            yield from self._end(End(site=event.site, time=event.time, job=event.job, attempt=event.attempt))
+        elif event.time < job.submit:
+            yield Anomaly("cancel_before_submit", f"job {event.job}: {event.time} < {job.submit}", rejected=True)
+        else:
+            yield from self._abandon(job, event.time)
+
+    def _abandon(self, job: Job, at: float) -> Iterator[Record]:
+        """A queued job leaves without having started: its wait is censored, and history for nobody."""
+        self.known.state.leave(job)
+        self._remember(job.key)
+        waited_s = max(at - job.ready, 0.0)
+        for name, method in self.methods.items():
+            method.forget(job.key)
+            if name in job.estimates:
+                estimate = job.estimates[name]
+                self.cancelled[name].add_wait(estimate.wait_s, waited_s, estimate.bounds)
+                self.cancelled[name].add_response(estimate.wait_s, waited_s, 0.0)
+        yield from self._outcomes(job, at, waited_s, censored=True)
+
+    def _hold(self, event: Hold) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None or job.phase is not Phase.QUEUED:
+            yield Anomaly("hold_of_job_not_queued", f"job {event.job} is not queued")
+        else:
+            self.known.state.move(job, Phase.HELD)
+
+    def _release(self, event: Release) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None or job.phase is not Phase.HELD:
+            yield Anomaly("release_of_job_not_held", f"job {event.job} is not held")
+        else:
+            self.known.state.move(job, Phase.QUEUED)
+            job.eligible = max(event.time, job.ready)
+
+    def _alter(self, event: Alter) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None:
+            yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
+            return
+        wanted = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
+        changes = {name: value for name, value in wanted.items() if value is not None}
+        if event.walltime is not None:
+            changes["ert"] = event.walltime
+        self.known.state.alter(job, **changes)
+
+    def _requeue(self, event: Requeue) -> Iterator[Record]:
+        job = self._live(event)
+        if job is None or job.phase is not Phase.RUNNING:
+            yield Anomaly("requeue_of_job_not_running", f"job {event.job} is not running")
+            return
+        self.known.state.leave(job)
+        self._remember(job.key)
+        again = Job(
+            id=job.id,
+            attempt=job.attempt + 1,
+            submit=event.time,
+            user=job.user,
+            group=job.group,
+            account=job.account,
+            queue=job.queue,
+            executable=job.executable,
+            cpus=job.cpus,
+            nodes=job.nodes,
+            gpus=job.gpus,
+            memory=job.memory,
+            walltime=job.walltime,
+        )
+        if again.key not in self.known.state.jobs:
+            yield from self._enter(again)
+
+    def _take_capacity(self, event: Capacity) -> Iterator[Record]:
+        self.capacity = event
+        return iter(())
+
+    # What goes out.
+
+    def _published(self) -> Sequence[str]:
+        return tuple(self.methods) if self.settings.publish_shadows else (self.settings.method,)
+
+    def _prediction(self, job: Job, name: str) -> Prediction:
+        estimate = job.estimates[name]
+        return Prediction(
+            site=self.site,
+            job=job.id,
+            attempt=job.attempt,
+            made_at=job.submit,
+            predicted_wait_s=estimate.wait_s,
+            predicted_run_s=job.run_s,
+            predicted_start=None if estimate.wait_s is None else job.ready + estimate.wait_s,
+            bounds=estimate.bounds,
+            method=name,
+            reason=estimate.reason,
+            degraded=self._degraded(),
+        )
+
+    def _outcomes(
+        self, job: Job, at: float, wait_s: float, run_s: float | None = None, censored: bool = False
+    ) -> Iterator[Outcome]:
+        for name in self._published():
+            estimate = job.estimates.get(name)
+            if estimate is None:
+                continue  # submitted before this method ran
+            yield Outcome(
+                site=self.site,
+                job=job.id,
+                attempt=job.attempt,
+                made_at=job.submit,
+                method=name,
+                predicted_wait_s=estimate.wait_s,
+                predicted_run_s=job.run_s,
+                bounds=estimate.bounds,
+                observed_at=at,
+                actual_wait_s=wait_s,
+                actual_run_s=run_s,
+                error_s=(estimate.wait_s or 0.0) - wait_s,
+                run_error_s=None if run_s is None or job.run_s is None else job.run_s - run_s,
+                wait_from=job.wait_from,
+                censored=censored,
+            )
+
+    def _count_response(self, job: Job, wait_s: float, run_s: float) -> None:
+        for name, estimate in job.estimates.items():
+            if name in self.methods:
+                self.accuracy[name].add_response(estimate.wait_s, wait_s, run_s)
+                self.accuracy[name].add_run(job.run_s, run_s)
+
+    def _nodes_down(self) -> str | None:
+        capacity = self.capacity
+        if capacity is None or not capacity.nodes:
+            return None
+        return "nodes down" if capacity.down_nodes > self.settings.withhold_down * capacity.nodes else None
+
+    def _degraded(self) -> str | None:
+        capacity = self.capacity
+        if capacity is None or not capacity.down_nodes:
+            return None
+        return f"{capacity.down_nodes} of {capacity.nodes or 'unknown'} nodes down"
+
+    def _live(self, event: JobEvent) -> Job | None:
+        return self.known.state.jobs.get(event.key)
+
+    def _remember(self, key: JobKey) -> None:
+        self._remembered[key] = None
+        if len(self._remembered) > self.settings.remembered:
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest]
+            unseen = self.known.state.jobs.get(oldest)
+            if unseen is not None:  # its end came and its start never did
+                self.known.state.leave(unseen)
+
+    # What is kept.
+
+    def checkpoint(self) -> tuple[bytes, Changes]:
+        """The state now, and what was learnt since the last checkpoint, which the state does not repeat.
+
+        O(live jobs), 1 µs each, and O(jobs that came and went since the last one).
+        """
+        changes, self._changes = self._changes, Changes()
+        known = self.known
+        saved = Saved(
+            v=STATE_VERSION,
+            site=self.site,
+            jobs=list(known.state.jobs.values()),
+            remembered=list(self._remembered),
+            capacity=self.capacity,
+            started=known.history.count,
+            runs=known.runs.count,
+            runs_kept=len(known.runs),
+            forgotten=[run.number for run in changes.forgotten_runs],
+            events=self.events,
+            anomalies=self.anomalies,
+            accuracy=self.accuracy,
+            cancelled=self.cancelled,
+            methods={name: method.save() for name, method in self.methods.items()},
+        )
+        return msgspec.msgpack.encode(saved, enc_hook=encode_array), changes
+
+    @classmethod
+    def load(
+        cls, saved: bytes, started: list[Started], runs: list[Run], settings: Settings | None = None
+    ) -> "Engine":
+        """An engine that goes on where the one that was saved stood.
+
+        Rows beyond those the saved state counts are ignored: the stores may be ahead of it.
+
+        Raises:
+            ValueError: the state is of another version, or rows of the history are missing.
+        """
+        state = read_saved(saved)
+        engine = cls(state.site, settings)
+        for job in state.jobs:
+            engine.known.state.enter(job)
+        engine.known.history.restore(started, state.started)
+        engine.known.runs.restore(kept_runs(state, runs), state.runs)
+        if len(engine.known.runs) != state.runs_kept:
+            raise ValueError(f"history of run times has {len(engine.known.runs)} of {state.runs_kept} entries")
+        engine.capacity = state.capacity
+        engine.events = state.events
+        engine.anomalies = state.anomalies
+        engine._remembered = dict.fromkeys(state.remembered)
+        engine.accuracy |= {name: kept for name, kept in state.accuracy.items() if name in engine.methods}
+        engine.cancelled |= {name: kept for name, kept in state.cancelled.items() if name in engine.methods}
+        for name, method in engine.methods.items():
+            if name in state.methods:
+                method.load(state.methods[name])
+        return engine
+
+
+def _ert(job: Job) -> float:
+    """The estimated run time: the requested walltime, else what the job's category ran, else 0 s."""
+    return job.walltime if job.walltime is not None else job.run_s or 0.0
+
+
+def read_saved(saved: bytes) -> Saved:
+    """What `Engine.checkpoint` wrote.
+
+    Raises:
+        ValueError: it is of another version, or not such a state at all.
+    """
+    try:
+        version = msgspec.msgpack.decode(saved, type=SavedVersion).v
+        if version != STATE_VERSION:
+            raise ValueError(f"state of version {version}; this reads version {STATE_VERSION}")
+        return msgspec.msgpack.decode(saved, type=Saved, dec_hook=decode_array)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a saved state: {error}") from error
+
+
+def kept_runs(state: Saved, runs: Iterable[Run]) -> list[Run]:
+    """Those of the stored runs that the state includes."""
+    forgotten = set(state.forgotten)
+    return [run for run in runs if run.number <= state.runs and run.number not in forgotten]
+
+
+def encode_array(value: Any) -> Any:
+    """Arrays of features as bytes, for msgspec."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    raise TypeError(f"cannot store {type(value).__name__}")
+
+
+def decode_array(kind: type, value: Any) -> Any:
+    """The inverse of `encode_array`."""
+    if kind is np.ndarray:
+        return np.frombuffer(value, dtype=np.float64).copy()
+    raise TypeError(f"cannot read {kind.__name__}")

@@ -1,0 +1,130 @@
+"""The measures of the literature, kept running: one job in, all of them up to date.
+
+    AAE       mean |predicted - actual wait|                       (Murali and Vadhiyar 2015, section 4.1)
+    PPE       mean |predicted - actual wait| / response time       (section 4.2)
+    PPE600, PPE1200   the same with the response time at least 600 / 1200 s
+    x2, x3    share of jobs predicted within a factor of 2 / 3, waits floored at 60 s
+    1min, 10min       share of jobs predicted within 1 / 10 minutes
+    coverage  share of jobs at or below a bound; width its mean; pinball its mean quantile loss
+
+A job without an estimate counts as `missing` and is scored as if a wait of zero had been predicted, so that
+withholding estimates never helps.
+"""
+
+from bisect import bisect_left
+
+import msgspec
+
+ERROR_BUCKETS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0, 86400.0, 172800.0)
+"""Upper edges of the histogram of absolute errors, seconds."""
+
+PPE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 100.0)
+"""Upper edges of the histogram of errors as a share of the response time."""
+
+
+class Histogram(msgspec.Struct, array_like=True):
+    """Counts by bucket (the last is beyond every edge), and the sum."""
+
+    counts: list[int]
+    total: float = 0.0
+
+    @classmethod
+    def over(cls, edges: tuple[float, ...]) -> "Histogram":
+        """An empty histogram with these upper edges."""
+        return cls([0] * (len(edges) + 1))
+
+    def add(self, value: float, edges: tuple[float, ...]) -> None:
+        """Count one value in."""
+        self.counts[bisect_left(edges, value)] += 1
+        self.total += value
+
+
+class Bound(msgspec.Struct, array_like=True):
+    """How one bound has done: jobs, those that held, and the sums of widths and quantile losses in seconds."""
+
+    jobs: int = 0
+    held: int = 0
+    width_s: float = 0.0
+    pinball_s: float = 0.0
+
+    def add(self, q: float, bound_s: float, wait_s: float) -> None:
+        """Count one job in."""
+        self.jobs += 1
+        self.held += wait_s <= bound_s
+        self.width_s += bound_s
+        self.pinball_s += max(q * (wait_s - bound_s), (q - 1) * (wait_s - bound_s))
+
+
+class Accuracy(msgspec.Struct):
+    """How one method has done over the jobs seen so far.
+
+    The wait's error is known when the job leaves the queue (`add_wait`), its share of the response time when the job
+    has ended (`add_response`).
+
+    >>> accuracy = Accuracy()
+    >>> accuracy.add_wait(predicted_s=600.0, wait_s=1200.0)
+    >>> accuracy.add_response(predicted_s=600.0, wait_s=1200.0, run_s=1800.0)
+    >>> accuracy.measures()["AAE"], accuracy.measures()["PPE"]
+    (0.16666666666666666, 0.2)
+    """
+
+    jobs: int = 0
+    missing: int = 0
+    within_x2: int = 0
+    within_x3: int = 0
+    within_1min: int = 0
+    within_10min: int = 0
+    error: Histogram = msgspec.field(default_factory=lambda: Histogram.over(ERROR_BUCKETS))
+    responses: int = 0
+    ppe: Histogram = msgspec.field(default_factory=lambda: Histogram.over(PPE_BUCKETS))
+    ppe600: float = 0.0
+    ppe1200: float = 0.0
+    bounds: dict[str, Bound] = {}
+    runs: int = 0
+    run_error_s: float = 0.0
+
+    def add_wait(self, predicted_s: float | None, wait_s: float, bounds: dict[str, float] | None = None) -> None:
+        """Count in a job that left the queue after `wait_s` seconds."""
+        point = 0.0 if predicted_s is None else predicted_s
+        error = abs(point - wait_s)
+        low, high = sorted((max(point, 60.0), max(wait_s, 60.0)))
+        self.jobs += 1
+        self.missing += predicted_s is None
+        self.error.add(error, ERROR_BUCKETS)
+        self.within_x2 += high <= 2 * low
+        self.within_x3 += high <= 3 * low
+        self.within_1min += error <= 60
+        self.within_10min += error <= 600
+        for q, bound_s in (bounds or {}).items():
+            self.bounds.setdefault(q, Bound()).add(float(q), bound_s, wait_s)
+
+    def add_response(self, predicted_s: float | None, wait_s: float, run_s: float) -> None:
+        """Count in a job whose response time, `wait_s + run_s`, has become known."""
+        error = abs((predicted_s or 0.0) - wait_s)
+        response = wait_s + run_s
+        self.responses += 1
+        self.ppe.add(error / max(response, 1.0), PPE_BUCKETS)
+        self.ppe600 += error / max(response, 600.0)
+        self.ppe1200 += error / max(response, 1200.0)
+
+    def add_run(self, predicted_s: float | None, run_s: float) -> None:
+        """Count in a job's run time; one without an estimate is left out."""
+        if predicted_s is not None:
+            self.runs += 1
+            self.run_error_s += abs(predicted_s - run_s)
+
+    def measures(self) -> dict[str, float]:
+        """The measures by name, AAE in hours as in the literature."""
+        jobs, responses = max(self.jobs, 1), max(self.responses, 1)
+        return {
+            "AAE": self.error.total / 3600 / jobs,
+            "PPE": self.ppe.total / responses,
+            "PPE600": self.ppe600 / responses,
+            "PPE1200": self.ppe1200 / responses,
+            "x2": self.within_x2 / jobs,
+            "x3": self.within_x3 / jobs,
+            "1min": self.within_1min / jobs,
+            "10min": self.within_10min / jobs,
+            "missing": self.missing,
+            "jobs": self.jobs,
+        }

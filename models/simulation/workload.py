@@ -1,0 +1,286 @@
+"""A synthetic workload after Lublin and Feitelson's model of rigid jobs.
+
+U. Lublin, D. G. Feitelson, "The workload on parallel supercomputers: modeling the characteristics of rigid jobs",
+J. Parallel and Distributed Computing 63(11), 2003. Sizes, run times and arrivals are theirs, with the constants that
+they published for batch jobs. What their model leaves out is added here so that those distributions stay as they are:
+
+- **Users** are Zipf-like in popularity and have a handful of applications each. Jobs are drawn from the model first
+  and then given to applications, like to like (by size, then run time, both seen through noise): so an
+  application's jobs resemble each other, while all jobs together are still exactly the model's.
+- **Sessions**: an application's jobs come in bursts of a few, close together and interleaved with other users'.
+- **Walltimes** are round values, chosen once a session with room to spare. How much of its walltime a job uses is
+  spread as in the traces (mean 0.3 to 0.5); after D. Tsafrir, Y. Etsion, D. G. Feitelson, "Modeling user
+  runtime estimates", JSSPP 2005: few round values make up nearly all requests. A small share of the jobs asks for too
+  little and is killed.
+- **Patience**: some users withdraw a job that has not started after a while.
+- **Load**: the gaps between arrivals are stretched so that the work that is offered is the share asked for.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from models.records import Submit
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rng = np.random.Generator
+
+DAY = 86_400
+SLOT = 1_800
+
+# The published constants for batch jobs. Gammas are (shape, scale) of the natural log of seconds, but DAILY of half hours.
+SERIAL = 0.2927
+POWER_OF_TWO = 0.6686
+SMALLEST_LOG2 = 1.2
+UPPER_STAGE_LOG2 = 2.0
+"""How far below log2 of the machine the upper stage of sizes begins: 5 of 7 for the 128 nodes they published."""
+LOWER_STAGE = 0.875
+SHORT_RUN = (6.57, 0.823)
+LONG_RUN = (639.1, 0.0156)
+SHORT_PER_CPU = -0.003
+SHORT_AT_ZERO = 0.6986
+LONGEST_LOG_RUN = 12.0
+RUSH_GAP = (6.0415, 0.8531)
+ALL_TO_RUSH = 1.0519
+"""What the shape of the rush hours' gaps becomes over all hours (their `arar`)."""
+LONGEST_LOG_GAP = 13.0
+DAILY = (6.1271, 5.2740)
+FIRST_SLOT = 10
+"""The cycle runs from 5:00, the quietest time, to 5:00; its gamma counts half hours from 11 there."""
+
+# Ours.
+APPLICATIONS = 6
+RUN_NOISE = 0.5
+SIZE_NOISE = 0.3
+SESSION_JOBS = 8
+SESSION_SPREAD = 20
+UNDER_REQUESTED = 0.06
+LEAST_USE = 0.15
+"""The least share of its walltime that a session's longest job uses, before rounding up."""
+PATIENCE = 4 * 3600
+WALLTIMES: Ints = np.array([5, 10, 15, 30, 60, 120, 240, 360, 480, 720, 1080, 1440, 2160, 2880]) * 60
+QUEUES = (("short", 3600), ("batch", 12 * 3600), ("long", 48 * 3600))
+EXECUTABLES = (
+    "namd",
+    "gromacs",
+    "vasp",
+    "wrf",
+    "lammps",
+    "gaussian",
+    "openfoam",
+    "amber",
+    "cp2k",
+    "nwchem",
+    "matlab",
+    "python",
+)
+
+
+class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with what only the simulation knows of it: its full run time and how long its user will queue.
+
+    Times and durations are whole seconds. `run` is what the job needs, so it is killed where that exceeds `walltime`;
+    `patience` is how long after its submission it is withdrawn if it has not started, or None for never.
+    """
+
+    job: str
+    submit: int
+    user: str
+    group: str
+    queue: str
+    executable: str
+    cpus: int
+    run: int
+    walltime: int
+    patience: int | None = None
+
+    @property
+    def seconds(self) -> int:
+        """How long the job holds its processors."""
+        return min(self.run, self.walltime)
+
+    def submission(self, site: str) -> Submit:
+        """The event of this job's submission to a site."""
+        return Submit(
+            site=site,
+            time=float(self.submit),
+            job=self.job,
+            user=self.user,
+            group=self.group,
+            queue=self.queue,
+            executable=self.executable,
+            cpus=self.cpus,
+            walltime=float(self.walltime),
+        )
+
+
+def generate(
+    seed: int,
+    jobs: int,
+    cpus: int,
+    load: float,
+    *,
+    start_time: int = 0,
+    users: int = 40,
+    impatient: float = 0.1,
+) -> list[SimulatedJob]:
+    """Jobs for a machine of `cpus` processors, in the order of submission; the same for the same arguments.
+
+    `load` is the offered load: the jobs' processor-seconds (up to their walltimes, as if none were withdrawn) over
+    those of the machine from `start_time` (Unix seconds, UTC; the day's cycle follows it) to the last submission.
+    `impatient` is the share of jobs that are withdrawn if they queue too long. Raises ValueError for a load or a
+    number of jobs, processors or users that is not positive, and for a share outside 0 to 1.
+    """
+    if min(jobs, cpus, users) < 1 or load <= 0 or not 0 <= impatient <= 1:
+        raise ValueError("jobs, cpus, users and load must be positive and impatient within 0 to 1")
+    rng = np.random.default_rng(seed)
+    sizes = job_sizes(rng, jobs, cpus)
+    runs = run_times(rng, sizes)
+    application, owner, session = _homes(rng, sizes, runs, users)
+    walltimes = _walltimes(rng, runs, session)
+    order = _submission_order(rng, session)
+    work = float(np.sum(sizes * np.minimum(runs, walltimes)))
+    submits = arrivals(rng, jobs, start_time, period=work / (cpus * load))
+    executables = _zipf(rng, len(EXECUTABLES), owner.size)
+    groups = _zipf(rng, max(1, users // 4), users)
+    patience = np.where(rng.random(jobs) < impatient, 1 + rng.exponential(PATIENCE, jobs), np.inf)
+    return [
+        SimulatedJob(
+            job=str(number),
+            submit=int(submits[number - 1]),
+            user=f"u{owner[application[i]] + 1}",
+            group=f"g{groups[owner[application[i]]] + 1}",
+            queue=next(name for name, limit in QUEUES if walltimes[i] <= limit),
+            executable=EXECUTABLES[executables[application[i]]],
+            cpus=int(sizes[i]),
+            run=int(runs[i]),
+            walltime=int(walltimes[i]),
+            patience=int(patience[i]) if np.isfinite(patience[i]) else None,
+        )
+        for number, i in enumerate(order, 1)
+    ]
+
+
+def job_sizes(rng: Rng, jobs: int, cpus: int) -> Ints:
+    """Processors a job, (jobs,): serial, a power of two, or any, over a two-stage uniform of log2 (their job sizes)."""
+    high = np.log2(cpus)
+    low = min(SMALLEST_LOG2, high)
+    middle = max(low, high - UPPER_STAGE_LOG2)
+    kind = rng.random(jobs)
+    lower = rng.random(jobs) < LOWER_STAGE
+    log2 = rng.uniform(np.where(lower, low, middle), np.where(lower, middle, high))
+    log2 = np.where(kind < SERIAL + POWER_OF_TWO, np.rint(log2), log2)
+    sizes = np.where(kind < SERIAL, 1, np.rint(np.exp2(log2)))
+    return np.minimum(sizes, cpus).astype(np.int64)
+
+
+def run_times(rng: Rng, sizes: Ints) -> Ints:
+    """Seconds a job, as many as `sizes`: a hyper-gamma of the log, the larger the oftener long (their run times)."""
+    short_share = np.clip(SHORT_PER_CPU * sizes + SHORT_AT_ZERO, 0.0, 1.0)
+
+    def draw(which: Ints) -> Floats:
+        short = rng.random(which.size) < short_share[which]
+        return np.where(short, rng.gamma(*SHORT_RUN, which.size), rng.gamma(*LONG_RUN, which.size))
+
+    seconds = np.exp(_at_most(LONGEST_LOG_RUN, draw, sizes.size))
+    return np.maximum(seconds, 1.0).astype(np.int64)
+
+
+def arrivals(rng: Rng, jobs: int, start_time: int, period: float) -> Ints:
+    """Submission times, (jobs,), ascending; the last one is `period` seconds after `start_time`.
+
+    Gaps are gamma in the log, in a time that passes faster the busier the hour of the day is, so that arrivals follow
+    the day's cycle (their arrivals; slots of half an hour weighted by a gamma).
+    """
+    shape, scale = RUSH_GAP
+    gaps = np.exp(_at_most(LONGEST_LOG_GAP, lambda which: rng.gamma(shape * ALL_TO_RUSH, scale, which.size), jobs))
+    busy_until = np.concatenate([[0.0], np.cumsum(day_cycle())]) * SLOT
+    clock_until = np.arange(busy_until.size) * float(SLOT)
+    midnight = start_time - start_time % DAY
+
+    def busy(clock: float) -> float:
+        days, within = divmod(clock, DAY)
+        return float(days * DAY + np.interp(within, clock_until, busy_until))
+
+    begin = busy(start_time - midnight)
+    span = busy(start_time - midnight + period) - begin
+    passed = np.cumsum(gaps)
+    days, within = np.divmod(begin + passed * (span / passed[-1]), DAY)
+    clock = days * DAY + np.interp(within, busy_until, clock_until)
+    return midnight + np.rint(clock).astype(np.int64)
+
+
+def day_cycle() -> Floats:
+    """How busy each half hour of the day is, (48,) from midnight, with a mean of 1."""
+    shape, scale = DAILY
+    slots = DAY // SLOT
+    hours = FIRST_SLOT + 0.5 + (np.arange(slots * 60) + 0.5) / 60
+    density = hours ** (shape - 1) * np.exp(-hours / scale)
+    weights = np.roll(density.reshape(slots, 60).mean(axis=1), FIRST_SLOT)
+    return np.asarray(weights / weights.mean())
+
+
+def _at_most(limit: float, draw: Callable[[Ints], Floats], count: int) -> Floats:
+    """Drawn values, (count,), those above the limit drawn again."""
+    values = np.full(count, np.inf)
+    while (above := np.flatnonzero(values > limit)).size:
+        values[above] = draw(above)
+    return values
+
+
+def _homes(rng: Rng, sizes: Ints, runs: Ints, users: int) -> tuple[Ints, Ints, Ints]:
+    """Each job's application, each application's user, and each job's session (sessions are numbered along likeness)."""
+    owner, popularity = _applications(rng, users)
+    likeness = np.lexsort(
+        (
+            np.log(runs) + rng.normal(0.0, RUN_NOISE, runs.size),
+            np.rint(np.log2(sizes) + rng.normal(0.0, SIZE_NOISE, sizes.size)),
+        )
+    )
+    along = np.sort(rng.choice(owner.size, sizes.size, p=popularity))
+    begins = rng.random(sizes.size) < 1 / SESSION_JOBS
+    begins[1:] |= np.diff(along) > 0
+    begins[0] = False
+    application = np.empty_like(sizes)
+    session = np.empty_like(sizes)
+    application[likeness] = along
+    session[likeness] = np.cumsum(begins)
+    return application, owner, session
+
+
+def _applications(rng: Rng, users: int) -> tuple[Ints, Floats]:
+    """The applications' users and their shares of all jobs, in random order; users and their favourites are Zipf-like."""
+    counts = rng.integers(1, APPLICATIONS + 1, users)
+    owner = np.repeat(np.arange(users), counts)
+    rank = np.concatenate([np.arange(1, count + 1) for count in counts])
+    favour = 1 / rank
+    favour /= np.bincount(owner, favour)[owner]
+    share = favour / (owner + 1)
+    shuffled = rng.permutation(owner.size)
+    return owner[shuffled], share[shuffled] / share.sum()
+
+
+def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
+    """Requested walltimes in seconds: a round value for the whole session, but for the few that ask for too little."""
+    longest = np.zeros(session.max() + 1)
+    np.maximum.at(longest, session, runs)
+    asked = np.minimum(longest / rng.uniform(LEAST_USE, 1.0, longest.size), WALLTIMES[-1])
+    enough = WALLTIMES[np.searchsorted(WALLTIMES, asked)][session]
+    below = np.searchsorted(WALLTIMES, runs) - 1
+    too_little = (rng.random(runs.size) < UNDER_REQUESTED) & (below >= 0)
+    return np.where(too_little, WALLTIMES[np.maximum(below, 0)], enough)
+
+
+def _submission_order(rng: Rng, session: Ints) -> Ints:
+    """The jobs in the order of submission: a session begins anywhere, and its jobs follow close, among others'."""
+    begins = rng.uniform(0.0, session.size, session.max() + 1)
+    return np.argsort(begins[session] + rng.exponential(SESSION_SPREAD, session.size), kind="stable")
+
+
+def _zipf(rng: Rng, kinds: int, count: int) -> Ints:
+    """Numbers below `kinds`, (count,), each as popular as its rank is low."""
+    weights = 1 / np.arange(1, kinds + 1)
+    return rng.choice(kinds, count, p=weights / weights.sum())

@@ -1,0 +1,214 @@
+"""The rolling resource state of one site: who is queued, who runs, and the sums the features need.
+
+Sums are kept in integers (microseconds, processors), so they are exact after any number of events: adding and taking
+away leave no rounding behind. An event costs O(1), however many jobs are queued.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+
+from models.records import JobKey, Submit
+
+MICRO = 1_000_000
+
+
+def micros(seconds: float) -> int:
+    """Seconds as whole microseconds, the unit of every sum here."""
+    return round(seconds * MICRO)
+
+
+class Phase(StrEnum):
+    """Where a live job stands."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    ENDED_UNSEEN = "ended"  # its end arrived before its start
+
+
+class Estimate(msgspec.Struct, frozen=True, array_like=True):
+    """What one method says of one job: the wait in seconds or None, why, and bounds by probability."""
+
+    wait_s: float | None
+    reason: str
+    bounds: dict[str, float] | None = None
+
+
+class Job(msgspec.Struct, array_like=True):
+    """A live job: its request, where it stands, and what was predicted of it when it was submitted.
+
+    `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
+    ran. `late` marks a job that was first seen at its start. `features` are those of `models.features`, at submission.
+    """
+
+    id: str
+    attempt: int
+    submit: float
+    user: str | None = None
+    group: str | None = None
+    account: str | None = None
+    queue: str | None = None
+    executable: str | None = None
+    cpus: int = 1
+    nodes: int | None = None
+    gpus: int = 0
+    memory: int | None = None
+    walltime: float | None = None
+    eligible: float | None = None
+    ert: float = 0.0
+    phase: Phase = Phase.QUEUED
+    start: float | None = None
+    end: float | None = None
+    late: bool = False
+    run_s: float | None = None
+    estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
+    features: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, event: Submit) -> "Job":
+        """The job that a submit event describes."""
+        return cls(
+            id=event.job,
+            attempt=event.attempt,
+            submit=event.time,
+            user=event.user,
+            group=event.group,
+            account=event.account,
+            queue=event.queue,
+            executable=event.executable,
+            cpus=event.cpus,
+            nodes=event.nodes,
+            gpus=event.gpus,
+            memory=event.memory,
+            walltime=event.walltime,
+            eligible=event.eligible,
+        )
+
+    @property
+    def key(self) -> JobKey:
+        """The job's identity within its site."""
+        return (self.id, self.attempt)
+
+    @property
+    def ready(self) -> float:
+        """When the wait began: at submission, or later where the job was not yet eligible (seconds)."""
+        return self.submit if self.eligible is None else max(self.submit, self.eligible)
+
+    @property
+    def wait_from(self) -> str:
+        """Which of the two `ready` is."""
+        return "submit" if self.ready == self.submit else "eligible"
+
+
+class Totals:
+    """Exact sums over a set of jobs: how many, their processors, estimated run times, work, and since when."""
+
+    __slots__ = ("count", "cpus", "ert", "since", "work")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.cpus = 0
+        self.ert = 0  # µs
+        self.work = 0  # cpus·µs
+        self.since = 0  # µs: the sum of the times at which the jobs came in
+
+    def add(self, cpus: int, ert: int, since: int, sign: int = 1) -> None:
+        """Count one job in (`sign` 1) or out (-1); `ert` and `since` in microseconds."""
+        self.count += sign
+        self.cpus += sign * cpus
+        self.ert += sign * ert
+        self.work += sign * cpus * ert
+        self.since += sign * since
+
+    def elapsed_s(self, now: float) -> float:
+        """Sum of the jobs' times in here up to `now`, seconds; never negative."""
+        return max(self.count * micros(now) - self.since, 0) / MICRO
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Totals) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    def __repr__(self) -> str:
+        return "Totals(" + ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__) + ")"
+
+
+Scope = tuple[str, str]
+"""What totals are kept of: ("user", name), ("group", name), ("queue", name), or the whole site."""
+
+SITE: Scope = ("site", "")
+
+
+class SiteState:
+    """The live jobs of one site and their totals by scope and phase.
+
+    >>> state = SiteState()
+    >>> state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, ert=60.0))
+    >>> state.totals(SITE, Phase.QUEUED)
+    Totals(count=1, cpus=4, ert=60000000, since=10000000, work=240000000)
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobKey, Job] = {}
+        self._totals: dict[tuple[Scope, Phase], Totals] = {}
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def totals(self, scope: Scope, phase: Phase) -> Totals:
+        """The totals of a scope's jobs in a phase; zeros where there is none."""
+        return self._totals.get((scope, phase)) or Totals()
+
+    def in_phase(self, phase: Phase) -> Iterator[Job]:
+        """The jobs in a phase, in the order in which they came; O(live jobs)."""
+        return (job for job in self.jobs.values() if job.phase is phase)
+
+    def enter(self, job: Job) -> None:
+        """Take a job in, in the phase it has."""
+        self.jobs[job.key] = job
+        self._count(job, 1)
+
+    def leave(self, job: Job) -> None:
+        """Take a job out."""
+        self._count(job, -1)
+        del self.jobs[job.key]
+
+    def move(self, job: Job, phase: Phase, at: float | None = None) -> None:
+        """Change a job's phase; `at` is its start where it begins to run."""
+        self._count(job, -1)
+        job.phase = phase
+        if phase is Phase.RUNNING:
+            job.start = at
+        self._count(job, 1)
+
+    def alter(self, job: Job, **changes: object) -> None:
+        """Change a job's request, keeping the totals true."""
+        self._count(job, -1)
+        for name, value in changes.items():
+            setattr(job, name, value)
+        self._count(job, 1)
+
+    def _count(self, job: Job, sign: int) -> None:
+        since = job.start if job.phase is Phase.RUNNING else job.submit
+        assert since is not None
+        ert, since_us = micros(job.ert), micros(since)
+        for scope in _scopes(job):
+            key = (scope, job.phase)
+            totals = self._totals.get(key)
+            if totals is None:
+                totals = self._totals[key] = Totals()
+            totals.add(job.cpus, ert, since_us, sign)
+            if totals.count == 0:
+                del self._totals[key]  # names come and go for years
+
+
+def _scopes(job: Job) -> list[Scope]:
+    scopes = [SITE]
+    if job.user is not None:
+        scopes.append(("user", job.user))
+    if job.group is not None:
+        scopes.append(("group", job.group))
+    if job.queue is not None:
+        scopes.append(("queue", job.queue))
+    return scopes

@@ -1,0 +1,14 @@
+"""The trivial rule that every job starts at once."""
+
+from models.method import Site, WaitMethod
+from models.state import Estimate, Job
+
+
+class Zero(WaitMethod):
+    """Says 0 s, always. On a machine that is seldom full it is hard to beat."""
+
+    name = "zero"
+
+    def predict(self, job: Job, site: Site) -> Estimate:
+        """No wait."""
+        return Estimate(0.0, "always zero")
