@@ -20,6 +20,7 @@ from models.records import (
     Cancel,
     Capacity,
     End,
+    Event,
     Hold,
     JobEvent,
     JobKey,
@@ -35,7 +36,10 @@ from models.runs import Run, RunHistory
 from models.state import Job, Phase, SiteState
 
 STATE_VERSION = 1
-"""Version of what `Engine.save` writes."""
+"""Version of what `Engine.checkpoint` writes."""
+
+RECOVERED = 1000
+"""Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,8 @@ class Saved(msgspec.Struct):
     forgotten: list[int]
     events: int
     anomalies: dict[str, int]
+    predictions: dict[str, int]
+    lost: bool
     accuracy: dict[str, Accuracy]
     cancelled: dict[str, Accuracy]
     methods: dict[str, bytes]
@@ -132,6 +138,8 @@ class Engine:
         self.capacity: Capacity | None = None
         self.events = 0
         self.anomalies: dict[str, int] = {}
+        self.predictions = dict.fromkeys(self.methods, 0)
+        self.lost = False
         self._remembered: dict[JobKey, None] = {}
         self._changes = Changes()
         self._handlers: dict[type, Callable[[Any], Iterable[Record]]] = {
@@ -158,20 +166,24 @@ class Engine:
     # What an event does. Each handler is a small story; the page docs/disorder in the README tells them as a table.
 
     def _submit(self, event: Submit) -> Iterator[Record]:
-        job = self._live(event)
-        if job is not None and job.late and job.user is None:
-            self._fill_in(job, event)
-            yield Anomaly("submit_after_start", f"job {event.job} was submitted after it had started")
-        elif job is not None or event.key in self._remembered:
-            yield Anomaly("duplicate_submit", f"job {event.job} was submitted before")
+        yield from self._admit(Job.of(event))
+
+    def _admit(self, job: Job) -> Iterator[Record]:
+        """A job comes into the queue, unless it is known already."""
+        known = self.known.state.jobs.get(job.key)
+        if known is not None and not known.requested:
+            self._fill_in(known, job)
+            yield Anomaly("submit_after_start", f"job {job.id} was submitted after it had started")
+        elif known is not None or job.key in self._remembered:
+            yield Anomaly("duplicate_submit", f"job {job.id} was submitted before")
         else:
-            yield from self._enter(Job.of(event))
+            yield from self._enter(job)
 
     def _enter(self, job: Job) -> Iterator[Record]:
         """A new job: predict it from the state it finds, then let it in."""
         known = self.known
         job.run_s = known.runs.predict(job)
-        job.ert = _ert(job)
+        job.ert = _ert(job.walltime, job.run_s)
         job.features = features_of(job, known.state, job.submit)
         withheld = self._nodes_down()
         for name, method in self.methods.items():
@@ -179,23 +191,30 @@ class Engine:
             if withheld is not None:
                 estimate = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=withheld)
             job.estimates[name] = estimate
+            self.predictions[name] += 1
         known.state.enter(job)
         for name in self._published():
             yield self._prediction(job, name)
 
-    def _fill_in(self, job: Job, event: Submit) -> None:
+    def _fill_in(self, job: Job, request: Job) -> None:
         """A submit that comes after its start: the request is known now, the wait stays unscored."""
-        request = Job.of(event)
+        run_s = self.known.runs.predict(request)
         self.known.state.alter(
             job,
-            submit=min(event.time, job.submit),
+            submit=min(request.submit, job.submit),
             user=request.user,
             group=request.group,
             account=request.account,
             queue=request.queue,
             executable=request.executable,
+            cpus=request.cpus,
+            nodes=request.nodes,
+            gpus=request.gpus,
+            memory=request.memory,
             walltime=request.walltime,
-            ert=_ert(request),
+            run_s=run_s,
+            ert=_ert(request.walltime, run_s),
+            requested=True,
         )
 
     def _start(self, event: Start) -> Iterator[Record]:
@@ -214,8 +233,11 @@ class Engine:
             yield from self._begin(job, event)
 
     def _first_seen_running(self, event: Start) -> Anomaly:
-        job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1, late=True)
+        job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
         job.phase, job.start = Phase.RUNNING, event.time
+        job.late, job.requested = True, False
+        job.run_s = self.known.runs.predict(job)
+        job.ert = _ert(None, job.run_s)
         self.known.state.enter(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
 
@@ -292,9 +314,9 @@ class Engine:
         """A queued job leaves without having started: its wait is censored, and history for nobody."""
         self.known.state.leave(job)
         self._remember(job.key)
+        self._forget(job)
         waited_s = max(at - job.ready, 0.0)
-        for name, method in self.methods.items():
-            method.forget(job.key)
+        for name in self.methods:
             if name in job.estimates:
                 estimate = job.estimates[name]
                 self.cancelled[name].add_wait(estimate.wait_s, waited_s, estimate.bounds)
@@ -305,13 +327,18 @@ class Engine:
         job = self._live(event)
         if job is None or job.phase is not Phase.QUEUED:
             yield Anomaly("hold_of_job_not_queued", f"job {event.job} is not queued")
+        elif not _in_turn(job, event):
+            yield _stale(event)
         else:
             self.known.state.move(job, Phase.HELD)
 
     def _release(self, event: Release) -> Iterator[Record]:
         job = self._live(event)
+        in_turn = job is not None and _in_turn(job, event)  # noted even of a job not held: its hold may come late
         if job is None or job.phase is not Phase.HELD:
             yield Anomaly("release_of_job_not_held", f"job {event.job} is not held")
+        elif not in_turn:
+            yield _stale(event)
         else:
             self.known.state.move(job, Phase.QUEUED)
             job.eligible = max(event.time, job.ready)
@@ -321,23 +348,41 @@ class Engine:
         if job is None:
             yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
             return
+        if not _in_turn(job, event):
+            yield _stale(event)
+            return
         wanted = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
         changes = {name: value for name, value in wanted.items() if value is not None}
+        if job.start is not None:
+            changes.pop("eligible", None)  # its wait is over and told
         if event.walltime is not None:
-            changes["ert"] = event.walltime
+            changes["ert"] = _ert(event.walltime, job.run_s)
         self.known.state.alter(job, **changes)
 
     def _requeue(self, event: Requeue) -> Iterator[Record]:
         job = self._live(event)
-        if job is None or job.phase is not Phase.RUNNING:
-            yield Anomaly("requeue_of_job_not_running", f"job {event.job} is not running")
-            return
+        if job is None:
+            known = event.key in self._remembered
+            self._remember(event.key)
+            yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not here")
+        elif job.phase is Phase.ENDED_UNSEEN:
+            yield Anomaly("requeue_after_end", f"job {event.job} has ended already")
+        elif event.time < (job.submit if job.start is None else job.start):
+            yield Anomaly("requeue_before_start", f"job {event.job}: requeue at {event.time}", rejected=True)
+        else:
+            yield from self._enter_again(job, event.time)
+
+    def _enter_again(self, job: Job, at: float) -> Iterator[Record]:
+        """This attempt is over, whether or not we saw its start; the next one comes into the queue."""
+        if job.phase is not Phase.RUNNING:
+            self._forget(job)
+            yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
         self.known.state.leave(job)
         self._remember(job.key)
         again = Job(
             id=job.id,
             attempt=job.attempt + 1,
-            submit=event.time,
+            submit=at,
             user=job.user,
             group=job.group,
             account=job.account,
@@ -349,12 +394,13 @@ class Engine:
             memory=job.memory,
             walltime=job.walltime,
         )
-        if again.key not in self.known.state.jobs:
-            yield from self._enter(again)
+        yield from self._admit(again)
 
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:
-        self.capacity = event
-        return iter(())
+        if self.capacity is not None and event.time < self.capacity.time:
+            yield _stale(event)
+        else:
+            self.capacity = event
 
     # What goes out.
 
@@ -415,7 +461,10 @@ class Engine:
         return "nodes down" if capacity.down_nodes > self.settings.withhold_down * capacity.nodes else None
 
     def _degraded(self) -> str | None:
+        self.lost = self.lost and self.known.history.count < RECOVERED
         capacity = self.capacity
+        if self.lost:
+            return "history lost: begun anew"
         if capacity is None or not capacity.down_nodes:
             return None
         return f"{capacity.down_nodes} of {capacity.nodes or 'unknown'} nodes down"
@@ -431,6 +480,12 @@ class Engine:
             unseen = self.known.state.jobs.get(oldest)
             if unseen is not None:  # its end came and its start never did
                 self.known.state.leave(unseen)
+                self._forget(unseen)
+
+    def _forget(self, job: Job) -> None:
+        """A job left the queue and its wait will not be known."""
+        for method in self.methods.values():
+            method.forget(job.key)
 
     # What is kept.
 
@@ -453,6 +508,8 @@ class Engine:
             forgotten=[run.number for run in changes.forgotten_runs],
             events=self.events,
             anomalies=self.anomalies,
+            predictions=self.predictions,
+            lost=self.lost,
             accuracy=self.accuracy,
             cancelled=self.cancelled,
             methods={name: method.save() for name, method in self.methods.items()},
@@ -461,11 +518,17 @@ class Engine:
 
     @classmethod
     def load(
-        cls, saved: bytes, started: list[Started], runs: list[Run], settings: Settings | None = None
+        cls,
+        saved: bytes,
+        started: list[Started] | None,
+        runs: list[Run] | None,
+        settings: Settings | None = None,
     ) -> "Engine":
         """An engine that goes on where the one that was saved stood.
 
-        Rows beyond those the saved state counts are ignored: the stores may be ahead of it.
+        Rows beyond those the saved state counts are ignored: the stores may be ahead of it. Without rows (None: they
+        are lost) it goes on with the live jobs, begins both histories anew, and says so in its predictions until
+        `RECOVERED` jobs have started.
 
         Raises:
             ValueError: the state is of another version, or rows of the history are missing.
@@ -474,13 +537,15 @@ class Engine:
         engine = cls(state.site, settings)
         for job in state.jobs:
             engine.known.state.enter(job)
-        engine.known.history.restore(started, state.started)
-        engine.known.runs.restore(kept_runs(state, runs), state.runs)
-        if len(engine.known.runs) != state.runs_kept:
-            raise ValueError(f"history of run times has {len(engine.known.runs)} of {state.runs_kept} entries")
+        if started is None or runs is None:
+            engine.lost = True
+        else:
+            engine._restore(state, started, runs)
         engine.capacity = state.capacity
         engine.events = state.events
         engine.anomalies = state.anomalies
+        engine.lost = engine.lost or state.lost
+        engine.predictions |= {name: count for name, count in state.predictions.items() if name in engine.methods}
         engine._remembered = dict.fromkeys(state.remembered)
         engine.accuracy |= {name: kept for name, kept in state.accuracy.items() if name in engine.methods}
         engine.cancelled |= {name: kept for name, kept in state.cancelled.items() if name in engine.methods}
@@ -489,10 +554,29 @@ class Engine:
                 method.load(state.methods[name])
         return engine
 
+    def _restore(self, state: Saved, started: list[Started], runs: list[Run]) -> None:
+        known = self.known
+        known.history.restore(started, state.started)
+        known.runs.restore(kept_runs(state, runs), state.runs)
+        if len(known.runs) != state.runs_kept:
+            raise ValueError(f"history of run times has {len(known.runs)} of {state.runs_kept} entries")
 
-def _ert(job: Job) -> float:
-    """The estimated run time: the requested walltime, else what the job's category ran, else 0 s."""
-    return job.walltime if job.walltime is not None else job.run_s or 0.0
+
+def _ert(walltime: float | None, run_s: float | None) -> float:
+    """The estimated run time: the requested walltime (0 is none), else what the job's category ran, else 0 s."""
+    return walltime or run_s or 0.0
+
+
+def _in_turn(job: Job, event: JobEvent) -> bool:
+    """Whether this hold, release or alter is the job's latest, and note it: a late one must not undo a later one."""
+    in_turn = event.time >= job.changed_at
+    job.changed_at = max(job.changed_at, event.time)
+    return in_turn
+
+
+def _stale(event: Event) -> Anomaly:
+    """What a change is that was overtaken by a later one."""
+    return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)
 
 
 def read_saved(saved: bytes) -> Saved:

@@ -23,7 +23,7 @@ JobKey = tuple[str, int]
 """A job within its site: (job id, attempt)."""
 
 
-class Event(msgspec.Struct, tag_field="type", kw_only=True, omit_defaults=True, frozen=True):
+class Event(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
     """What every event says: which site, and when it happened there."""
 
     kind: ClassVar[str] = ""

@@ -58,7 +58,7 @@ class RunHistory:
     >>> history = RunHistory()
     >>> job = Job(id="1", attempt=0, submit=0.0, user="ada", cpus=4, walltime=3600.0)
     >>> for number in range(3):
-    ...     history.learn(job, 1800.0)
+    ...     new, gone = history.learn(job, 1800.0)
     >>> history.predict(job)
     1800.0
     """

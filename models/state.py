@@ -41,7 +41,9 @@ class Job(msgspec.Struct, array_like=True):
     """A live job: its request, where it stands, and what was predicted of it when it was submitted.
 
     `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
-    ran. `late` marks a job that was first seen at its start. `features` are those of `models.features`, at submission.
+    ran. `late` marks a job that was first seen at its start, `requested` is False while its submit is still to come,
+    `changed_at` is when it was last held, released or altered. `features` are those of `models.features`, at
+    submission.
     """
 
     id: str
@@ -63,6 +65,8 @@ class Job(msgspec.Struct, array_like=True):
     start: float | None = None
     end: float | None = None
     late: bool = False
+    requested: bool = True
+    changed_at: float = 0.0
     run_s: float | None = None
     estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
     features: np.ndarray | None = None

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start
 from models.simulation.workload import SimulatedJob
@@ -30,8 +31,8 @@ class Scheduler(ABC):
         self.queue: OrderedDict[str, SimulatedJob] = OrderedDict()
         self._releases: list[tuple[int, int, int]] = []  # of running jobs, sorted: (end by walltime, ordinal, cpus)
         self._ends: list[tuple[int, int, int, SimulatedJob]] = []  # heap: (end, ordinal, end by walltime, job)
-        self._withdrawals: list[tuple[int, str, SimulatedJob]] = []  # heap; those of started jobs are dropped on sight
-        self._ordinal = 0
+        self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
+        self._ordinals = count()
         self._events: list[AnyEvent] = []
 
     def capacity(self) -> Capacity:
@@ -52,7 +53,7 @@ class Scheduler(ABC):
         self._advance(job.submit)
         self.queue[job.job] = job
         if job.patience is not None:
-            heapq.heappush(self._withdrawals, (job.submit + job.patience, job.job, job))
+            heapq.heappush(self._withdrawals, (job.submit + job.patience, next(self._ordinals), job))
         self._events.append(job.submission(self.site))
         self._arrived(job)
         return self._take_events()
@@ -80,14 +81,17 @@ class Scheduler(ABC):
         """The job that has queued longest."""
         return next(iter(self.queue.values()), None)
 
+    def _queues(self, job: SimulatedJob) -> bool:
+        return self.queue.get(job.job) is job
+
     def _start(self, job: SimulatedJob) -> None:
         """Give a queued job its processors."""
         del self.queue[job.job]
         self.free -= job.cpus
-        self._ordinal += 1
+        ordinal = next(self._ordinals)
         limit = self.now + job.walltime
-        insort(self._releases, (limit, self._ordinal, job.cpus))
-        heapq.heappush(self._ends, (self.now + job.seconds, self._ordinal, limit, job))
+        insort(self._releases, (limit, ordinal, job.cpus))
+        heapq.heappush(self._ends, (self.now + job.seconds, ordinal, limit, job))
         self._events.append(Start(site=self.site, time=float(self.now), job=job.job, cpus=job.cpus))
 
     def _advance(self, until: int) -> None:
@@ -98,7 +102,7 @@ class Scheduler(ABC):
     def _next_time(self) -> int | None:
         """When the next job ends or is withdrawn."""
         withdrawals = self._withdrawals
-        while withdrawals and self.queue.get(withdrawals[0][1]) is not withdrawals[0][2]:
+        while withdrawals and not self._queues(withdrawals[0][2]):
             heapq.heappop(withdrawals)
         times = [heap[0][0] for heap in (self._ends, withdrawals) if heap]
         return min(times, default=None)
@@ -119,7 +123,7 @@ class Scheduler(ABC):
         self._events.append(End(site=self.site, time=float(self.now), job=job.job, state=state))
 
     def _withdraw(self, job: SimulatedJob) -> None:
-        if self.queue.get(job.job) is job:
+        if self._queues(job):
             del self.queue[job.job]
             self._events.append(Cancel(site=self.site, time=float(self.now), job=job.job))
 
@@ -129,7 +133,10 @@ class Scheduler(ABC):
 
 
 class Fcfs(Scheduler):
-    """First come, first served: nothing starts before an earlier job."""
+    """First come, first served: nothing starts before an earlier job.
+
+    Under the published workload it fills no more than two thirds of a machine; a higher load queues without end.
+    """
 
     def _dispatch(self) -> None:
         while (head := self._head()) is not None and head.cpus <= self.free:
@@ -166,9 +173,7 @@ class Easy(Fcfs):
         head = self._head()
         self.reservation = None if head is None else self._reserve(head)
         if self.reservation is not None and self.free:
-            later = iter(self.queue.values())
-            next(later)
-            self._backfill(self.reservation, list(later))
+            self._backfill(self.reservation, [job for job in self.queue.values() if job.cpus <= self.free])
 
     def _arrived(self, job: SimulatedJob) -> None:
         # Nothing else has changed: what could not be backfilled a while ago, with more time before the head's start,

@@ -9,7 +9,7 @@ they published for batch jobs. What their model leaves out is added here so that
   application's jobs resemble each other, while all jobs together are still exactly the model's.
 - **Sessions**: an application's jobs come in bursts of a few, close together and interleaved with other users'.
 - **Walltimes** are round values, chosen once a session with room to spare. How much of its walltime a job uses is
-  spread as in the traces (mean 0.3 to 0.5); after D. Tsafrir, Y. Etsion, D. G. Feitelson, "Modeling user
+  spread as in the traces (means of 0.3 to 0.5 there); after D. Tsafrir, Y. Etsion, D. G. Feitelson, "Modeling user
   runtime estimates", JSSPP 2005: few round values make up nearly all requests. A small share of the jobs asks for too
   little and is killed.
 - **Patience**: some users withdraw a job that has not started after a while.
@@ -31,7 +31,7 @@ Rng = np.random.Generator
 DAY = 86_400
 SLOT = 1_800
 
-# The published constants for batch jobs. Gammas are (shape, scale) of the natural log of seconds, but DAILY of half hours.
+# The published constants for batch jobs. Gammas are (shape, scale): of the natural log of seconds, DAILY of half hours.
 SERIAL = 0.2927
 POWER_OF_TWO = 0.6686
 SMALLEST_LOG2 = 1.2
@@ -51,16 +51,22 @@ DAILY = (6.1271, 5.2740)
 FIRST_SLOT = 10
 """The cycle runs from 5:00, the quietest time, to 5:00; its gamma counts half hours from 11 there."""
 
-# Ours.
+# What the model leaves out.
 APPLICATIONS = 6
+"""A user has at most so many."""
 RUN_NOISE = 0.5
 SIZE_NOISE = 0.3
-SESSION_JOBS = 8
-SESSION_SPREAD = 20
+"""How unlike the jobs of an application are: standard deviations of the log of run time, and of log2 of size."""
+SESSION_JOBS = 4
+SESSION_SPREAD = 40
+"""How many jobs a session has in the mean (fewer where its application has no more), and over how many of the site's
+submissions they spread. The more of the same at once, the longer the waits: so, EASY at a load of 0.7 has mean waits of
+about 10 hours; the traces have 4 to 15."""
 UNDER_REQUESTED = 0.06
-LEAST_USE = 0.15
-"""The least share of its walltime that a session's longest job uses, before rounding up."""
+LEAST_USE = 0.3
+"""The least share of the requested walltime that a session's longest job uses, before rounding up."""
 PATIENCE = 4 * 3600
+"""The mean patience, in seconds, of those who have an end to it."""
 WALLTIMES: Ints = np.array([5, 10, 15, 30, 60, 120, 240, 360, 480, 720, 1080, 1440, 2160, 2880]) * 60
 QUEUES = (("short", 3600), ("batch", 12 * 3600), ("long", 48 * 3600))
 EXECUTABLES = (
@@ -210,15 +216,15 @@ def arrivals(rng: Rng, jobs: int, start_time: int, period: float) -> Ints:
     passed = np.cumsum(gaps)
     days, within = np.divmod(begin + passed * (span / passed[-1]), DAY)
     clock = days * DAY + np.interp(within, busy_until, clock_until)
-    return midnight + np.rint(clock).astype(np.int64)
+    return np.asarray(midnight + np.rint(clock), dtype=np.int64)
 
 
 def day_cycle() -> Floats:
     """How busy each half hour of the day is, (48,) from midnight, with a mean of 1."""
     shape, scale = DAILY
     slots = DAY // SLOT
-    hours = FIRST_SLOT + 0.5 + (np.arange(slots * 60) + 0.5) / 60
-    density = hours ** (shape - 1) * np.exp(-hours / scale)
+    half_hours = FIRST_SLOT + 0.5 + (np.arange(slots * 60) + 0.5) / 60
+    density = half_hours ** (shape - 1) * np.exp(-half_hours / scale)
     weights = np.roll(density.reshape(slots, 60).mean(axis=1), FIRST_SLOT)
     return np.asarray(weights / weights.mean())
 
@@ -232,7 +238,7 @@ def _at_most(limit: float, draw: Callable[[Ints], Floats], count: int) -> Floats
 
 
 def _homes(rng: Rng, sizes: Ints, runs: Ints, users: int) -> tuple[Ints, Ints, Ints]:
-    """Each job's application, each application's user, and each job's session (sessions are numbered along likeness)."""
+    """Each job's application, each application's user, and each job's session."""
     owner, popularity = _applications(rng, users)
     likeness = np.lexsort(
         (
@@ -252,7 +258,7 @@ def _homes(rng: Rng, sizes: Ints, runs: Ints, users: int) -> tuple[Ints, Ints, I
 
 
 def _applications(rng: Rng, users: int) -> tuple[Ints, Floats]:
-    """The applications' users and their shares of all jobs, in random order; users and their favourites are Zipf-like."""
+    """The applications' users and their shares of all jobs, in random order; users and favourites are Zipf-like."""
     counts = rng.integers(1, APPLICATIONS + 1, users)
     owner = np.repeat(np.arange(users), counts)
     rank = np.concatenate([np.arange(1, count + 1) for count in counts])

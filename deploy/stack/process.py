@@ -1,0 +1,266 @@
+"""One server process on loopback: started, awaited, stopped by its process id, and never left behind."""
+
+import atexit
+import fcntl
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, ClassVar, Self
+
+LOOPBACK = "127.0.0.1"
+
+# Below the range that systems hand to outgoing connections: a client that retries a stopped server's port there can
+# be given that very port as its own, connect to itself, and keep the server from coming back. None is given twice.
+_PORTS = range(20_000, 30_000)
+_untried_ports = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+
+# A server waits for a line on its standard input before it becomes itself, so that its guard is there first.
+_LAUNCH = 'read -r _ && exec "$@" </dev/null'
+# The guard holds the reading end of a pipe whose writing end is this process alone: however this process ends, the
+# pipe closes, and the server's process group (its own, led by it) goes too.
+_GUARD = 'read -r _; kill -s KILL -- "-$0"'
+
+
+class StackError(RuntimeError):
+    """A server could not be started, or was asked for something while it was stopped."""
+
+
+class StackUnavailable(StackError):
+    """This machine lacks a part of the stack; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A step of getting the stack up; `total` is its size in bytes, 0 where a step has no measure."""
+
+    step: str
+    done: int = 0
+    total: int = 0
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def ignore(_progress: Progress) -> None:
+    """Show nothing."""
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens at this port of the loopback address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """Return a port of the loopback address at which nothing listens, another one at each call."""
+    try:
+        return next(port for port in _untried_ports if is_free(port))
+    except StopIteration:
+        raise StackError(f"no free port left between {_PORTS.start} and {_PORTS.stop}") from None
+
+
+class Server(ABC):
+    """A server process over a directory of its own, in which everything of it lies: data, configuration, log, ports.
+
+    A port that is not given is the one of last time where that is still free, else a free one; it stays the same
+    as long as the object lives. `start` returns when the server is ready; `stop` asks it to end and then insists;
+    `kill` is SIGKILL. After either, `start` brings it back at the same port with the same data.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        directory: Path,
+        ports: Mapping[str, int | None],
+        on_progress: OnProgress = ignore,
+        ready_within: float = 60.0,
+    ) -> None:
+        self.directory = directory.absolute()
+        self.log = self.directory / "server.log"
+        self.ready_within = ready_within
+        self._on_progress = on_progress
+        self._ports = {name: port or self._usual_port(name) for name, port in ports.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._claim: IO[bytes] | None = None
+        self._log_start = 0
+
+    @abstractmethod
+    def _prepare(self) -> Sequence[str]:
+        """Write the configuration and give the command, which is run inside the directory."""
+
+    @abstractmethod
+    def _ready(self) -> bool:
+        """Whether the process that was just started takes requests."""
+
+    @property
+    def port(self) -> int:
+        """The port at which clients connect."""
+        return self._ports["port"]
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there (it may be anything but well)."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        self._forget()
+        return False
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; StackError where it is not running."""
+        if not self.running or self._process is None:
+            raise StackError(f"{self.name} is not running")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start and wait until ready; nothing to do where it runs. StackError says why it could not."""
+        if self.running:
+            return
+        self._on_progress(Progress(f"starting {self.name}"))
+        try:
+            self._take_directory()
+            self._take_ports()
+            self._launch(self._prepare())
+            self._await_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self, grace: float = 30.0) -> None:
+        """Ask the process to end (SIGTERM) and end it (SIGKILL) where it has not within `grace` seconds."""
+        try:
+            if self.running and self._process:
+                self._process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(grace)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL), as a crash would."""
+        if self.running and self._process:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._forget()
+
+    def restart(self) -> None:
+        """Stop and start: the same ports, the same data."""
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _usual_port(self, name: str) -> int:
+        """Last time's port where it is still free, else a new one."""
+        try:
+            port = json.loads((self.directory / "ports.json").read_text()).get(name)
+        except (OSError, ValueError):
+            port = None
+        return port if isinstance(port, int) and is_free(port) else free_port()
+
+    def _take_directory(self) -> None:
+        """Claim the directory: two servers that append to one log would ruin it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._claim = (self.directory / "lock").open("wb")
+        try:
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StackError(f"{self.name}: {self.directory} is in use by another one that runs") from None
+
+    def _take_ports(self) -> None:
+        """Make sure of the ports and note them for the next time."""
+        for port in self._ports.values():
+            if not is_free(port):
+                raise StackError(f"{self.name}: port {port} of {LOOPBACK} is in use; free it or choose another")
+        self._write("ports.json", json.dumps(self._ports))
+
+    def _write(self, name: str, text: str) -> Path:
+        """Write a file that only its owner may read: configurations carry passwords."""
+        path = self.directory / name
+        path.touch(mode=0o600)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def _launch(self, command: Sequence[str]) -> None:
+        # A session of its own: the terminal's Ctrl-C is for the supervisor, which then stops the servers in order.
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _LAUNCH, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env={**os.environ, "LC_ALL": "C.UTF-8"},
+                start_new_session=True,
+            )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        atexit.register(self.stop)
+        assert self._process.stdin is not None
+        with self._process.stdin as go:
+            go.write(b"\n")
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self.ready_within
+        while not (self.running and self._ready()):
+            if not self.running:
+                raise StackError(f"{self.name} ended during its start; {self.log} ends with\n{self._last_lines()}")
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"{self.name} was not ready within {self.ready_within:g} s; "
+                    f"{self.log} ends with\n{self._last_lines()}"
+                )
+            time.sleep(0.03)
+
+    def _logged(self) -> str:
+        """What the server has logged since it was last started."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def _last_lines(self, count: int = 15) -> str:
+        return "\n".join(self._logged().splitlines()[-count:])
+
+    def _forget(self) -> None:
+        """Let go of a process that has ended and is reaped; until then its id is nobody else's."""
+        atexit.unregister(self.stop)
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.kill()
+            self._guard.wait()
+            self._guard.stdin.close()
+        if self._claim is not None:
+            self._claim.close()
+        self._process = self._guard = self._claim = None

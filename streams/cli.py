@@ -1,0 +1,349 @@
+"""The command line, `queuecast`.
+
+Errors are one line on stderr that says what is wrong and what to do: exit code 1 for what is wrong outside, 2 for a
+command that was not understood, 130 when interrupted. What is slow to import is imported by the commands that use it.
+"""
+
+import logging
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from streams.errors import UserError
+from streams.terminal import printable, show_accuracy, show_table
+
+if TYPE_CHECKING:
+    from models.records import AnyEvent
+    from streams.feed import Publisher
+    from streams.settings import Settings
+    from streams.swf import Trace
+
+app = typer.Typer(
+    name="queuecast",
+    help="Predicts batch queue waits and run times from schedulers' events, as a stream, for many HPC sites.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Range = tuple[int, int]
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; gives the exit code."""
+    logging.getLogger("kafka").addHandler(logging.NullHandler())  # what it has to say comes as errors
+    try:
+        code = app(args=arguments, prog_name="queuecast", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:  # whoever read has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except _faults_outside() as error:
+        return _fail(str(error))
+    except typer.TyperException as error:
+        command = getattr(getattr(error, "ctx", None), "command_path", "queuecast")
+        return _fail(f"{error.format_message()} See `{command} --help`.", error.exit_code)
+    except OSError as error:
+        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+
+
+def _faults_outside() -> tuple[type[BaseException], ...]:
+    """The errors that are the user's to mend; the local stack's among them once it is in use."""
+    stack = sys.modules.get("deploy.stack")
+    return (UserError, stack.StackError) if stack else (UserError,)
+
+
+def _fail(message: str, code: int = 1) -> int:
+    _tell(f"queuecast: {message}")
+    return code
+
+
+def _tell(message: str) -> None:
+    """A line on stderr."""
+    sys.stderr.write(printable(message) + "\n")
+
+
+def _settings(context: typer.Context) -> "Settings":
+    from streams.settings import load_settings
+
+    return load_settings(context.obj)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            sys.stdout.write(f"queuecast {version('queuecast')}\n")
+        except PackageNotFoundError:
+            sys.stdout.write("queuecast, not installed\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings, TOML. Default: QUEUECAST_CONFIG, else queuecast.toml here."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What is said before the command."""
+    context.obj = config
+
+
+@app.command(epilog="Example: queuecast replay KTH-SP2-1996-2.1-cln.swf.gz --method qespera --rows 10001 20000")
+def replay(
+    context: typer.Context,
+    trace: TraceFile,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Method to run; repeatable, the first one counts. Default: the settings'."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions there, JSON lines.")] = None,
+    outcomes: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the outcomes there.")] = None,
+    shadows: Annotated[bool, typer.Option("--shadows", help="Write every method's records, not the first's.")] = False,
+    ids: Annotated[Range | None, typer.Option(metavar="LO HI", help="Score these job numbers, inclusive.")] = None,
+    rows: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Score these positions in submit order, from 1, inclusive.")
+    ] = None,
+    started: Annotated[bool, typer.Option("--started", help="Leave out jobs cancelled in the queue.")] = False,
+    site: Annotated[str | None, typer.Option(help="The site's name. Default: the file's.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Predict every job of a trace in time order, in this process, and print how good that was.
+
+    Each job is predicted at its submission, from what was known by then. The trivial rules, "zero" and "median", always
+    run beside. AAE is in hours, median_min and run_MAE_min in minutes, the other errors and shares as they are.
+    """
+    from models.engine import Anomaly
+    from streams.replay import Lines, Scores, record, replay, settings_for, tested
+    from streams.swf import events_of
+
+    if ids and rows:
+        raise typer.BadParameter("--ids and --rows exclude each other.")
+    settings = settings_for(_settings(context).engine, method or ())
+    jobs = _read(trace, skip_broken)
+    range_ = tested(jobs, ids, rows)
+    scores = Scores(lambda outcome: outcome.job in range_, cancelled=not started)
+    anomalies: Counter[str] = Counter()
+    with Lines(out) as predicted, Lines(outcomes) as happened, _progress("jobs", len(jobs.jobs)) as advance:
+        records = replay(events_of(jobs, _named(site or jobs.site)), settings)
+        for item in record(records, scores, predicted, happened, lambda name: shadows or name == settings.method):
+            if isinstance(item, Anomaly):
+                anomalies[item.reason] += 1
+            elif item.method == settings.method:
+                advance()
+    _report(jobs, scores.rows(), anomalies, as_json)
+
+
+def _report(trace: "Trace", rows: dict[str, dict[str, float]], anomalies: Counter[str], as_json: bool) -> None:
+    if not rows:
+        raise UserError(f"{trace.path}: no job of that range is scored")
+    if as_json:
+        import msgspec
+
+        found = {"trace": str(trace.path), "jobs": len(trace.jobs), "without_wait": trace.without_wait}
+        document = msgspec.json.encode(found | {"methods": rows, "anomalies": anomalies})
+        sys.stdout.write(document.decode() + "\n")
+        return
+    show_accuracy(rows)
+    if trace.without_wait:
+        _tell(f"{trace.without_wait} jobs without a wait were left out")
+    for reason, count in anomalies.most_common():
+        _tell(f"{count} × {reason}")
+
+
+def _read(path: Path, skip_broken: bool = False) -> "Trace":
+    from streams.swf import read_swf
+
+    return read_swf(path, _tell if skip_broken else None)
+
+
+def _named(site: str) -> str:
+    if not 1 <= len(site) <= 256:
+        raise UserError(f"site {site[:40]!r}: a name has 1 to 256 characters")
+    return site
+
+
+@contextmanager
+def _progress(unit: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """A bar on stderr, where that is a terminal; gives what moves it on by one."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{unit}, {task.speed or 0:,.0f}/s")
+
+    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, done = bar.add_task(unit, total=total), 0
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            if done % 200 == 0:
+                bar.update(task, completed=done)
+
+        yield advance
+
+
+@app.command(epilog="Example: queuecast topics --partitions 24 --replication 3")
+def topics(
+    context: typer.Context,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Partitions of those made now. Default: the settings'.")
+    ] = None,
+    replication: Annotated[
+        int | None, typer.Option(min=1, max=32, help="Copies of those made now. Default: the settings'.")
+    ] = None,
+) -> None:
+    """Make the topics that are missing, and print them all."""
+    import msgspec
+
+    from streams.topics import check_topics, configurations, create_topics, partitions_of
+
+    settings = _settings(context)
+    changes = {"partitions": partitions, "replication": replication}
+    wanted = {name: value for name, value in changes.items() if value is not None}
+    settings = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, **wanted))
+    made = create_topics(settings)
+    counts, kept = partitions_of(settings), configurations(settings)
+    lines = [[name, str(counts[name]), _kept(kept[name]), "made" if new else "was there"] for name, new in made.items()]
+    show_table(["topic", "partitions", "kept", ""], lines)
+    check_topics(settings)
+
+
+def _kept(configuration: dict[str, str]) -> str:
+    if configuration["cleanup.policy"] == "compact":
+        return "the latest of each site"
+    hours = int(configuration["retention.ms"]) // 3_600_000
+    return f"{hours // 24} days" if hours % 24 == 0 else f"{hours} hours"
+
+
+@app.command(epilog="Example: queuecast schema prediction > prediction.schema.json")
+def schema(
+    record: Annotated[
+        str | None, typer.Argument(help="event, prediction, outcome or dead-letter. Default: all, in one document.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of the records on the topics."""
+    import json
+
+    from streams.schema import schema as schema_of
+
+    sys.stdout.write(json.dumps(schema_of(record), indent=2) + "\n")
+
+
+@app.command(epilog="Example: queuecast feed KTH.swf.gz CTC.swf.gz --site kth --site ctc --speed 3600")
+def feed(
+    context: typer.Context,
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Standard Workload Format, plain or gzip; one a site.")
+    ],
+    site: Annotated[
+        list[str] | None, typer.Option(help="The site of each trace, in their order. Default: the files' names.")
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(metavar="max|N", help="N times the pace at which it happened, or as fast as it goes.")
+    ] = "max",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="The first jobs of each trace only, and what became of them.")
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
+    ] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+) -> None:
+    """Send traces to the events topic, each as a site, side by side from their beginnings.
+
+    Events keep their own times; the messages are stamped with the wall clock.
+    """
+    from streams import feed as feeding
+
+    pace = _speed(speed)
+    settings = _settings(context)
+    read = feeding.sources_of([_read(path, skip_broken) for path in traces], [_named(name) for name in site or ()])
+    sources = [source if limit is None else source.first(limit) for source in read]
+    events = feeding.until(feeding.timeline(sources), math.inf if until is None else until * 3600)
+    with _progress("events", sum(source.count for source in sources) if until is None else None) as advance:
+        feeding.feed(settings, feeding.paced(events, pace), lambda _: advance(), _show_fed)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = math.inf if text == "max" else float(text)
+    except ValueError:
+        speed = math.nan
+    if not speed > 0:
+        raise typer.BadParameter(f"--speed is {text!r}; expected max, 1 for real time, or how many times faster.")
+    return speed
+
+
+def _show_fed(publisher: "Publisher", seconds: float) -> None:
+    for site, count in publisher.events.items():
+        sys.stdout.write(printable(f"{site}: {count} events, {publisher.jobs.get(site, 0)} jobs") + "\n")
+    total = sum(publisher.events.values())
+    sys.stdout.write(f"{total} events sent in {seconds:.1f} s, {total / max(seconds, 1e-3):,.0f}/s\n")
+
+
+@app.command(epilog="Example: queuecast watch --site ctc --outcomes --from-beginning --count 20")
+def watch(
+    context: typer.Context,
+    site: Annotated[str | None, typer.Option(help="Those of this site only.")] = None,
+    job: Annotated[str | None, typer.Option(help="Those of this job only.")] = None,
+    outcomes: Annotated[bool, typer.Option("--outcomes", help="What became of predictions too.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="What the topics hold already too, not just what comes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The records as they are, JSON lines.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
+) -> None:
+    """Print predictions as they come, one a line; Ctrl-C ends it."""
+    from itertools import islice
+
+    from streams.watch import Skipped, Wanted, line
+    from streams.watch import watch as records
+
+    settings = _settings(context)
+    shown = _readable(records(settings, Wanted(site, job), outcomes, from_beginning))
+    for record, raw in islice(shown, count):
+        sys.stdout.write((printable(raw.decode()) if as_json else line(record)) + "\n")
+        sys.stdout.flush()
+
+
+@app.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6067")
+def worker(
+    context: typer.Context,
+    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics.")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
+) -> None:
+    """Run a worker: events in, predictions and outcomes out, until it is told to stop."""
+    import msgspec
+
+    from streams.app import run_worker
+
+    settings = _settings(context)
+    changes = {"web_port": web_port, "log_level": log_level}
+    wanted = {name: value for name, value in changes.items() if value is not None}
+    run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **wanted)))

@@ -1,0 +1,206 @@
+"""The ledger: which events are in which state, and what of that is durable."""
+
+import asyncio
+import logging
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from redis.exceptions import RedisError
+
+from models.engine import Changes, Engine, Settings, read_saved
+from streams.settings import WorkerSettings
+from streams.store import SiteStore
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Pauses between attempts at a store that is away; the last one is repeated."""
+
+
+class Kept(msgspec.Struct, array_like=True):
+    """A site's state and the offset of the last event in it, as one value; `state` is compressed."""
+
+    v: int
+    offset: int
+    state: bytes
+
+
+_encode_kept = msgspec.msgpack.Encoder().encode
+_decode_kept = msgspec.msgpack.Decoder(Kept).decode
+
+
+class Table(Protocol):
+    """What the ledger needs of the table of sites: Faust's, or a test's."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a site."""
+
+    def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
+        """Set the value of a site; done when the changelog has it."""
+
+
+class Delivered(Protocol):
+    """A message that was taken from Kafka and is to be acknowledged."""
+
+    def ack(self) -> bool:
+        """Let its offset be committed."""
+
+
+@dataclass
+class Slot:
+    """One site at this worker: its engine, and the offset of the last event that is in it (-1: none)."""
+
+    engine: Engine
+    partition: int
+    offset: int = -1
+
+
+@dataclass
+class Open:
+    """What a partition's events have led to and is not durable yet."""
+
+    since: float
+    events: list[Delivered] = field(default_factory=list)
+    sends: list[Awaitable[Any]] = field(default_factory=list)
+    sites: set[str] = field(default_factory=set)
+
+
+class Ledger:
+    """Owns what was processed, what was written and what was committed.
+
+    The invariant: *an event's offset is committed only when its outputs, its entries in the store and a state that
+    includes it are durable; and a state that is read back is exactly that of the offset stored with it.*
+
+    It holds because of the order in which `settle` works, partition by partition:
+
+    1. the outputs of the open events are delivered;
+    2. the entries they added to the histories are in Redis. A crash after this leaves Redis ahead of the state; entries
+       are numbered by the fold and the state says how many it counts, so a reader ignores those beyond it, and the same
+       events, seen again, write the same entries to the same places;
+    3. the state and its offset go to the table, as one value, so neither can be without the other;
+    4. what the state no longer needs is deleted from Redis: not before, since until 3 the state before may be read;
+    5. the events are acknowledged, and Faust may commit.
+
+    After a crash at any point Kafka gives again what was not committed. Events that the state includes already are
+    passed over, by their offset; the others go through the engine again and give the same bytes again.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        store: SiteStore,
+        engine_settings: Settings,
+        settings: WorkerSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.slots: dict[str, Slot] = {}
+        self._open: dict[int, Open] = {}
+        self._table = table
+        self._store = store
+        self._engine_settings = engine_settings
+        self._settings = settings
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self.slots.values())
+
+    async def slot(self, site: str, partition: int) -> Slot:
+        """The site's place here: in memory, else as it was stored, else new."""
+        slot = self.slots.get(site)
+        if slot is None:
+            slot = self.slots[site] = await self._load(site, partition)
+        return slot
+
+    async def _load(self, site: str, partition: int) -> Slot:
+        value = self._table.get(site.encode())
+        if value is None:
+            await self._until_done(f"redis: clearing {site}", partial(self._store.forget, site))
+            return Slot(Engine(site, self._engine_settings), partition)
+        kept = _decode_kept(value)
+        state = zlib.decompress(kept.state)
+        saved = read_saved(state)
+        history = self._engine_settings.history
+        started, runs = await self._until_done(
+            f"redis: reading {site}", partial(self._store.load, site, saved, history)
+        )
+        try:
+            engine = Engine.load(state, started, runs, self._engine_settings)
+        except ValueError as error:
+            log.error("site %s: Redis has lost entries (%s); its histories begin anew, degraded", site, error)
+            await self._until_done(f"redis: clearing {site}", partial(self._store.forget, site))
+            engine = Engine.load(state, None, None, self._engine_settings)
+        log.info("site %s goes on after offset %d: %d live jobs", site, kept.offset, len(engine.known.state))
+        return Slot(engine, partition, kept.offset)
+
+    def record(self, partition: int, event: Delivered, site: str | None, sends: Iterable[Awaitable[Any]]) -> None:
+        """An event has been processed: `site` is the one it changed, `sends` its outputs on their way."""
+        work = self._open.get(partition)
+        if work is None:
+            work = self._open[partition] = Open(self._clock())
+        work.events.append(event)
+        work.sends.extend(sends)
+        if site is not None:
+            work.sites.add(site)
+
+    def due(self) -> list[int]:
+        """The partitions whose open events are many or old enough to be settled."""
+        old = self._clock() - self._settings.checkpoint_seconds
+        most = self._settings.checkpoint_events
+        return [partition for partition, work in self._open.items() if len(work.events) >= most or work.since <= old]
+
+    def full(self, partition: int) -> bool:
+        """Whether the partition's open events are as many as may be."""
+        work = self._open.get(partition)
+        return work is not None and len(work.events) >= self._settings.checkpoint_events
+
+    async def settle(self, partition: int) -> None:
+        """Make everything durable that the partition's open events led to, then acknowledge them."""
+        work = self._open.pop(partition, None)
+        if work is None:
+            return
+        states = [(site, *self._checkpoint(site)) for site in sorted(work.sites) if site in self.slots]
+        await asyncio.gather(*work.sends)
+        for site, _, changes in states:
+            await self._until_done(f"redis: writing {site}", partial(self._store.write, site, changes))
+        await asyncio.gather(*(self._table.put(site.encode(), value, partition) for site, value, _ in states))
+        for site, _, changes in states:
+            oldest = self.slots[site].engine.known.history.oldest
+            await self._until_done(f"redis: trimming {site}", partial(self._store.trim, site, oldest, changes))
+        for event in work.events:
+            event.ack()
+
+    def _checkpoint(self, site: str) -> tuple[bytes, Changes]:
+        slot = self.slots[site]
+        state, changes = slot.engine.checkpoint()
+        return _encode_kept(Kept(1, slot.offset, zlib.compress(state, 1))), changes
+
+    async def settle_all(self) -> None:
+        """Settle every partition: before a clean stop."""
+        for partition in list(self._open):
+            await self.settle(partition)
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """Forget the sites of partitions that are another worker's now; what was open, it will see again."""
+        for partition in partitions:
+            self._open.pop(partition, None)
+            for site in [site for site, slot in self.slots.items() if slot.partition == partition]:
+                del self.slots[site]
+
+    async def _until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until Redis does it: nothing may be left out, and nothing else can be done meanwhile."""
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except (RedisError, OSError) as error:
+                pause = RETRY_S[min(failures, len(RETRY_S) - 1)]
+                failures += 1
+                log.warning("%s failed (%s); again in %.1f s", what, error, pause)
+                await asyncio.sleep(pause)

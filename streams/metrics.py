@@ -1,0 +1,163 @@
+"""What a worker tells Prometheus.
+
+What a site's engine has counted is part of its state, so it is read from there at each scrape: it is right after a
+crash, and no event is counted twice. Only what concerns this process (latency, lag, messages read) is counted here.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from models.engine import Engine
+from models.features import FEATURES
+from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
+from models.measures import Histogram as Counted
+from models.state import SITE, Phase
+from streams.ledger import Ledger, Slot
+
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """This process's counters, and the collector of the engines' ones, in a registry of their own."""
+
+    def __init__(self, ledger: Ledger, most_sites: int) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.registry.register(EngineCollector(ledger, most_sites))
+        self._read = Counter("queuecast_messages_read", "Messages read from the events topic.", registry=self.registry)
+        self._rejected = Counter(
+            "queuecast_rejects", "Messages sent to the dead letters, by reason.", ["reason"], registry=self.registry
+        )
+        self._latency = Histogram(
+            "queuecast_prediction_latency_seconds",
+            "From a submit event's arrival at the broker to its predictions leaving the worker.",
+            buckets=LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+        self._event_time = Gauge(
+            "queuecast_last_message_timestamp_seconds",
+            "When the last message read had arrived at the broker.",
+            registry=self.registry,
+        )
+        self._lag = Gauge(
+            "queuecast_event_lag",
+            "Messages of the events topic that this worker has still to read, by partition.",
+            ["partition"],
+            registry=self.registry,
+        )
+        self._offsets: dict[int, int] = {}
+
+    def read(self, partition: int, offset: int, timestamp: float) -> None:
+        """A message was read; `timestamp` is when it arrived at the broker."""
+        self._read.inc()
+        self._event_time.set(timestamp)
+        self._offsets[partition] = offset
+
+    def rejected(self, reason: str) -> None:
+        """A message went to the dead letters."""
+        self._rejected.labels(reason).inc()
+
+    def predicted(self, arrived: float) -> None:
+        """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""
+        self._latency.observe(max(time.time() - arrived, 0.0))
+
+    def lag(self, consumer: Any) -> None:
+        """Bring the lag up to date, from what the consumer has heard of the ends of its partitions."""
+        self._lag.clear()
+        for tp in consumer.assignment():
+            end = consumer.highwater(tp)
+            read = self._offsets.get(tp.partition)
+            if end is not None and read is not None:
+                self._lag.labels(str(tp.partition)).set(max(end - read - 1, 0))
+
+
+class EngineCollector:
+    """Reads the engines at each scrape. Labels: the site (the first `most_sites`, the rest as "other"), the method,
+    the feature, the phase, and whether the jobs measured started or were cancelled in the queue.
+    """
+
+    def __init__(self, slots: Iterable[Slot], most_sites: int) -> None:
+        self._slots = slots
+        self._most_sites = most_sites
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is known before there is a site."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, with a sample a site; O(sites · methods)."""
+        engines = [slot.engine for slot in list(self._slots)][: self._most_sites]
+        yield from _counts(engines)
+        yield from _accuracy(engines)
+
+
+def _counts(engines: list[Engine]) -> Iterator[Metric]:
+    events = CounterMetricFamily("queuecast_events", "Events applied.", labels=["site"])
+    anomalies = CounterMetricFamily(
+        "queuecast_anomalies", "Events that did not fit what was known, by reason.", labels=["site", "reason"]
+    )
+    live = GaugeMetricFamily("queuecast_live_jobs", "Jobs in the site's state.", labels=["site", "phase"])
+    cpus = GaugeMetricFamily("queuecast_live_cpus", "Processors of those jobs.", labels=["site", "phase"])
+    history = GaugeMetricFamily("queuecast_history_jobs", "Jobs in the history.", labels=["site"])
+    weights = GaugeMetricFamily(
+        "queuecast_feature_weight", "Absolute rank correlation of a feature with the wait.", labels=["site", "feature"]
+    )
+    for engine in engines:
+        site = engine.site
+        events.add_metric([site], engine.events)
+        for reason, count in engine.anomalies.items():
+            anomalies.add_metric([site, reason], count)
+        for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING):
+            totals = engine.known.state.totals(SITE, phase)
+            live.add_metric([site, phase], totals.count)
+            cpus.add_metric([site, phase], totals.cpus)
+        history.add_metric([site], len(engine.known.history))
+        for feature, weight in zip(FEATURES, engine.known.history.window.weights, strict=True):
+            weights.add_metric([site, feature], float(weight))
+    yield from (events, anomalies, live, cpus, history, weights)
+
+
+def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
+    labels = ["site", "method", "jobs"]
+    error = HistogramMetricFamily(
+        "queuecast_wait_error_seconds",
+        "Absolute error of the predicted wait; no estimate counts as 0 s.",
+        labels=labels,
+    )
+    ppe = HistogramMetricFamily(
+        "queuecast_wait_error_response_ratio", "That error as a share of the response time.", labels=labels
+    )
+    x2 = CounterMetricFamily("queuecast_within_factor_2_jobs", "Jobs predicted within a factor of 2.", labels=labels)
+    withheld = CounterMetricFamily("queuecast_withheld_jobs", "Jobs that left without an estimate.", labels=labels)
+    predictions = CounterMetricFamily("queuecast_predictions", "Predictions made.", labels=["site", "method"])
+    held = CounterMetricFamily("queuecast_bound_held_jobs", "Jobs at or below a bound.", labels=[*labels, "bound"])
+    bounded = CounterMetricFamily("queuecast_bound_jobs", "Jobs that had a bound.", labels=[*labels, "bound"])
+    for engine in engines:
+        for method, count in engine.predictions.items():
+            predictions.add_metric([engine.site, method], count)
+        for jobs, measured in (("started", engine.accuracy), ("cancelled", engine.cancelled)):
+            for method, accuracy in measured.items():
+                values = [engine.site, method, jobs]
+                error.add_metric(values, _buckets(accuracy.error, ERROR_BUCKETS), accuracy.error.total)
+                ppe.add_metric(values, _buckets(accuracy.ppe, PPE_BUCKETS), accuracy.ppe.total)
+                x2.add_metric(values, accuracy.within_x2)
+                withheld.add_metric(values, accuracy.missing)
+                _add_bounds(held, bounded, values, accuracy)
+    yield from (predictions, error, ppe, x2, withheld, held, bounded)
+
+
+def _add_bounds(held: CounterMetricFamily, bounded: CounterMetricFamily, labels: list[str], accuracy: Accuracy) -> None:
+    for q, bound in accuracy.bounds.items():
+        held.add_metric([*labels, q], bound.held)
+        bounded.add_metric([*labels, q], bound.jobs)
+
+
+def _buckets(counted: Counted, edges: tuple[float, ...]) -> list[tuple[str, float]]:
+    names = [*map(str, edges), "+Inf"]
+    return list(zip(names, accumulate(counted.counts), strict=True))

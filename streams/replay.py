@@ -1,0 +1,155 @@
+"""A trace through the engine, in this process: what the stream would have said, job by job."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+import msgspec
+
+from models.engine import Anomaly, Engine, Record, Settings
+from models.measures import Accuracy
+from models.records import AnyEvent, Outcome, Prediction
+from models.registry import METHODS, TRIVIAL
+from streams.errors import UserError
+from streams.swf import Trace
+
+
+def replay(events: Iterable[AnyEvent], settings: Settings) -> Iterator[Record]:
+    """Apply events, of one site or several, and give the records they lead to."""
+    engines: dict[str, Engine] = {}
+    for event in events:
+        engine = engines.get(event.site)
+        if engine is None:
+            engine = engines[event.site] = Engine(event.site, settings)
+        yield from engine.apply(event)
+
+
+class Scores:
+    """The measures of each method over a range of jobs, exact medians included.
+
+    Parameters:
+        wanted: tells whether a job is in the range.
+        cancelled: whether jobs cancelled in the queue count, as if they had started then.
+    """
+
+    def __init__(self, wanted: Callable[[Outcome], bool] = lambda _: True, cancelled: bool = True) -> None:
+        self._wanted = wanted
+        self._cancelled = cancelled
+        self._accuracy: dict[str, Accuracy] = {}
+        self._errors: dict[str, list[float]] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Take in what became of a prediction: first the wait, later the run time."""
+        if not self._wanted(outcome) or (outcome.censored and not self._cancelled):
+            return
+        accuracy = self._accuracy.setdefault(outcome.method, Accuracy())
+        wait_s, predicted_s = outcome.actual_wait_s, outcome.predicted_wait_s
+        if outcome.actual_run_s is None:
+            accuracy.add_wait(predicted_s, wait_s, outcome.bounds)
+            self._errors.setdefault(outcome.method, []).append(abs(outcome.error_s))
+        else:
+            accuracy.add_response(predicted_s, wait_s, outcome.actual_run_s)
+            accuracy.add_run(outcome.predicted_run_s, outcome.actual_run_s)
+        if outcome.censored:
+            accuracy.add_response(predicted_s, wait_s, 0.0)
+
+    def rows(self) -> dict[str, dict[str, float]]:
+        """The measures by method, the trivial rules first."""
+        methods = sorted(self._accuracy, key=lambda name: (name not in TRIVIAL, name != "zero", name))
+        return {name: self._row(name) for name in methods}
+
+    def _row(self, method: str) -> dict[str, float]:
+        accuracy, errors = self._accuracy[method], sorted(self._errors[method])
+        row = accuracy.measures() | {"median_min": errors[len(errors) // 2] / 60}
+        if accuracy.runs:
+            row["run_MAE_min"] = accuracy.run_error_s / accuracy.runs / 60
+        for q, bound in sorted(accuracy.bounds.items()):
+            row[f"cov_{q}"] = bound.held / bound.jobs
+        return row
+
+
+class Lines:
+    """Records as lines of JSON, to a file; closes what it opened.
+
+    >>> with Lines(None) as lines:
+    ...     lines.write(Prediction(site="s", job="1", attempt=0, made_at=0.0, predicted_wait_s=None,
+    ...         predicted_run_s=None, predicted_start=None, method="zero", reason=""))
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        try:
+            self._file: IO[bytes] | None = path.open("wb") if path else None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, record: Prediction | Outcome) -> None:
+        """One record, one line."""
+        if self._file is not None:
+            self._file.write(self._encoder.encode(record) + b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def settings_for(settings: Settings, methods: Sequence[str]) -> Settings:
+    """Settings to replay with: these methods, the first one's predictions counting, and always the trivial rules.
+
+    Parameters:
+        settings: what is not about methods, and the methods where none are named.
+        methods: names.
+
+    Raises:
+        UserError: there is no such method.
+    """
+    method, *shadows = methods or settings.methods
+    for name in (method, *shadows):
+        if name not in METHODS:
+            raise UserError(f"no method {name!r}; there are: {', '.join(METHODS)}")
+    beside = tuple(dict.fromkeys(name for name in (*shadows, *TRIVIAL) if name != method))
+    return msgspec.structs.replace(settings, method=method, shadows=beside, publish_shadows=True)
+
+
+def record(
+    records: Iterable[Record],
+    scores: Scores,
+    predictions: Lines,
+    outcomes: Lines,
+    written: Callable[[str], bool] = lambda _: True,
+) -> Iterator[Prediction | Anomaly]:
+    """Score records and write them to files; gives the predictions and anomalies, for whoever counts them.
+
+    Parameters:
+        written: tells of a method whether its records go to the files.
+    """
+    for item in records:
+        if isinstance(item, Anomaly):
+            yield item
+        elif isinstance(item, Outcome):
+            scores.add(item)
+            if written(item.method):
+                outcomes.write(item)
+        else:
+            if written(item.method):
+                predictions.write(item)
+            yield item
+
+
+def tested(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> set[str]:
+    """The names of the jobs of a test range, inclusive: by job number, or by position in submit order from 1.
+
+    Raises:
+        UserError: there is no job in it.
+    """
+    jobs = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
+    low, high = ids or (-math.inf, math.inf)
+    names = {str(job.number) for job in jobs if low <= job.number <= high}
+    if not names:
+        first, last = min(job.number for job in trace.jobs), max(job.number for job in trace.jobs)
+        raise UserError(f"{trace.path}: no job in that range; there are {len(trace.jobs)}, numbered {first} to {last}")
+    return names

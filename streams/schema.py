@@ -1,0 +1,44 @@
+"""JSON Schema (draft 2020-12) of the records on the topics, generated from the types that read and write them."""
+
+from typing import Any
+
+import msgspec
+
+from models.records import VERSION, AnyEvent, DeadLetter, Outcome, Prediction
+from streams.errors import UserError
+
+RECORDS: dict[str, Any] = {
+    "event": AnyEvent,
+    "prediction": Prediction,
+    "outcome": Outcome,
+    "dead-letter": DeadLetter,
+}
+"""The records by name: one kind a topic."""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema(record: str | None = None) -> dict[str, Any]:
+    """The schema of one kind of record, or one document that has them all in `$defs`.
+
+    Raises:
+        UserError: there is no such record.
+    """
+    if record is None:
+        found, components = msgspec.json.schema_components(RECORDS.values(), ref_template="#/$defs/{name}")
+        named = dict(zip(RECORDS, found, strict=True))
+        choice = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in named]}
+        return _head("records", "What is on queuecast's topics.") | choice | {"$defs": named | components}
+    if record not in RECORDS:
+        raise UserError(f"no record {record!r}; there are: {', '.join(RECORDS)}")
+    (found_one,), components = msgspec.json.schema_components([RECORDS[record]], ref_template="#/$defs/{name}")
+    return _head(record, f"The value of a message of queuecast's topic {record}s.") | found_one | {"$defs": components}
+
+
+def _head(name: str, description: str) -> dict[str, str]:
+    return {
+        "$schema": DIALECT,
+        "$id": f"urn:queuecast:{name}:v{VERSION}",
+        "title": f"queuecast {name}",
+        "description": description,
+    }

@@ -1,0 +1,241 @@
+"""Settings: one object, from defaults, a TOML file and the environment, each over the one before.
+
+A field `bootstrap` of section `kafka` is `[kafka] bootstrap = …` in the file and QUEUECAST_KAFKA_BOOTSTRAP in the
+environment. The file is the one QUEUECAST_CONFIG names, else `queuecast.toml` in this directory, where there is one.
+"""
+
+import os
+import re
+import socket
+import ssl
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from models.engine import Settings as EngineSettings
+from models.registry import METHODS
+from streams.errors import UserError
+
+PREFIX = "QUEUECAST"
+DEFAULT_FILE = Path("queuecast.toml")
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+BOOTSTRAP_MS = 5000
+"""Milliseconds within which a broker must answer when a client is made."""
+
+_HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
+_ADDRESSES = re.compile(rf"{_HOST}:\d{{1,5}}(,{_HOST}:\d{{1,5}})*")
+_REDIS_URL = re.compile(rf"rediss?://([^@/\s]*@)?{_HOST}(:\d{{1,5}})?(/\d*)?(\?\S*)?")
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A section; as text, it does not show its secrets."""
+
+    def __repr__(self) -> str:
+        values = msgspec.structs.asdict(self)
+        shown = {name: "***" if name == "password" and value else value for name, value in values.items()}
+        fields = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({re.sub('(?<=://)[^/@]*@', '***@', fields)})"
+
+
+class KafkaSettings(Section, frozen=True, kw_only=True):
+    """Where Kafka is and how to enter.
+
+    `bootstrap`: host:port, several with commas. `prefix` begins every topic's name and the consumer group's.
+    `security`: plaintext, tls, sasl_plaintext or sasl_tls. SASL takes `mechanism`, `username` and `password`; TLS takes
+    `ca_file` (the system's authorities where it is not set) and, for a client's certificate, `cert_file`, `key_file`.
+    """
+
+    bootstrap: str = "127.0.0.1:9092"
+    prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]*$", max_length=100)] = "queuecast."
+    security: Literal["plaintext", "tls", "sasl_plaintext", "sasl_tls"] = "plaintext"
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: str | None = None
+    password: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name for `security`."""
+        return {"tls": "SSL", "sasl_tls": "SASL_SSL"}.get(self.security, self.security.upper())
+
+    @property
+    def sasl(self) -> bool:
+        """Whether a name and a password are asked for."""
+        return self.security.startswith("sasl")
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The TLS context to connect with; None where there is no TLS.
+
+        Raises:
+            UserError: a certificate or key cannot be read.
+        """
+        if not self.security.endswith("tls"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file, password="")  # rather fail than ask
+        except OSError as error:
+            raise UserError(f"kafka: ca_file, cert_file or key_file cannot be used: {error}") from None
+        return context
+
+    def client_options(self) -> dict[str, Any]:
+        """Arguments for kafka-python's clients."""
+        options: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap.split(","),
+            "bootstrap_timeout_ms": BOOTSTRAP_MS,
+            "security_protocol": self.protocol,
+        }
+        if context := self.tls_context():
+            options["ssl_context"] = context
+        if self.sasl:
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.username,
+                "sasl_plain_password": self.password,
+            }
+        return options
+
+
+class TopicSettings(Section, frozen=True, kw_only=True):
+    """How the topics are made: partitions (the most workers that can share the sites), copies, and hours kept."""
+
+    partitions: Annotated[int, Meta(ge=1, le=10_000)] = 12
+    replication: Annotated[int, Meta(ge=1, le=32)] = 1
+    events_hours: Positive = 24 * 14
+    predictions_hours: Positive = 24 * 7
+    dead_letters_hours: Positive = 24 * 30
+
+
+class RedisSettings(Section, frozen=True, kw_only=True):
+    """Where Redis is: `url` is redis://host:port/database, or rediss:// for TLS, checked against `ca_file`."""
+
+    url: str = "redis://127.0.0.1:6379/0"
+    username: str | None = None
+    password: str | None = None
+    ca_file: str | None = None
+    prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)] = "queuecast"
+
+
+class WorkerSettings(Section, frozen=True, kw_only=True):
+    """How a worker runs.
+
+    The web port serves /metrics, on loopback unless `web_host` says otherwise. State and offset are stored every
+    `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the worker's lasting name in
+    its group: a worker that comes back under it goes on within seconds. `metric_sites` bounds the site label.
+    """
+
+    web_host: str = "127.0.0.1"
+    web_port: Port = 6066
+    instance: str | None = None
+    checkpoint_events: Positive = 1000
+    checkpoint_seconds: Annotated[float, Meta(gt=0)] = 2.0
+    metric_sites: Positive = 500
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def name(self) -> str:
+        """`instance`, or else the host and web port, which no other worker shares."""
+        return self.instance or f"{socket.gethostname()}-{self.web_port}"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    topics: TopicSettings = TopicSettings()
+    redis: RedisSettings = RedisSettings()
+    worker: WorkerSettings = WorkerSettings()
+    engine: EngineSettings = EngineSettings()
+
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+"""The sections by name."""
+
+
+def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force.
+
+    Raises:
+        UserError: names the file or variable, the field, and what was expected.
+    """
+    environment = os.environ if environment is None else environment
+    if file is None and (named := environment.get(f"{PREFIX}_CONFIG")):
+        file = Path(named)
+    values = _from_file(file) if file or DEFAULT_FILE.exists() else {}
+    settings = _convert(values, str(file or DEFAULT_FILE))
+    settings = _convert(_over(settings, _from_environment(environment)), "environment")
+    _check(settings)
+    return settings
+
+
+def _from_file(file: Path | None) -> dict[str, dict[str, Any]]:
+    path = file or DEFAULT_FILE
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not TOML: {error}") from None
+    for name, section in values.items():
+        known = SECTIONS.get(name)
+        if known is None or not isinstance(section, dict):
+            raise UserError(f"{path}: [{name}] is not a section; there are: {', '.join(SECTIONS)}")
+        names = [field.name for field in msgspec.structs.fields(known)]
+        for field in section:
+            if field not in names:
+                raise UserError(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
+    return values
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    values: dict[str, dict[str, Any]] = {}
+    for name, section in SECTIONS.items():
+        for field in msgspec.structs.fields(section):
+            text = environment.get(f"{PREFIX}_{name}_{field.name}".upper())
+            if text is not None:
+                listed = get_origin(field.type) is tuple
+                values.setdefault(name, {})[field.name] = _words(text) if listed else text
+    return values
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _over(settings: Settings, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    sections = {name: msgspec.structs.asdict(getattr(settings, name)) for name in SECTIONS}
+    return {name: sections[name] | values.get(name, {}) for name in sections}
+
+
+def _convert(values: dict[str, Any], source: str) -> Settings:
+    try:
+        return msgspec.convert(values, Settings, strict=source != "environment")
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$.")
+        place = where.rstrip("`")
+        if source == "environment":
+            place = f"{PREFIX}_{place}".replace(".", "_").upper()
+        raise UserError(f"{source}: {place}: {problem[0].lower()}{problem[1:]}") from None
+
+
+def _check(settings: Settings) -> None:
+    for name in settings.engine.methods:
+        if name not in METHODS:
+            raise UserError(f"engine: {name!r} is not a method; there are: {', '.join(METHODS)}")
+    if not _ADDRESSES.fullmatch(settings.kafka.bootstrap):
+        raise UserError(f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas")
+    if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown
+        raise UserError("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
+    if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
+        raise UserError("kafka: SASL needs both username and password")

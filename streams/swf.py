@@ -1,0 +1,270 @@
+"""Workload traces in the Standard Workload Format, as events.
+
+The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 is unknown,
+lines that begin with `;` are the header. Plain or gzip.
+"""
+
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import IO, Annotated, cast
+
+import msgspec
+from msgspec import Meta
+
+from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
+from streams.errors import UserError
+
+FIELDS = (
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "allocated processors",
+    "average CPU time",
+    "used memory",
+    "requested processors",
+    "requested time",
+    "requested memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+)
+STATES = {0: "failed", 1: "completed", 2: "completed", 3: "completed", 4: "failed", 5: "cancelled"}
+KIB = 1024
+
+Since = Annotated[float, Meta(ge=0.0, le=1e11)]
+Number = Annotated[float, Meta(ge=-1e11, le=1e11)]
+Size = Annotated[int, Meta(le=1_000_000_000)]
+
+
+class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One line of a trace: times in seconds from the trace's start, memory in KiB per processor, -1 for unknown."""
+
+    number: int
+    submit: Since
+    wait: Number
+    run: Number
+    allocated: Size
+    cpu_time: Number
+    used_memory: Number
+    requested: Size
+    walltime: Number
+    requested_memory: Number
+    status: int
+    user: int
+    group: int
+    executable: int
+    queue: int
+    partition: int
+    preceding: int
+    think_time: Number
+
+    @property
+    def started(self) -> bool:
+        """False for a job that was cancelled in the queue: status 5 and no run time."""
+        return not (self.status == 5 and self.run <= 0)
+
+
+_KINDS = tuple(field.type for field in msgspec.structs.fields(SwfJob))
+_WHOLE = "a whole number, -1 for unknown"
+_EXPECTED = {int: _WHOLE, Size: _WHOLE, Since: "seconds from the trace's start"}
+
+
+class Trace(msgspec.Struct):
+    """A trace: its header's entries by name, and its jobs in the order of submission."""
+
+    path: Path
+    header: dict[str, str]
+    jobs: list[SwfJob]
+    without_wait: int
+
+    @property
+    def site(self) -> str:
+        """The file's name without its endings."""
+        return self.path.name.removesuffix(".gz").removesuffix(".swf")
+
+    @property
+    def start(self) -> float:
+        """Unix time of the trace's second 0; 0 where the header does not say."""
+        return _number(self.header.get("UnixStartTime"))
+
+    @property
+    def begin(self) -> float:
+        """Unix time of the first submission."""
+        return self.start + self.jobs[0].submit
+
+    @property
+    def cpus(self) -> int:
+        """The machine's processors; 0 where the header does not say."""
+        return int(_number(self.header.get("MaxProcs")))
+
+    @property
+    def nodes(self) -> int | None:
+        """The machine's nodes, where the header says."""
+        return int(_number(self.header.get("MaxNodes"))) or None
+
+
+def read_swf(path: Path, on_broken: Callable[[str], None] | None = None) -> Trace:
+    """Read a trace; 3 µs a job. Jobs whose wait is unknown are left out and counted.
+
+    Parameters:
+        path: the file; gzip where its first bytes say so.
+        on_broken: told of each broken line, which is then left out; without it the first broken line is an error.
+
+    Raises:
+        UserError: the file cannot be read, a line is broken, or there is no job in it.
+    """
+    header: dict[str, str] = {}
+    jobs: list[SwfJob] = []
+    without_wait = 0
+    for number, line in enumerate(_lines(path), 1):
+        if line.startswith(";"):
+            name, colon, value = line[1:].partition(":")
+            if colon:
+                header.setdefault(name.strip(), value.strip())
+        elif fields := line.split():
+            try:
+                job = _job(fields)
+            except ValueError as error:
+                message = f"{path}, line {number}: {error}"
+                if on_broken is None:
+                    raise UserError(message) from None
+                on_broken(message)
+                continue
+            if job.wait < 0:
+                without_wait += 1
+            else:
+                jobs.append(job)
+    if not jobs:
+        raise UserError(f"{path}: no job with a wait time in it; expected a trace in the Standard Workload Format")
+    jobs.sort(key=lambda job: job.submit)
+    return Trace(path, header, jobs, without_wait)
+
+
+def _job(fields: list[str]) -> SwfJob:
+    """One job from the fields of its line.
+
+    Raises:
+        ValueError: says which field is wrong and what was expected.
+    """
+    if len(fields) != len(FIELDS):
+        raise ValueError(f"{len(fields)} fields; expected {len(FIELDS)}: {', '.join(FIELDS)}")
+    try:
+        return msgspec.convert(fields, SwfJob, strict=False)
+    except msgspec.ValidationError:
+        raise ValueError(_fault(fields)) from None
+
+
+def _fault(fields: list[str]) -> str:
+    """What is wrong with a line that is no job."""
+    for position, (text, kind) in enumerate(zip(fields, _KINDS, strict=True)):
+        try:
+            msgspec.convert(text, kind, strict=False)
+        except msgspec.ValidationError:
+            expected = _EXPECTED.get(kind, "a number, -1 for unknown")
+            return f"field {position + 1} ({FIELDS[position]}) is {text[:40]!r}; expected {expected}"
+    raise AssertionError("every field is valid")
+
+
+def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:
+    """A trace's events in time order, the machine's size first.
+
+    In the same second what ends and starts comes before what is submitted; a job that starts as it is submitted
+    starts after that.
+    """
+    if trace.cpus:
+        yield Capacity(site=site, time=trace.begin, cpus=trace.cpus, nodes=trace.nodes)
+    for _, event in _in_order(trace, site):
+        yield event
+
+
+_Moment = tuple[float, int, int, int]
+"""Time, rank within the second, the job's place in the trace, step within the job."""
+
+
+def _in_order(trace: Trace, site: str) -> Iterator[tuple[_Moment, AnyEvent]]:
+    """Merge submissions, which are sorted, with what follows from them, held in a heap the size of the live jobs."""
+    pending: list[tuple[_Moment, AnyEvent]] = []
+    for place, job in enumerate(trace.jobs):
+        moment = (trace.start + job.submit, 2, place, 0)
+        while pending and pending[0][0] < moment:
+            yield heappop(pending)
+        yield moment, _submit(job, trace.start, site)
+        for later in _rest(job, place, trace.start, site):
+            heappush(pending, later)
+    while pending:
+        yield heappop(pending)
+
+
+def _rest(job: SwfJob, place: int, origin: float, site: str) -> Iterator[tuple[_Moment, AnyEvent]]:
+    """What becomes of a submitted job: it starts and ends, or is cancelled.
+
+    Ranks compare the times as they come out, since the last bits of a wait may vanish in them.
+    """
+    identity, submitted = str(job.number), origin + job.submit
+    left = submitted + job.wait
+    waited = left > submitted
+    if not job.started:
+        yield (left, 0 if waited else 3, place, 1), Cancel(site=site, time=left, job=identity)
+        return
+    rank = 1 if waited else 3
+    yield (left, rank, place, 1), Start(site=site, time=left, job=identity, cpus=_positive(job.allocated))
+    ended = left + max(job.run, 0.0)
+    state = STATES.get(job.status, "unknown")
+    yield (ended, 0 if ended > left else rank, place, 2), End(site=site, time=ended, job=identity, state=state)
+
+
+def _submit(job: SwfJob, origin: float, site: str) -> Submit:
+    cpus = _positive(job.requested) or _positive(job.allocated) or 1
+    memory = int(job.requested_memory * KIB) * cpus if job.requested_memory > 0 else None
+    return Submit(
+        site=site,
+        time=origin + job.submit,
+        job=str(job.number),
+        user=_named("u", job.user),
+        group=_named("g", job.group),
+        queue=_named("q", job.queue),
+        executable=_named("x", job.executable),
+        cpus=cpus,
+        memory=memory,
+        walltime=job.walltime if job.walltime > 0 else None,
+    )
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """A file's lines, plain or unzipped, bytes that are no text replaced."""
+    try:
+        with path.open("rb") as file:
+            plain = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if file.peek(2)[:2] == b"\x1f\x8b" else file
+            yield from io.TextIOWrapper(plain, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error):
+        raise UserError(f"{path}: the gzip file is broken or cut short") from None
+
+
+def _number(text: str | None) -> float:
+    """The number that a header's entry begins with; 0 where it has none, or says with -1 that it is unknown."""
+    try:
+        value = float((text or "").split()[0])
+    except (IndexError, ValueError):
+        return 0.0
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+def _named(letter: str, number: int) -> str | None:
+    return f"{letter}{number}" if number >= 0 else None
+
+
+def _positive(value: int) -> int | None:
+    return value if value > 0 else None

@@ -1,0 +1,84 @@
+"""Text for people at a terminal: names made harmless, durations made readable, tables."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+WIDTH = 400
+"""Columns that a table may take: a terminal breaks its lines, a file has room for them."""
+
+
+def printable(text: str) -> str:
+    r"""The text with what is not printable escaped, so that a name from elsewhere cannot steer the terminal.
+
+    JSON stays the same JSON.
+
+    >>> printable("\x1b[2Jmöhre")
+    '\\u001b[2Jmöhre'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    """As JSON escapes it: in units of UTF-16."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people, in two units.
+
+    >>> duration(5400), duration(42.4), duration(200_000), duration(-90)
+    ('1h30m', '42s', '2d7h', '-1m30s')
+    """
+    whole = round(abs(seconds))
+    sign = "-" if seconds < 0 and whole else ""
+    for large, small, size, step in (("d", "h", 86_400, 3600), ("h", "m", 3600, 60), ("m", "s", 60, 1)):
+        if whole >= size:
+            return f"{sign}{whole // size}{large}{whole % size // step}{small}"
+    return f"{sign}{whole}s"
+
+
+def moment(time: float) -> str:
+    """A Unix time for people, UTC, to the second.
+
+    >>> moment(835823160.0)
+    '1996-06-26 21:06:00'
+    """
+    try:
+        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+    except (OverflowError, ValueError, OSError):  # no date that anybody will see
+        return f"{time:g}"
+
+
+def show_accuracy(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Print the measures by method, each column named after its measure."""
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    order = [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]
+    lines = [[method, *(_figure(name, row.get(name)) for name in order)] for method, row in rows.items()]
+    show_table(["", *("AAE h" if name == "AAE" else name for name in order)], lines)
+
+
+FIRST = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")
+"""The measures that every method has, in their order."""
+
+
+def _figure(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:d}" if name in ("missing", "jobs") else f"{value:.3f}"
+
+
+def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    """Print a table: the first column to the left, the others to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, head in enumerate(heads):
+        table.add_column(Text(head), justify="right" if position else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*(Text(printable(cell)) for cell in line))
+    Console(file=sys.stdout, width=WIDTH, highlight=False).print(table)

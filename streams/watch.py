@@ -1,0 +1,130 @@
+"""Predictions and outcomes as they come, for people to read or for programs to take up."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+from kafka import KafkaConsumer
+from kafka.errors import KafkaError
+
+from models.records import Outcome, Prediction
+from streams.errors import UserError
+from streams.settings import Settings
+from streams.terminal import duration, moment, printable
+from streams.topics import Topics, partitions_of
+
+
+class Message(Protocol):
+    """What is read of a Kafka message."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes | None
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A message that is not the record its topic should hold."""
+
+    reason: str
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which records to show: of a site, of a job; None for all."""
+
+    site: str | None = None
+    job: str | None = None
+
+    def includes(self, record: Prediction | Outcome) -> bool:
+        """Whether a record is one of them."""
+        return self.site in (None, record.site) and self.job in (None, record.job)
+
+
+def watch(
+    settings: Settings, wanted: Wanted, outcomes: bool = False, from_beginning: bool = False
+) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes]]:
+    """Records as they come, with the bytes they came as, without end; those of one site in order.
+
+    Parameters:
+        wanted: which ones.
+        outcomes: those too.
+        from_beginning: what is kept already too.
+
+    Raises:
+        UserError: the broker cannot be reached or refuses, or a topic is missing.
+    """
+    topics = Topics(settings.kafka.prefix)
+    kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction}
+    if outcomes:
+        kinds[topics.outcomes] = Outcome
+    counts = partitions_of(settings)
+    if missing := [name for name in kinds if not counts[name]]:
+        raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
+    try:
+        consumer = KafkaConsumer(
+            *kinds,
+            **settings.kafka.client_options(),
+            auto_offset_reset="earliest" if from_beginning else "latest",
+            enable_auto_commit=False,
+        )
+        try:
+            yield from read(consumer, kinds, wanted)
+        finally:
+            consumer.close()
+    except KafkaError as error:
+        raise UserError(f"kafka at {settings.kafka.bootstrap}: {error}") from None
+
+
+def read(
+    messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], wanted: Wanted
+) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes]]:
+    """The wanted records of messages, and those that cannot be read.
+
+    Parameters:
+        kinds: what each topic holds.
+    """
+    decoders: dict[str, Any] = {topic: msgspec.json.Decoder(kind) for topic, kind in kinds.items()}
+    for message in messages:
+        value = message.value or b""
+        try:
+            record = decoders[message.topic].decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
+            yield Skipped(f"{place}: {error}"), value
+        else:
+            if wanted.includes(record):
+                yield record, value
+
+
+def line(record: Prediction | Outcome) -> str:
+    """A record in one line, printable whatever its names hold."""
+    text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
+    attempt = f" (attempt {record.attempt})" if record.attempt else ""
+    time = record.made_at if isinstance(record, Prediction) else record.observed_at
+    return printable(f"{moment(time)}  {record.site}  job {record.job}{attempt}  {text}")
+
+
+def _prediction(record: Prediction) -> str:
+    parts = ["wait unknown" if record.predicted_wait_s is None else f"waits {duration(record.predicted_wait_s)}"]
+    parts += [f"{float(q):.0%} within {duration(bound_s)}" for q, bound_s in _upper(record.bounds)]
+    if record.predicted_run_s is not None:
+        parts.append(f"runs {duration(record.predicted_run_s)}")
+    if record.predicted_start is not None:
+        parts.append(f"starts {moment(record.predicted_start)}")
+    degraded = f"  [{record.degraded}]" if record.degraded else ""
+    return f"{', '.join(parts)}  ({record.method}: {record.reason}){degraded}"
+
+
+def _upper(bounds: dict[str, float] | None) -> list[tuple[str, float]]:
+    """The bounds above the median."""
+    return [(q, bound_s) for q, bound_s in (bounds or {}).items() if q.replace(".", "", 1).isdecimal() and float(q) > 0.5]
+
+
+def _outcome(record: Outcome) -> str:
+    said = "no estimate" if record.predicted_wait_s is None else f"predicted {duration(record.predicted_wait_s)}"
+    fate = "cancelled after" if record.censored else "waited"
+    text = f"{fate} {duration(record.actual_wait_s)}, {said}"
+    if record.actual_run_s is not None:
+        run = "no estimate" if record.predicted_run_s is None else f"predicted {duration(record.predicted_run_s)}"
+        text += f", ran {duration(record.actual_run_s)}, {run}"
+    return f"{text}  ({record.method})"

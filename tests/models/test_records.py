@@ -1,0 +1,194 @@
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.records import (
+    VERSION,
+    Alter,
+    AnyEvent,
+    Cancel,
+    Capacity,
+    DeadLetter,
+    End,
+    Hold,
+    JobEvent,
+    Outcome,
+    Prediction,
+    Release,
+    Requeue,
+    Start,
+    Submit,
+)
+
+JOB: dict[str, Any] = {"site": "ctc", "time": 835823160.0, "job": "4711"}
+EVENTS: list[AnyEvent] = [
+    Submit(
+        **JOB,
+        user="u12",
+        group="g3",
+        account="physics",
+        queue="batch",
+        executable="namd",
+        cpus=64,
+        nodes=4,
+        gpus=2,
+        memory=1 << 40,
+        walltime=14400.0,
+        eligible=835823200.5,
+    ),
+    Submit(**JOB),
+    Start(**JOB, attempt=1, cpus=64),
+    End(**JOB, state="timeout"),
+    Cancel(**JOB),
+    Hold(**JOB),
+    Release(**JOB),
+    Alter(**JOB, queue="long", cpus=8, nodes=1, walltime=60.0, eligible=1.0),
+    Requeue(**JOB),
+    Capacity(site="ctc", time=0.0, cpus=338, nodes=338, down_nodes=2),
+]
+
+
+def decoded(value: bytes | str) -> AnyEvent:
+    return msgspec.json.decode(value, type=AnyEvent)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_an_event_comes_back_from_the_wire_as_it_went(event: AnyEvent) -> None:
+    wire = msgspec.json.encode(event)
+    assert decoded(wire) == event
+    assert type(decoded(wire)) is type(event)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=AnyEvent) == event
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
+def test_an_event_says_its_version_its_type_and_every_field(event: AnyEvent) -> None:
+    wire = json.loads(msgspec.json.encode(event))
+    assert wire["v"] == VERSION
+    assert wire["type"] == event.kind
+    assert set(wire) == {"type", *event.__struct_fields__}
+
+
+def test_every_type_of_event_has_its_own_kind() -> None:
+    kinds = [kind.kind for kind in AnyEvent.__args__]
+    assert sorted(kinds) == sorted({*kinds})
+    assert {event.kind for event in EVENTS} == {*kinds}
+
+
+def test_a_job_is_known_by_its_id_and_attempt() -> None:
+    keys = {event.key for event in EVENTS if isinstance(event, JobEvent)}
+    assert keys == {("4711", 0), ("4711", 1)}
+
+
+def test_unknown_fields_are_ignored_and_absent_ones_have_defaults() -> None:
+    event = decoded('{"type":"submit","site":"ctc","time":1,"job":"1","priority":{"fair":[1]},"nice":null}')
+    assert event == Submit(site="ctc", time=1.0, job="1")
+    assert (event.v, event.attempt, event.cpus, event.gpus, event.walltime) == (VERSION, 0, 1, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("", "truncated"),
+        ("{", "truncated"),
+        ("[]", "Expected `object`"),
+        ("{}", "missing required field `type`"),
+        ('{"type":"teleport","site":"a","time":1}', "Invalid value 'teleport'"),
+        ('{"type":"submit","site":"a","time":1}', "missing required field `job`"),
+        ('{"type":"submit","time":1,"job":"1"}', "missing required field `site`"),
+        ('{"type":"submit","site":"","time":1,"job":"1"}', "length >= 1"),
+        ('{"type":"submit","site":"a","time":"1","job":"1"}', "Expected `float`"),
+        ('{"type":"submit","site":"a","time":-1,"job":"1"}', ">= 0.0"),
+        ('{"type":"submit","site":"a","time":1e12,"job":"1"}', "<= 1"),
+        ('{"type":"submit","site":"a","time":1e999,"job":"1"}', "out of range"),
+        ('{"type":"submit","site":"a","time":NaN,"job":"1"}', "malformed"),
+        ('{"type":"submit","site":"a","time":null,"job":"1"}', "got `null`"),
+        ('{"type":"submit","site":"a","time":1,"job":"1","cpus":0}', ">= 1"),
+        ('{"type":"submit","site":"a","time":1,"job":"1","cpus":1.5}', "Expected `int`"),
+        ('{"type":"submit","site":"a","time":1,"job":"1","walltime":-60}', ">= 0.0"),
+        ('{"type":"submit","site":"a","time":1,"job":"1","memory":1152921504606846977}', "<= 1152921504606846976"),
+        ('{"type":"submit","site":"a","time":1,"job":"1","attempt":-1}', ">= 0"),
+        ('{"type":"submit","site":"a","time":1,"job":4711}', "Expected `str`"),
+        ('{"type":"start","site":"a","time":1,"job":"%s"}' % ("9" * 257), "length <= 256"),
+        ('{"type":"start","site":"a","time":1,"job":"1","v":2}', "<= 1"),
+        ('{"type":"start","site":"a","time":1,"job":"1","v":0}', ">= 1"),
+        ('{"type":"end","site":"a","time":1,"job":"1","state":""}', "length >= 1"),
+        ('{"type":"capacity","site":"a","time":1}', "missing required field `cpus`"),
+        ('{"type":"capacity","site":"a","time":1,"cpus":8,"down_nodes":-1}', ">= 0"),
+    ],
+)
+def test_a_malformed_event_is_refused_and_told_why(value: str, complaint: str) -> None:
+    with pytest.raises(msgspec.DecodeError, match=complaint):
+        decoded(value)
+
+
+def test_what_a_reader_must_catch_beside_decode_errors() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        decoded(b'{"type":"start","site":"a","time":1,"job":"\xff\xfe"}')
+    with pytest.raises(RecursionError):
+        decoded('{"type":"start","site":"a","time":1,"job":"1","unknown":' + "[" * 100_000)
+
+
+def test_a_withheld_prediction_has_null_and_its_reason_on_the_wire() -> None:
+    prediction = Prediction(
+        site="ctc",
+        job="4711",
+        attempt=0,
+        made_at=1.0,
+        predicted_wait_s=None,
+        predicted_run_s=None,
+        predicted_start=None,
+        method="median",
+        reason="no history",
+    )
+    wire = json.loads(msgspec.json.encode(prediction))
+    assert wire["predicted_wait_s"] is None
+    assert (wire["v"], wire["reason"], wire["bounds"], wire["degraded"]) == (VERSION, "no history", None, None)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Prediction(
+            site="ctc",
+            job="4711",
+            attempt=0,
+            made_at=835823160.0,
+            predicted_wait_s=5400.0,
+            predicted_run_s=3600.0,
+            predicted_start=835828560.0,
+            bounds={"0.1": 60.0, "0.5": 5400.0, "0.9": 31000.0},
+            method="median",
+            reason="…",
+        ),
+        Outcome(
+            site="ctc",
+            job="4711",
+            attempt=0,
+            made_at=1.0,
+            method="median",
+            predicted_wait_s=0.1,
+            predicted_run_s=None,
+            observed_at=3.0,
+            actual_wait_s=2.0,
+            error_s=-1.9,
+            wait_from="eligible",
+        ),
+        DeadLetter(
+            reason="malformed",
+            detail="not JSON",
+            site=None,
+            topic="events",
+            partition=3,
+            offset=1 << 40,
+            value="{",
+            value_bytes=1,
+        ),
+    ],
+    ids=lambda record: type(record).__name__,
+)
+def test_what_goes_out_comes_back_with_its_version(record: msgspec.Struct) -> None:
+    wire = msgspec.json.encode(record)
+    assert msgspec.json.decode(wire, type=type(record)) == record
+    assert json.loads(wire)["v"] == VERSION
