@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from models.features import features_of
+from models.features import COUNT, features_of
 from models.history import History, Started
 from models.measures import Accuracy
 from models.method import Site
@@ -325,19 +325,20 @@ class Engine:
 
     def _hold(self, event: Hold) -> Iterator[Record]:
         job = self._live(event)
+        overtaken = job is not None and _overtaken(job, "hold_time", event.time)
         if job is None or job.phase is not Phase.QUEUED:
             yield Anomaly("hold_of_job_not_queued", f"job {event.job} is not queued")
-        elif not _in_turn(job, event):
+        elif overtaken:
             yield _stale(event)
         else:
             self.known.state.move(job, Phase.HELD)
 
     def _release(self, event: Release) -> Iterator[Record]:
         job = self._live(event)
-        in_turn = job is not None and _in_turn(job, event)  # noted even of a job not held: its hold may come late
+        overtaken = job is not None and _overtaken(job, "hold_time", event.time)
         if job is None or job.phase is not Phase.HELD:
             yield Anomaly("release_of_job_not_held", f"job {event.job} is not held")
-        elif not in_turn:
+        elif overtaken:
             yield _stale(event)
         else:
             self.known.state.move(job, Phase.QUEUED)
@@ -348,7 +349,7 @@ class Engine:
         if job is None:
             yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
             return
-        if not _in_turn(job, event):
+        if _overtaken(job, "alter_time", event.time):
             yield _stale(event)
             return
         wanted = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
@@ -567,11 +568,11 @@ def _ert(walltime: float | None, run_s: float | None) -> float:
     return walltime or run_s or 0.0
 
 
-def _in_turn(job: Job, event: JobEvent) -> bool:
-    """Whether this hold, release or alter is the job's latest, and note it: a late one must not undo a later one."""
-    in_turn = event.time >= job.changed_at
-    job.changed_at = max(job.changed_at, event.time)
-    return in_turn
+def _overtaken(job: Job, field: str, time: float) -> bool:
+    """Whether a later change of this kind was seen, which this one must not undo; the latest one's time is noted."""
+    latest: float = getattr(job, field)
+    setattr(job, field, max(latest, time))
+    return time < latest
 
 
 def _stale(event: Event) -> Anomaly:
@@ -610,5 +611,8 @@ def encode_array(value: Any) -> Any:
 def decode_array(kind: type, value: Any) -> Any:
     """The inverse of `encode_array`."""
     if kind is np.ndarray:
-        return np.frombuffer(value, dtype=np.float64).copy()
+        features = np.frombuffer(value, dtype=np.float64).copy()
+        if len(features) != COUNT:
+            raise ValueError(f"{len(features)} features; expected {COUNT}")
+        return features
     raise TypeError(f"cannot read {kind.__name__}")

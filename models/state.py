@@ -42,8 +42,8 @@ class Job(msgspec.Struct, array_like=True):
 
     `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
     ran. `late` marks a job that was first seen at its start, `requested` is False while its submit is still to come,
-    `changed_at` is when it was last held, released or altered. `features` are those of `models.features`, at
-    submission.
+    `hold_time` is when it was last held or released, `alter_time` when it was last altered. `features` are those of
+    `models.features`, at submission.
     """
 
     id: str
@@ -66,7 +66,8 @@ class Job(msgspec.Struct, array_like=True):
     end: float | None = None
     late: bool = False
     requested: bool = True
-    changed_at: float = 0.0
+    hold_time: float = 0.0
+    alter_time: float = 0.0
     run_s: float | None = None
     estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
     features: np.ndarray | None = None

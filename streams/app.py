@@ -5,7 +5,7 @@ import logging
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,11 @@ class Worker:
         sent: Awaitable[Any] = await self._app.producer.send(topic, key, _encode(record), None, None, None)
         return sent
 
+    async def take_over(self, partitions: Container[int]) -> None:
+        """Load the sites of partitions that have become this worker's."""
+        async with self._busy:
+            await self._ledger.take_over(partitions)
+
     async def settle_due(self) -> None:
         """Settle what has been open for long enough."""
         async with self._busy:
@@ -169,6 +174,10 @@ def build_app(settings: Settings) -> QueuecastApp:
         except Exception as error:
             await app.give_up(error)
             raise
+
+    @table.on_recover
+    async def recovered() -> None:
+        await worker.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == topics.events})
 
     @app.on_partitions_revoked.connect(weak=False)
     async def revoked(_: faust.App, revoked: set[Any], **__: Any) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,7 +20,6 @@ from streams.errors import UserError
 from streams.terminal import printable, show_accuracy, show_table
 
 if TYPE_CHECKING:
-    from models.records import AnyEvent
     from streams.feed import Publisher
     from streams.settings import Settings
     from streams.swf import Trace
@@ -35,6 +34,7 @@ app = typer.Typer(
 
 Range = tuple[int, int]
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
+PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a free one.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,10 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _faults_outside() as error:
         return _fail(str(error))
     except typer.TyperException as error:
-        command = getattr(getattr(error, "ctx", None), "command_path", "queuecast")
-        return _fail(f"{error.format_message()} See `{command} --help`.", error.exit_code)
+        return _misunderstood(error)
     except OSError as error:
         return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except Exception as error:
+        if os.environ.get("QUEUECAST_DEBUG"):
+            raise
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; QUEUECAST_DEBUG=1 in the environment says where"
+        )
 
 
 def _faults_outside() -> tuple[type[BaseException], ...]:
@@ -65,8 +70,15 @@ def _faults_outside() -> tuple[type[BaseException], ...]:
 
 
 def _fail(message: str, code: int = 1) -> int:
-    _tell(f"queuecast: {message}")
+    _tell(f"queuecast: {' '.join(message.split())}")
     return code
+
+
+def _misunderstood(error: typer.TyperException) -> int:
+    if message := error.format_message():  # without one, the help was printed
+        command = getattr(getattr(error, "ctx", None), "command_path", "queuecast")
+        return _fail(f"{message} See `{command} --help`.", error.exit_code)
+    return error.exit_code
 
 
 def _tell(message: str) -> None:
@@ -128,23 +140,30 @@ def replay(
 ) -> None:
     """Predict every job of a trace in time order, in this process, and print how good that was.
 
-    Each job is predicted at its submission, from what was known by then. The trivial rules, "zero" and "median", always
-    run beside. AAE is in hours, median_min and run_MAE_min in minutes, the other errors and shares as they are.
+    Each job is predicted at its submission, from what was known by then.
+    The trivial rules, "zero" and "median", always run beside.
+
+    The columns: mean absolute error (AAE), median error, error as a share of
+    the response time (PPE; PPE600 and PPE1200 with that at least 600 or 1200 s),
+    shares of jobs predicted within a factor of 2 or 3, within 1 or 10 minutes,
+    jobs without an estimate, jobs, mean error of run times, and for each bound
+    the share of jobs at or below it.
     """
     from models.engine import Anomaly
-    from streams.replay import Lines, Scores, record, replay, settings_for, tested
-    from streams.swf import events_of
+    from streams.replay import Lines, Scores, jobs_in, record, replay, settings_for
+    from streams.swf import check_site, events_of
 
     if ids and rows:
         raise typer.BadParameter("--ids and --rows exclude each other.")
     settings = settings_for(_settings(context).engine, method or ())
     jobs = _read(trace, skip_broken)
-    range_ = tested(jobs, ids, rows)
+    check_site(name := jobs.site if site is None else site)
+    range_ = jobs_in(jobs, ids, rows)
     scores = Scores(lambda outcome: outcome.job in range_, cancelled=not started)
     anomalies: Counter[str] = Counter()
     with Lines(out) as predicted, Lines(outcomes) as happened, _progress("jobs", len(jobs.jobs)) as advance:
-        records = replay(events_of(jobs, _named(site or jobs.site)), settings)
-        for item in record(records, scores, predicted, happened, lambda name: shadows or name == settings.method):
+        records = replay(events_of(jobs, name), settings)
+        for item in record(records, scores, predicted, happened, lambda ran: shadows or ran == settings.method):
             if isinstance(item, Anomaly):
                 anomalies[item.reason] += 1
             elif item.method == settings.method:
@@ -173,12 +192,6 @@ def _read(path: Path, skip_broken: bool = False) -> "Trace":
     from streams.swf import read_swf
 
     return read_swf(path, _tell if skip_broken else None)
-
-
-def _named(site: str) -> str:
-    if not 1 <= len(site) <= 256:
-        raise UserError(f"site {site[:40]!r}: a name has 1 to 256 characters")
-    return site
 
 
 @contextmanager
@@ -283,8 +296,8 @@ def feed(
 
     pace = _speed(speed)
     settings = _settings(context)
-    read = feeding.sources_of([_read(path, skip_broken) for path in traces], [_named(name) for name in site or ()])
-    sources = [source if limit is None else source.first(limit) for source in read]
+    whole = feeding.sources_of([_read(path, skip_broken) for path in traces], site or ())
+    sources = [source if limit is None else source.first(limit) for source in whole]
     events = feeding.until(feeding.timeline(sources), math.inf if until is None else until * 3600)
     with _progress("events", sum(source.count for source in sources) if until is None else None) as advance:
         feeding.feed(settings, feeding.paced(events, pace), lambda _: advance(), _show_fed)
@@ -320,16 +333,20 @@ def watch(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
 ) -> None:
     """Print predictions as they come, one a line; Ctrl-C ends it."""
-    from itertools import islice
-
-    from streams.watch import Skipped, Wanted, line
+    from streams.watch import Skipped, Wanted, json_line, line
     from streams.watch import watch as records
 
-    settings = _settings(context)
-    shown = _readable(records(settings, Wanted(site, job), outcomes, from_beginning))
-    for record, raw in islice(shown, count):
-        sys.stdout.write((printable(raw.decode()) if as_json else line(record)) + "\n")
-        sys.stdout.flush()
+    shown = 0
+    with closing(records(_settings(context), Wanted(site, job), outcomes, from_beginning)) as found:
+        for record, raw in found:
+            if isinstance(record, Skipped):
+                _tell(f"skipped: {record.reason}")
+                continue
+            sys.stdout.write((json_line(raw) if as_json else line(record)) + "\n")
+            sys.stdout.flush()
+            shown += 1
+            if shown == count:
+                return
 
 
 @app.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6067")
@@ -347,3 +364,38 @@ def worker(
     changes = {"web_port": web_port, "log_level": log_level}
     wanted = {name: value for name, value in changes.items() if value is not None}
     run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **wanted)))
+
+
+@app.command(epilog="Example: queuecast demo KTH-SP2-1996-2.1-cln.swf.gz --seconds 30")
+def demo(
+    context: typer.Context,
+    trace: Annotated[
+        Path | None, typer.Argument(metavar="[TRACE]", help="One site, from a trace. Default: a simulated grid.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=30, help="How many there are at most, in all.")] = 6000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 60,
+) -> None:
+    """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
+    from streams.demo import demo as play
+
+    play(_settings(context), None if trace is None else _read(trace), jobs, seconds)
+
+
+@app.command(epilog="Example: queuecast up --data-dir /srv/queuecast --kafka-port 9092")
+def up(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where data are kept. Default: the user's data directory.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers share the sites.")] = 1,
+    kafka_port: Annotated[int | None, PORT] = None,
+    redis_port: Annotated[int | None, PORT] = None,
+    web_port: Annotated[int | None, PORT] = None,
+    prometheus_port: Annotated[int | None, PORT] = None,
+) -> None:
+    """Run Kafka, Redis, a worker and, if it is installed, Prometheus on this machine, until Ctrl-C; data are kept."""
+    from streams.up import Ports, data_home
+    from streams.up import up as run
+
+    ports = Ports(kafka_port, redis_port, web_port, prometheus_port)
+    run(_settings(context), data_dir or data_home(), ports, workers)

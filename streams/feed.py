@@ -14,7 +14,7 @@ from kafka.errors import KafkaError
 from models.records import AnyEvent, Submit
 from streams.errors import UserError
 from streams.settings import Settings
-from streams.swf import Trace, events_of
+from streams.swf import Trace, check_site, events_of
 from streams.topics import Topics, partitions_of
 
 UNDERWAY = 10_000
@@ -33,6 +33,11 @@ class Source(msgspec.Struct, frozen=True):
     def first(self, jobs: int) -> "Source":
         """The source with its first `jobs` jobs alone, and what became of them."""
         return Source(msgspec.structs.replace(self.trace, jobs=self.trace.jobs[:jobs]), self.site)
+
+    @property
+    def count(self) -> int:
+        """How many events it has."""
+        return bool(self.trace.cpus) + sum(3 if job.started else 2 for job in self.trace.jobs)
 
     def events(self) -> Iterator[tuple[float, AnyEvent]]:
         """Its events, each with the seconds since the trace's first submission."""
@@ -185,11 +190,13 @@ def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[Source]:
         sites: one for each trace, in their order; the files' names where there are none.
 
     Raises:
-        UserError: there are not as many sites as traces, or two are the same.
+        UserError: there are not as many sites as traces, two are the same, or one is no name.
     """
     names = list(sites) or [trace.site for trace in traces]
     if len(names) != len(traces):
         raise UserError(f"{len(names)} sites for {len(traces)} traces; name one for each, in their order, or none")
+    for name in names:
+        check_site(name)
     if twice := {name for name in names if names.count(name) > 1}:
         raise UserError(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
     return [Source(trace, site) for trace, site in zip(traces, names, strict=True)]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -28,6 +28,7 @@ class Kept(msgspec.Struct, array_like=True):
     """A site's state and the offset of the last event in it, as one value; `state` is compressed."""
 
     v: int
+    partition: int
     offset: int
     state: bytes
 
@@ -41,6 +42,9 @@ class Table(Protocol):
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a site."""
+
+    def keys(self) -> Iterable[bytes]:
+        """The sites that have a value."""
 
     def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
         """Set the value of a site; done when the changelog has it."""
@@ -118,6 +122,13 @@ class Ledger:
             slot = self.slots[site] = await self._load(site, partition)
         return slot
 
+    async def take_over(self, partitions: Container[int]) -> None:
+        """Load every stored site of these partitions, so that they are served before their next event."""
+        for key in list(self._table.keys()):
+            value = self._table.get(key)
+            if value is not None and (partition := _decode_kept(value).partition) in partitions:
+                await self.slot(key.decode(), partition)
+
     async def _load(self, site: str, partition: int) -> Slot:
         value = self._table.get(site.encode())
         if value is None:
@@ -179,7 +190,7 @@ class Ledger:
     def _checkpoint(self, site: str) -> tuple[bytes, Changes]:
         slot = self.slots[site]
         state, changes = slot.engine.checkpoint()
-        return _encode_kept(Kept(1, slot.offset, zlib.compress(state, 1))), changes
+        return _encode_kept(Kept(1, slot.partition, slot.offset, zlib.compress(state, 1))), changes
 
     async def settle_all(self) -> None:
         """Settle every partition: before a clean stop."""

@@ -140,7 +140,7 @@ def record(
             yield item
 
 
-def tested(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> set[str]:
+def jobs_in(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> set[str]:
     """The names of the jobs of a test range, inclusive: by job number, or by position in submit order from 1.
 
     Raises:

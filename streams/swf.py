@@ -176,6 +176,16 @@ def _fault(fields: list[str]) -> str:
     raise AssertionError("every field is valid")
 
 
+def check_site(name: str) -> None:
+    """Make sure that a site's name is one that events can carry.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not 1 <= len(name) <= 256:
+        raise UserError(f"site {name[:40]!r}: a name has 1 to 256 characters")
+
+
 def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:
     """A trace's events in time order, the machine's size first.
 

@@ -76,7 +76,7 @@ def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for position, head in enumerate(heads):
         table.add_column(Text(head), justify="right" if position else "left", no_wrap=True)
     for line in lines:

@@ -1,6 +1,6 @@
 """Predictions and outcomes as they come, for people to read or for programs to take up."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -42,7 +42,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 def watch(
     settings: Settings, wanted: Wanted, outcomes: bool = False, from_beginning: bool = False
-) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes]]:
+) -> Generator[tuple[Prediction | Outcome | Skipped, bytes]]:
     """Records as they come, with the bytes they came as, without end; those of one site in order.
 
     Parameters:
@@ -96,6 +96,11 @@ def read(
                 yield record, value
 
 
+def json_line(raw: bytes) -> str:
+    """A record's JSON as it came, in one printable line."""
+    return printable(msgspec.json.format(raw, indent=-1).decode("utf-8", "replace"))
+
+
 def line(record: Prediction | Outcome) -> str:
     """A record in one line, printable whatever its names hold."""
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
@@ -117,7 +122,9 @@ def _prediction(record: Prediction) -> str:
 
 def _upper(bounds: dict[str, float] | None) -> list[tuple[str, float]]:
     """The bounds above the median."""
-    return [(q, bound_s) for q, bound_s in (bounds or {}).items() if q.replace(".", "", 1).isdecimal() and float(q) > 0.5]
+    return [
+        (q, bound_s) for q, bound_s in (bounds or {}).items() if q.replace(".", "", 1).isdecimal() and float(q) > 0.5
+    ]
 
 
 def _outcome(record: Outcome) -> str:

@@ -1,0 +1,185 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams.errors import UserError
+from streams.settings import Settings, load_settings
+
+SECRET = "hunter2-is-secret"
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def from_file(text: str, **environment: str) -> Settings:
+    Path("queuecast.toml").write_text(text)
+    return load_settings(environment=environment)
+
+
+def from_environment(**environment: str) -> Settings:
+    return load_settings(environment={f"QUEUECAST_{name}": value for name, value in environment.items()})
+
+
+def test_without_anything_there_are_defaults() -> None:
+    settings = load_settings(environment={})
+    assert settings == Settings()
+    assert settings.kafka.bootstrap == "127.0.0.1:9092"
+    assert settings.worker.web_host == "127.0.0.1"
+
+
+def test_the_environment_is_over_the_file_and_the_file_over_the_defaults() -> None:
+    settings = from_file(
+        '[kafka]\nbootstrap = "a:1"\nprefix = "x."\n[worker]\ncheckpoint_seconds = 5\n', QUEUECAST_KAFKA_BOOTSTRAP="b:2"
+    )
+    assert (settings.kafka.bootstrap, settings.kafka.prefix) == ("b:2", "x.")
+    assert settings.worker.checkpoint_seconds == 5.0
+    assert settings.worker.checkpoint_events == Settings().worker.checkpoint_events
+
+
+def test_a_file_can_be_named_by_argument_or_environment() -> None:
+    for name in ("one", "other"):
+        Path(f"{name}.toml").write_text(f'[redis]\nprefix = "{name}"\n')
+    assert load_settings(Path("one.toml"), {"QUEUECAST_CONFIG": "other.toml"}).redis.prefix == "one"
+    assert load_settings(environment={"QUEUECAST_CONFIG": "other.toml"}).redis.prefix == "other"
+
+
+def test_fields_of_every_kind_can_be_set_from_the_environment() -> None:
+    settings = from_environment(
+        KAFKA_SECURITY="sasl_tls",
+        KAFKA_USERNAME="ada",
+        KAFKA_PASSWORD=SECRET,
+        TOPICS_PARTITIONS="24",
+        REDIS_URL="rediss://h:1/2",
+        WORKER_WEB_PORT="7000",
+        WORKER_CHECKPOINT_SECONDS="0.5",
+        ENGINE_METHOD="median",
+        ENGINE_SHADOWS=" zero , median",
+        ENGINE_PUBLISH_SHADOWS="true",
+        ENGINE_HISTORY="50",
+    )
+    assert (settings.kafka.security, settings.kafka.username, settings.kafka.password) == ("sasl_tls", "ada", SECRET)
+    assert (settings.topics.partitions, settings.worker.web_port) == (24, 7000)
+    assert settings.worker.checkpoint_seconds == 0.5
+    assert (settings.engine.method, settings.engine.shadows) == ("median", ("zero", "median"))
+    assert (settings.engine.publish_shadows, settings.engine.history) == (True, 50)
+    assert from_environment(ENGINE_SHADOWS="").engine.shadows == ()
+
+
+def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
+    platform = {"QUEUECAST_SERVICE_HOST": "10.0.0.1", "QUEUECAST_KAFKA_PORT": "tcp://10.0.0.1:9092", "HOME": "/"}
+    assert load_settings(environment=platform) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[kafka\n", r"queuecast.toml: is not TOML: .*line 1"),
+        ("[kafak]\n", r"\[kafak\] is not a section; there are: kafka, topics, redis, worker, engine"),
+        ("kafka = 1\n", r"\[kafka\] is not a section"),
+        ('[kafka]\nbootstarp = "a:1"\n', r"\[kafka\] bootstarp is not a setting; there are: bootstrap, prefix"),
+        ("[kafka]\nbootstrap = 9092\n", r"queuecast.toml: kafka.bootstrap: expected `str`, got `int`"),
+        ("[worker]\nweb_port = 0\n", r"worker.web_port: expected `int` >= 1"),
+        ('[worker]\nweb_port = "80"\n', r"worker.web_port: expected `int`, got `str`"),
+        ('[kafka]\nsecurity = "none"\n', r"kafka.security: invalid enum value 'none'"),
+        ('[kafka]\nbootstrap = "localhost"\n', r"kafka: bootstrap is 'localhost'; expected host:port"),
+        ('[kafka]\nbootstrap = "a:1, b:2"\n', r"expected host:port, several with commas"),
+        ('[redis]\nurl = "localhost:6379"\n', r"redis: url is not one; expected redis://host:port/database"),
+        ('[engine]\nmethod = "oracle"\n', r"engine: 'oracle' is not a method; there are: zero, median"),
+        ('[engine]\nshadows = ["zero", "oracle"]\n', r"'oracle' is not a method"),
+        ('[kafka]\nsecurity = "sasl_plaintext"\nusername = "ada"\n', r"SASL needs both username and password"),
+    ],
+)
+def test_a_mistake_is_named_with_what_was_expected(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_file(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("WORKER_WEB_PORT", "eighty", "environment: QUEUECAST_WORKER_WEB_PORT: expected `int`"),
+        ("WORKER_WEB_PORT", "70000", "environment: QUEUECAST_WORKER_WEB_PORT: expected `int` <= 65535"),
+        ("ENGINE_PUBLISH_SHADOWS", "perhaps", "environment: QUEUECAST_ENGINE_PUBLISH_SHADOWS: expected `bool`"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named(name: str, value: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_environment(**{name: value})
+
+
+def test_a_file_that_is_named_must_be_there() -> None:
+    with pytest.raises(UserError, match=r"gone.toml: cannot be read: No such file"):
+        load_settings(Path("gone.toml"), {})
+    Path("latin.toml").write_bytes(b'[kafka]\nprefix = "\xe4"\n')
+    with pytest.raises(UserError, match=r"latin.toml: is not TOML"):
+        load_settings(Path("latin.toml"), {})
+
+
+@pytest.mark.parametrize("url", ["redis://h", "redis://127.0.0.1:6379/0", "rediss://u:p%20w@[::1]:6379/3?protocol=3"])
+def test_redis_urls(url: str) -> None:
+    assert from_environment(REDIS_URL=url).redis.url == url
+
+
+@pytest.mark.parametrize("bootstrap", ["a:1", "a.b-c:9092,[::1]:9093", "10.0.0.1:1,10.0.0.2:2"])
+def test_broker_addresses(bootstrap: str) -> None:
+    settings = from_environment(KAFKA_BOOTSTRAP=bootstrap)
+    assert settings.kafka.client_options()["bootstrap_servers"] == bootstrap.split(",")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"REDIS_URL": f"redis://:{SECRET}@h:port/0"},
+        {"REDIS_URL": f"http://:{SECRET}@h:1/0"},
+        {"REDIS_URL": f"redis://:a/{SECRET}@h:1/0"},
+        {"KAFKA_PASSWORD": SECRET, "KAFKA_SECURITY": "sasl_tls"},
+        {"REDIS_PASSWORD": SECRET, "KAFKA_PASSWORD": SECRET, "WORKER_WEB_PORT": "x"},
+    ],
+)
+def test_errors_do_not_tell_secrets(environment: dict[str, str]) -> None:
+    with pytest.raises(UserError) as error:
+        from_environment(**environment)
+    assert SECRET not in str(error.value)
+
+
+def test_settings_as_text_do_not_tell_secrets() -> None:
+    settings = from_environment(KAFKA_PASSWORD=SECRET, REDIS_PASSWORD=SECRET, REDIS_URL=f"redis://u:{SECRET}@h:1/0")
+    for shown in (repr(settings), str(settings.redis), f"{settings.kafka}"):
+        assert SECRET not in shown
+        assert "***" in shown
+    assert "bootstrap='127.0.0.1:9092'" in repr(settings)
+
+
+def options(**fields: Any) -> dict[str, Any]:
+    return msgspec.convert({"kafka": fields}, Settings).kafka.client_options()
+
+
+def test_kafka_clients_get_what_they_need() -> None:
+    plain = options(bootstrap="a:1,b:2")
+    assert plain["bootstrap_servers"] == ["a:1", "b:2"]
+    assert plain["security_protocol"] == "PLAINTEXT"
+    assert not {"ssl_context", "sasl_mechanism"} & set(plain)
+    sasl = options(security="sasl_plaintext", username="ada", password=SECRET)
+    assert (sasl["security_protocol"], sasl["sasl_mechanism"]) == ("SASL_PLAINTEXT", "SCRAM-SHA-512")
+    assert (sasl["sasl_plain_username"], sasl["sasl_plain_password"]) == ("ada", SECRET)
+    both = options(security="sasl_tls", username="ada", password=SECRET)
+    assert both["security_protocol"] == "SASL_SSL"
+    assert both["ssl_context"].check_hostname
+    assert options(security="tls")["security_protocol"] == "SSL"
+
+
+def test_a_certificate_that_cannot_be_used_is_an_error() -> None:
+    with pytest.raises(UserError, match="ca_file, cert_file or key_file cannot be used"):
+        options(security="tls", ca_file="gone.pem")
+    Path("no.pem").write_text("not a certificate")
+    with pytest.raises(UserError, match="cannot be used"):
+        options(security="tls", cert_file="no.pem")
+
+
+def test_a_worker_without_a_name_is_known_by_host_and_port() -> None:
+    assert from_environment(WORKER_INSTANCE="blue").worker.name == "blue"
+    assert from_environment(WORKER_WEB_PORT="7001").worker.name.endswith("-7001")
