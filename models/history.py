@@ -8,7 +8,7 @@ from models.spearman import RollingSpearman
 from models.state import Job
 
 
-class Started(msgspec.Struct, array_like=True, frozen=True):
+class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One job of the history: its number in the site's history, who it was, its request, features and wait."""
 
     number: int

@@ -15,7 +15,7 @@ Category = tuple[str, ...]
 """A template's name and the values of its attributes: ("user,cpus", "ada", "5")."""
 
 
-class Run(msgspec.Struct, array_like=True, frozen=True):
+class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One job that ran: its category, its number in the site's history of runs, who it was and how long it took."""
 
     number: int

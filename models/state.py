@@ -1,7 +1,8 @@
 """The rolling resource state of one site: who is queued, who runs, and the sums the features need.
 
 Sums are kept in integers (microseconds, processors), so they are exact after any number of events: adding and taking
-away leave no rounding behind. An event costs O(1), however many jobs are queued.
+away leave no rounding behind. An event costs O(1), however many jobs are queued; nor does the garbage collector look
+at what is kept of a job (`gc=False`: there are no cycles), which with 100,000 of them would take 200 ms a time.
 """
 
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ class Phase(StrEnum):
     ENDED_UNSEEN = "ended"  # its end arrived before its start
 
 
-class Estimate(msgspec.Struct, frozen=True, array_like=True):
+class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one method says of one job: the wait in seconds or None, why, and bounds by probability."""
 
     wait_s: float | None
@@ -37,7 +38,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
     bounds: dict[str, float] | None = None
 
 
-class Job(msgspec.Struct, array_like=True):
+class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, where it stands, and what was predicted of it when it was submitted.
 
     `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category

@@ -4,6 +4,7 @@ Errors are one line on stderr that says what is wrong and what to do: exit code 
 command that was not understood, 130 when interrupted. What is slow to import is imported by the commands that use it.
 """
 
+import io
 import logging
 import math
 import os
@@ -40,12 +41,12 @@ PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit code."""
     logging.getLogger("kafka").addHandler(logging.NullHandler())  # what it has to say comes as errors
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no error
     try:
         code = app(args=arguments, prog_name="queuecast", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
-    except (KeyboardInterrupt, typer.Abort):
-        return 130
     except BrokenPipeError:  # whoever read has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

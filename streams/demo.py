@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
@@ -35,7 +34,7 @@ from streams.feed import Source, feed, paced
 from streams.replay import Scores, replay, settings_for
 from streams.settings import Settings, TopicSettings
 from streams.swf import Trace
-from streams.terminal import WIDTH, duration, printable
+from streams.terminal import duration, printable
 from streams.topics import Topics, create_topics
 from streams.up import WorkerProcess, progress, settings_in
 from streams.watch import Skipped, Wanted, read
@@ -202,6 +201,11 @@ class Board:
         """Whether the history has been filled."""
         return self.time >= self.play.measured_from
 
+    def errors(self, site: Site) -> dict[str, str]:
+        """A site's mean errors so far, the method that counts first."""
+        rows = site.scores.rows()
+        return {name: duration(rows[name]["AAE"] * 3600) for name in sorted(rows, key=lambda name: name != self.method)}
+
     @property
     def day(self) -> str:
         """How far it is."""
@@ -215,9 +219,9 @@ class Board:
 class View(Protocol):
     """Shows a board while it changes."""
 
-    def __enter__(self) -> Self: ...  # noqa: D105
+    def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: object) -> None: ...  # noqa: D105
+    def __exit__(self, *_: object) -> None: ...
 
     def show(self) -> None:
         """Show how things stand, if it is time to."""
@@ -244,11 +248,11 @@ class Lines:
             return
         self._due = time.monotonic() + self._every_s
         for name, site in self._board.sites.items():
-            errors = ", ".join(f"{method} {error}" for method, error in _errors(site).items())
+            errors = ", ".join(f"{method} {error}" for method, error in self._board.errors(site).items())
             state = f"mean error {errors}" if errors else "filling the history"
             latest = f"; job {site.latest.job} {_story(site.latest)}" if site.latest else ""
             live = f"{max(site.queued, 0)} queued, {max(site.running, 0)} running"
-            self._console.print(printable(f"{self._board.day}  {name}: {live}; {state}{latest}"))
+            self._console.print(printable(f"{self._board.day}  {name}: {live}; {state}{latest}"), soft_wrap=True)
 
 
 class Screen:
@@ -290,7 +294,7 @@ class Screen:
 
     def _head(self) -> Text:
         board = self._board
-        state = f"{self._speed:,.0f} times as fast as it happens" if board.measuring else "filling the history"
+        state = f"{self._speed:,.0f} times real time" if board.measuring else "filling the history"
         state = state if board.records else "waiting for the worker's first prediction"
         return Text.assemble(
             ("queuecast", "bold"), f"  {board.day}, {board.predicted:,} of {board.play.jobs:,} jobs predicted, {state}"
@@ -299,11 +303,11 @@ class Screen:
     def _panel(self, name: str) -> Panel:
         site = self._board.sites[name]
         state = Text(f"{max(site.queued, 0)} queued, {max(site.running, 0)} running", "cyan")
-        errors = _errors(site)
-        if errors:
-            state.append("   mean error so far:", "default")
-        for method, error in errors.items():
-            state.append(f"  {method} {error}", "bold" if method == self._board.method else "default")
+        errors = self._board.errors(site)
+        for place, (method, error) in enumerate(errors.items()):
+            state.append(
+                f"{'' if place else '   mean error:'}  {method} {error}", "default" if place else "default bold"
+            )
         rows = Table.grid(padding=(0, 2))
         for outcome in self._latest[name]:
             close = _within_factor_2(outcome)
@@ -312,11 +316,6 @@ class Screen:
         title = Text.assemble((printable(name), "bold"), f"  {printable(self._board.play.sites[name])}")
         height = (self._latest[name].maxlen or 0) + 3
         return Panel(Group(state, rows), title=title, title_align="left", height=height, box=box.ROUNDED)
-
-
-def _errors(site: Site) -> dict[str, str]:
-    """The mean errors so far, by method."""
-    return {name: duration(row["AAE"] * 3600) for name, row in site.scores.rows().items()}
 
 
 def _story(outcome: Outcome) -> str:
@@ -433,7 +432,7 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
         UserError: the worker or a server failed.
         StackError: a server could not be started.
     """
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
     play = simulated(jobs) if trace is None else traced(trace, jobs)
     engine = settings_for(base.engine, ())
     board = Board(play, engine)
@@ -470,7 +469,8 @@ def _on_stack(console: Console, base: Settings, board: Board, view: View, second
         except UserError:
             for server in servers:
                 if not server.running:
-                    sys.stderr.write(server.last_lines() + "\n")
+                    logged = server.log.read_text(errors="replace").splitlines()
+                    sys.stderr.write("\n".join(map(printable, logged[-15:])) + "\n")
             raise
         report(console, board)
 
@@ -490,15 +490,17 @@ FIGURES = {"AAE": "AAE h", "median_min": "median min", "PPE600": "PPE600", "x2":
 
 MORE_IS_BETTER = ("x2", "10min")
 
-LEGEND = """\
-AAE, median: mean and median error of the predicted wait. PPE600: that error as a share of the response time, at least
-600 s. x2, 10min: share of jobs predicted within a factor of 2 (waits floored at 60 s) and within 10 minutes."""
+LEGEND = (
+    "AAE, median: mean and median error of the predicted wait. PPE600: that error as a share of the response time, at "
+    "least 600 s. x2, 10min: share of jobs predicted within a factor of 2 (waits floored at 60 s) and within 10 "
+    "minutes. in 90 %: share of jobs that waited no longer than the 90 % bound, where a method gives one."
+)
 
 
 def report(console: Console, board: Board) -> None:
     """Print the measures of each method at each site, and where the method that counts won and lost."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, head in enumerate(("site", "method", "jobs", *FIGURES.values())):
+    for position, head in enumerate(("site", "method", "jobs", *FIGURES.values(), "in 90 %")):
         table.add_column(Text(head), justify="left" if position < 2 else "right", no_wrap=True)
     verdicts: dict[str, list[str]] = {"+": [], "=": [], "-": []}
     for name, site in board.sites.items():
@@ -509,9 +511,16 @@ def report(console: Console, board: Board) -> None:
         for place, (method, row) in enumerate(rows.items()):
             ours = marks if method == board.method else {}
             cells = [f"{row[figure]:.3f}{ours.get(figure, ' ')}" for figure in FIGURES]
-            style = "bold" if ours else ""
-            label = printable(name) if not place else ""
-            table.add_row(label, method, f"{row['jobs']:d}", *cells, style=style, end_section=place == len(rows) - 1)
+            held = f"{row['cov_0.9']:.3f}" if "cov_0.9" in row else ""
+            table.add_row(
+                "" if place else printable(name),
+                method,
+                f"{row['jobs']:d}",
+                *cells,
+                held,
+                style="bold" if ours else "",
+                end_section=place == len(rows) - 1,
+            )
     console.print(table)
     console.print(_summary(board, verdicts))
 

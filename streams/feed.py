@@ -4,12 +4,13 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, Protocol
 
 import msgspec
 from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, KafkaTimeoutError
 
 from models.records import AnyEvent, Submit
 from streams.errors import UserError
@@ -71,6 +72,15 @@ class Producer(Protocol):
     def send(self, topic: str, value: bytes, key: bytes) -> Any: ...  # noqa: D102
 
     def flush(self, timeout: float | None = None) -> Any: ...  # noqa: D102
+
+
+class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are untyped
+    """A producer that can be closed, and thrown away, while a broker that has gone owes it answers."""
+
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
+        """Close it; what is underway after `timeout` seconds is given up."""
+        with suppress(KafkaError):
+            super().close(timeout, null_logger)
 
 
 class Publisher:
@@ -137,7 +147,7 @@ def feed(
     if not partitions_of(settings)[topic]:
         raise UserError(f"topic {topic} is missing; make it with `queuecast topics`")
     try:
-        producer = KafkaProducer(
+        producer = QuietProducer(
             **settings.kafka.client_options(),
             acks="all",
             enable_idempotence=True,
@@ -152,6 +162,11 @@ def feed(
             _send_all(Publisher(producer, topic), events, on_sent, on_end)
         finally:
             producer.close(timeout=1)
+    except KafkaTimeoutError:
+        waited = f"{DELIVERY_MS // 1000} s"
+        raise UserError(
+            f"kafka at {settings.kafka.bootstrap}: events were not accepted within {waited}; is the broker still there?"
+        ) from None
     except KafkaError as error:
         raise UserError(f"kafka at {settings.kafka.bootstrap}: {error}") from None
 

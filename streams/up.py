@@ -51,10 +51,6 @@ class WorkerProcess(Server):
         """Where its metrics are."""
         return f"http://{self.address}/metrics"
 
-    def last_lines(self) -> str:
-        """What it logged last."""
-        return self._last_lines()
-
     def _prepare(self) -> Sequence[str]:
         worker = msgspec.structs.replace(
             self._settings.worker, web_host=LOOPBACK, web_port=self.port, instance=self.directory.name
@@ -83,7 +79,7 @@ class Ports(NamedTuple):
     prometheus: int | None = None
 
 
-def up(base: Settings, data_dir: Path, ports: Ports = Ports(), workers: int = 1) -> None:  # noqa: B008 (immutable)
+def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
     """Run the stack over a directory until it is told to stop (SIGINT, SIGTERM); what ends meanwhile is started again.
 
     Parameters:

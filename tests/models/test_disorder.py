@@ -16,7 +16,6 @@ from models.records import (
     Capacity,
     End,
     Hold,
-    JobEvent,
     Outcome,
     Prediction,
     Release,
@@ -241,7 +240,7 @@ def test_a_late_submit_fills_in_the_request() -> None:
 def test_a_job_first_seen_at_its_start_is_expected_to_run_as_others_did() -> None:
     engine = new_engine()
     for number in range(2):
-        request = {"site": "s", "job": f"before{number}"}
+        request: dict[str, Any] = {"site": "s", "job": f"before{number}"}
         applied(engine, [Submit(**request, time=0.0), Start(**request, time=1.0), End(**request, time=101.0)])
     applied(engine, story("start@150"))
     assert engine.known.state.jobs["1", 0].ert == 100.0
@@ -279,6 +278,12 @@ def test_a_job_cancelled_while_it_runs_has_a_wait_and_a_run_time() -> None:
 def test_the_wait_counts_from_the_release(text: str, wait_s: float, wait_from: str) -> None:
     [outcome] = outcomes(applied(new_engine(), story(text)))
     assert (outcome.actual_wait_s, outcome.wait_from) == (wait_s, wait_from)
+
+
+def test_a_release_does_not_bring_the_begin_time_forward() -> None:
+    events = [event("submit@100", eligible=140.0), *story("hold@110 release@120 start@150")]
+    [outcome] = outcomes(applied(new_engine(), events))
+    assert (outcome.actual_wait_s, outcome.wait_from) == (10.0, "eligible")
 
 
 def test_a_requeued_job_is_a_new_attempt_with_its_own_prediction() -> None:
@@ -341,8 +346,8 @@ def test_an_older_capacity_does_not_undo_a_newer_one() -> None:
 
 def other_jobs(count: int) -> list[AnyEvent]:
     """Jobs that come and go, so that older ones are forgotten."""
-    jobs = [{"site": "s", "job": f"other{number}", "time": 400.0} for number in range(count)]
-    return [kind(**job) for job in jobs for kind in (Submit, Start, End)]  # type: ignore[operator]
+    jobs: list[dict[str, Any]] = [{"site": "s", "job": f"other{number}", "time": 400.0} for number in range(count)]
+    return [kind(**job) for job in jobs for kind in (Submit, Start, End)]
 
 
 def test_a_job_that_left_long_ago_is_forgotten() -> None:
@@ -378,13 +383,13 @@ def test_methods_are_told_of_every_job_that_leaves_without_a_wait(monkeypatch: p
 # Whatever comes.
 
 
-def job_story(draw: st.DrawFn, number: int) -> list[JobEvent]:
+def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
     """What befalls one job, in a valid order, at ever later times."""
     key: dict[str, Any] = {"site": "s", "job": str(number)}
     time = float(draw(st.integers(0, 50)))
-    events: list[JobEvent] = []
+    events: list[AnyEvent] = []
 
-    def add(kind: type[JobEvent], **fields: Any) -> None:
+    def add(kind: type[AnyEvent], **fields: Any) -> None:
         nonlocal time
         events.append(kind(**key, time=time, **fields))
         time += draw(st.integers(1, 20)) / 4

@@ -88,7 +88,7 @@ def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], J
     return state, lists[Phase.QUEUED], lists[Phase.RUNNING], target, 2e9
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(histories())
 def test_features_are_those_of_table_2(
     history: tuple[SiteState, list[Listed], list[Listed], Job, float],

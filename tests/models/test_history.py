@@ -90,6 +90,12 @@ def test_missing_rows_are_an_error(count: int) -> None:
         assert (history.count, len(history.waits)) == (0, 0)
 
 
+def test_older_rows_do_not_stand_for_a_missing_one() -> None:
+    _, rows = filled(7, 20)
+    with pytest.raises(ValueError, match="6 of the last 7"):
+        History(7).restore(rows[:15] + rows[16:], 20)
+
+
 def test_a_row_twice_does_not_stand_for_a_missing_one() -> None:
     _, rows = filled(7, 20)
     with pytest.raises(ValueError, match="6 of the last 7"):

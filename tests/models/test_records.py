@@ -51,7 +51,8 @@ EVENTS: list[AnyEvent] = [
 
 
 def decoded(value: bytes | str) -> AnyEvent:
-    return msgspec.json.decode(value, type=AnyEvent)
+    event: AnyEvent = msgspec.json.decode(value, type=AnyEvent)
+    return event
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)

@@ -53,7 +53,7 @@ def called(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60, **more)
 
 
-COMMANDS = ("replay", "topics", "schema", "feed", "watch", "worker")
+COMMANDS = [command.callback.__name__ for command in cli.app.registered_commands if command.callback]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -312,11 +312,12 @@ def test_a_worker_that_leaves_with_a_code_keeps_it(monkeypatch: pytest.MonkeyPat
     assert left.value.code == 3
 
 
-def test_a_reader_that_has_had_enough_is_no_trouble() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_had_enough_is_no_trouble(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "streams", "schema"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "streams", "schema", "dead-letter"]
     with os.fdopen(write, "wb") as pipe:
         ran = subprocess.run(command, env=environment, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
     assert ran.stderr == b""

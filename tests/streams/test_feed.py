@@ -162,6 +162,18 @@ def test_what_is_underway_is_bounded_and_what_is_accepted_counted() -> None:
     assert broker.underway == 0
 
 
+def test_what_is_done_is_settled_before_there_is_need() -> None:
+    broker = Broker(refuse=3)
+    publisher = Publisher(broker, "events", underway=1000)
+    for event in some(10):
+        publisher.send(event)
+    for sent in broker.sent:
+        sent.is_done = True
+    with pytest.raises(KafkaTimeoutError):
+        publisher.send(next(some(1)))
+    assert sum(publisher.events.values()) == 3
+
+
 def test_an_event_that_is_not_accepted_is_an_error_and_not_counted() -> None:
     publisher = Publisher(Broker(refuse=3), "events", underway=0)
     with pytest.raises(KafkaTimeoutError):
@@ -174,7 +186,7 @@ def test_an_event_that_is_not_accepted_is_an_error_and_not_counted() -> None:
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     found = Broker()
     monkeypatch.setattr(feed, "partitions_of", lambda _: {"queuecast.events": 12})
-    monkeypatch.setattr(feed, "KafkaProducer", lambda **_: found)
+    monkeypatch.setattr(feed, "QuietProducer", lambda **_: found)
     return found
 
 
@@ -202,7 +214,7 @@ def test_a_feed_sends_everything(broker: Broker) -> None:
 def test_a_broker_that_gives_up_is_an_error(broker: Broker) -> None:
     broker._refuse = 4
     told: list[int] = []
-    with pytest.raises(UserError, match=r"kafka at 127.0.0.1:9092: .*too late"):
+    with pytest.raises(UserError, match=r"kafka at 127.0.0.1:9092: events were not accepted within 30 s"):
         feed.feed(Settings(), some(10), lambda _: None, lambda found, _: told.append(sum(found.events.values())))
     assert told == [4]
     assert broker.closed

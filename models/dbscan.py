@@ -1,0 +1,227 @@
+"""Density-based clustering (DBSCAN) of points in the plane, exact and near linear.
+
+Ester, Kriegel, Sander and Xu 1996. A point with at least `min_pts` points within `eps` of it, itself included, is a
+core point. Core points within `eps` of each other belong to one cluster, a point within `eps` of a core point to a
+cluster of such a one, and what is left is noise.
+
+**The idea.** The plane is cut into square cells of side eps/√2, so that two points of one cell are always neighbours,
+and the neighbours of a point lie within two cells of its own. A cell of `min_pts` points is full of core points
+without one distance being computed. In the dense data that is clustered here nearly every point is in such a cell.
+
+>>> import numpy as np
+>>> x = np.array([0.0, 0.1, 0.2, 5.0, 9.0, 9.1])
+>>> dbscan(x, np.zeros(6), eps=0.5, min_pts=2)
+array([ 0,  0,  0, -1,  1,  1])
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+NOISE = -1
+"""The label of a point that is in no cluster."""
+
+LARGEST_GRID = 1 << 24
+"""Most cells that the grid may have: (extent/eps)² of them are needed, twice over."""
+
+
+def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
+    """The cluster of each point (x, y), numbered from 0 in the order of their first core points, or `NOISE`.
+
+    A border point that two clusters reach goes to that of its first core neighbour. Raises ValueError for an `eps`
+    that is not positive, or that is so small beside the points' extent that the grid would pass `LARGEST_GRID`.
+    """
+    _check(x, y, eps)
+    return labels(x, y, eps, min_pts)
+
+
+def noise(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
+    """Which points are noise: `dbscan(...) == NOISE`, but without joining the clusters. Raises as `dbscan` does."""
+    _check(x, y, eps)
+    return outliers(x, y, eps, min_pts)
+
+
+def _check(x: Floats, y: Floats, eps: float) -> None:
+    if not eps > 0.0:
+        raise ValueError(f"eps must be positive, not {eps}")
+    if len(x) and (np.ptp(x) * math.sqrt(2.0) / eps + 2) * (np.ptp(y) * math.sqrt(2.0) / eps + 2) > LARGEST_GRID:
+        raise ValueError(f"eps {eps} is too small for points {np.ptp(x)} by {np.ptp(y)} apart")
+
+
+@njit(cache=True)
+def labels(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
+    """`dbscan` for compiled callers, who answer for the arguments."""
+    found = np.full(len(x), NOISE, np.int64)
+    if len(x) == 0:
+        return found
+    rows, columns, order, first = _grid(x, y, eps)
+    core = _cores(x, y, eps, min_pts, rows, columns, order, first)
+    cluster = _join(x, y, eps, core, rows, columns, order, first)
+    number = np.full(rows * columns, NOISE, np.int64)
+    cell_of = np.empty(len(x), np.int64)
+    for cell in range(rows * columns):
+        for place in range(first[cell], first[cell + 1]):
+            cell_of[order[place]] = cell
+    clusters = 0
+    for point in range(len(x)):
+        if core[point]:
+            root = cluster[cell_of[point]]
+            if number[root] == NOISE:
+                number[root] = clusters
+                clusters += 1
+            found[point] = number[root]
+    for point in range(len(x)):
+        if not core[point]:
+            neighbour = _core_near(point, cell_of[point], x, y, eps, core, rows, columns, order, first)
+            if neighbour >= 0:
+                found[point] = found[neighbour]
+    return found
+
+
+@njit(cache=True)
+def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
+    """`noise` for compiled callers, who answer for the arguments."""
+    found = np.zeros(len(x), np.bool_)
+    if len(x) == 0:
+        return found
+    rows, columns, order, first = _grid(x, y, eps)
+    core = _cores(x, y, eps, min_pts, rows, columns, order, first)
+    for cell in range(rows * columns):
+        for place in range(first[cell], first[cell + 1]):
+            point = order[place]
+            if not core[point]:
+                found[point] = _core_near(point, cell, x, y, eps, core, rows, columns, order, first) < 0
+    return found
+
+
+@njit(cache=True)
+def _grid(x: Floats, y: Floats, eps: float) -> tuple[int, int, Integers, Integers]:
+    """Rows and columns of the grid, the points sorted by cell, and where each cell's begin."""
+    side = eps / math.sqrt(2.0) * (1.0 - 1e-9)  # a little less, so that rounding cannot part two points of a cell
+    left, low = x.min(), y.min()
+    rows, columns = int((x.max() - left) / side) + 1, int((y.max() - low) / side) + 1
+    cells = np.empty(len(x), np.int64)
+    first = np.zeros(rows * columns + 1, np.int64)
+    for point in range(len(x)):
+        cells[point] = int((x[point] - left) / side) * columns + int((y[point] - low) / side)
+        first[cells[point] + 1] += 1
+    for cell in range(rows * columns):
+        first[cell + 1] += first[cell]
+    free = first[:-1].copy()
+    order = np.empty(len(x), np.int64)
+    for point in range(len(x)):
+        order[free[cells[point]]] = point
+        free[cells[point]] += 1
+    return rows, columns, order, first
+
+
+@njit(cache=True)
+def _near(x: Floats, y: Floats, one: int, other: int, eps: float) -> bool:
+    return (x[one] - x[other]) ** 2 + (y[one] - y[other]) ** 2 <= eps * eps
+
+
+@njit(cache=True)
+def _cores(
+    x: Floats, y: Floats, eps: float, min_pts: int, rows: int, columns: int, order: Integers, first: Integers
+) -> Flags:
+    core = np.zeros(len(x), np.bool_)
+    for cell in range(rows * columns):
+        crowded = first[cell + 1] - first[cell] >= min_pts
+        for place in range(first[cell], first[cell + 1]):
+            point = order[place]
+            core[point] = crowded or _is_core(point, cell, x, y, eps, min_pts, rows, columns, order, first)
+    return core
+
+
+@njit(cache=True)
+def _is_core(
+    point: int,
+    cell: int,
+    x: Floats,
+    y: Floats,
+    eps: float,
+    min_pts: int,
+    rows: int,
+    columns: int,
+    order: Integers,
+    first: Integers,
+) -> bool:
+    row, column = divmod(cell, columns)
+    near = 0
+    for across in range(max(row - 2, 0), min(row + 3, rows)):
+        begin = first[across * columns + max(column - 2, 0)]
+        for place in range(begin, first[across * columns + min(column + 3, columns)]):
+            near += _near(x, y, point, order[place], eps)
+            if near >= min_pts:
+                return True
+    return False
+
+
+@njit(cache=True)
+def _core_near(
+    point: int,
+    cell: int,
+    x: Floats,
+    y: Floats,
+    eps: float,
+    core: Flags,
+    rows: int,
+    columns: int,
+    order: Integers,
+    first: Integers,
+) -> int:
+    """A core point within eps of this one, or -1."""
+    row, column = divmod(cell, columns)
+    for across in range(max(row - 2, 0), min(row + 3, rows)):
+        begin = first[across * columns + max(column - 2, 0)]
+        for place in range(begin, first[across * columns + min(column + 3, columns)]):
+            if core[order[place]] and _near(x, y, point, order[place], eps):
+                return order[place]
+    return -1
+
+
+@njit(cache=True)
+def _join(
+    x: Floats, y: Floats, eps: float, core: Flags, rows: int, columns: int, order: Integers, first: Integers
+) -> Integers:
+    """Of each cell, the cell that stands for the cluster of its core points: union-find over the cells."""
+    parent = np.arange(rows * columns)
+    for cell in range(rows * columns):
+        if first[cell] == first[cell + 1]:
+            continue
+        row, column = divmod(cell, columns)
+        for across in range(row, min(row + 3, rows)):
+            for other in range(across * columns + max(column - 2, 0), across * columns + min(column + 3, columns)):
+                if other > cell and _root(parent, cell) != _root(parent, other):
+                    if _touch(cell, other, x, y, eps, core, order, first):
+                        parent[_root(parent, other)] = _root(parent, cell)
+    for cell in range(rows * columns):
+        parent[cell] = _root(parent, cell)
+    return parent
+
+
+@njit(cache=True)
+def _root(parent: Integers, cell: int) -> int:
+    while parent[cell] != cell:
+        parent[cell] = parent[parent[cell]]
+        cell = parent[cell]
+    return cell
+
+
+@njit(cache=True)
+def _touch(
+    cell: int, other: int, x: Floats, y: Floats, eps: float, core: Flags, order: Integers, first: Integers
+) -> bool:
+    """Whether a core point of one cell is within eps of one of the other."""
+    for place in range(first[cell], first[cell + 1]):
+        if core[order[place]]:
+            for there in range(first[other], first[other + 1]):
+                if core[order[there]] and _near(x, y, order[place], order[there], eps):
+                    return True
+    return False

@@ -1,0 +1,167 @@
+"""Feeding traces to a real broker, and watching what is on it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from traces import made_trace
+
+from deploy.stack import LocalStack
+from models.engine import Settings as EngineSettings
+from models.records import AnyEvent
+from streams.cli import main
+from streams.replay import replay
+from streams.swf import events_of, read_swf
+from streams.topics import Topics
+
+pytestmark = pytest.mark.stack
+
+ROOT = Path(__file__).parents[2]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def topics(local_stack: LocalStack, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Topics:
+    """Topics of this test's own, which the command line finds too."""
+    prefix = f"t{uuid.uuid4().hex[:8]}."
+    monkeypatch.setenv("QUEUECAST_KAFKA_BOOTSTRAP", local_stack.kafka.bootstrap)
+    monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", prefix)
+    monkeypatch.setenv("QUEUECAST_TOPICS_PARTITIONS", "3")
+    assert main(["topics"]) == 0
+    capsys.readouterr()
+    return Topics(prefix)
+
+
+@pytest.fixture
+def consumer(local_stack: LocalStack) -> Iterator[Any]:
+    found = KafkaConsumer(bootstrap_servers=local_stack.kafka.bootstrap, auto_offset_reset="earliest")
+    yield found
+    found.close()
+
+
+def messages(consumer: Any, topic: str) -> list[Any]:
+    """Everything that a topic holds, partition by partition."""
+    places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+    consumer.assign(places)
+    consumer.seek_to_beginning(*places)
+    found: list[Any] = []
+    ends = consumer.end_offsets(places)
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        for batch in consumer.poll(timeout_ms=500).values():
+            found += batch
+    return found
+
+
+def test_topics_are_made_once(topics: Topics, capsys: Capture) -> None:
+    assert main(["topics", "--partitions", "7"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [line[0] for line in lines] == list(topics)
+    assert [line[1] for line in lines] == ["3"] * 5
+    assert [" ".join(line[2:]) for line in lines] == [
+        "14 days was there",
+        "7 days was there",
+        "7 days was there",
+        "30 days was there",
+        "the latest of each site was there",
+    ]
+
+
+def test_traces_are_fed_in_order_keyed_by_site_and_stamped_now(
+    topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture
+) -> None:
+    paths = {site: made_trace(tmp_path / f"{site}.swf", jobs=300, seed=seed) for seed, site in enumerate(("a", "b"))}
+    began = time.time()
+    assert main(["feed", *map(str, paths.values())]) == 0
+    found = messages(consumer, topics.events)
+    for site, path in paths.items():
+        own = [msgspec.json.decode(message.value, type=AnyEvent) for message in found if message.key == site.encode()]
+        assert own == list(events_of(read_swf(path), site))
+    assert len({(message.key, message.partition) for message in found}) == 2
+    assert all(began * 1000 - 1 <= message.timestamp <= time.time() * 1000 for message in found)
+    assert f"{len(found)} events sent" in capsys.readouterr().out
+
+
+def test_limits_and_names(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+    path = str(made_trace(tmp_path / "x.swf"))
+    assert main(["feed", path, "--site", "few", "--limit", "10"]) == 0
+    assert main(["feed", path, "--site", "début", "--until", "0.5"]) == 0
+    found = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
+    assert len({event.job for event in found if event.site == "few" and event.kind == "submit"}) == 10
+    times = [event.time for event in found if event.site == "début"]
+    assert 0 < max(times) - min(times) <= 1800
+
+
+def running(*arguments: str) -> "subprocess.Popen[str]":
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "streams", *arguments]
+    return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_an_interrupted_feed_says_how_much_went_out(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+    path = made_trace(tmp_path / "x.swf", jobs=2000)
+    with running("feed", str(path), "--speed", "1000") as process:
+        while process.poll() is None and not messages(consumer, topics.events):
+            pass
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (130, "")
+    count = int(said.splitlines()[-1].split()[0])
+    assert len(messages(consumer, topics.events)) == count > 0
+
+
+@pytest.fixture
+def predicted(local_stack: LocalStack, topics: Topics, tmp_path: Path) -> list[bytes]:
+    """Predictions and outcomes of a made site, on their topics as a worker would have put them there."""
+    settings = EngineSettings(method="median", shadows=())
+    found: list[bytes] = []
+    producer = KafkaProducer(bootstrap_servers=local_stack.kafka.bootstrap)
+    for record in replay(events_of(read_swf(made_trace(tmp_path / "s.swf", jobs=50)), "made"), settings):
+        kind = type(record).__name__.lower() + "s"
+        value = msgspec.json.encode(record)
+        producer.send(f"{topics.prefix}{kind}", value=value, key=b"made")
+        found += [value] if kind == "predictions" else []
+    producer.send(topics.predictions, value=b"what", key=b"made")
+    producer.close()
+    return found
+
+
+def test_what_is_there_can_be_watched(predicted: list[bytes], capsys: Capture) -> None:
+    assert main(["watch", "--from-beginning", "--count", str(len(predicted)), "--json"]) == 0
+    assert [line.encode() for line in capsys.readouterr().out.splitlines()] == predicted
+    assert main(["watch", "--from-beginning", "--outcomes", "--site", "made", "--job", "3", "--count", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert all("  made  job 3  " in line for line in lines)
+
+
+def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, predicted: list[bytes]) -> None:
+    producer = KafkaProducer(bootstrap_servers=local_stack.kafka.bootstrap)
+    topic = Topics(os.environ["QUEUECAST_KAFKA_PREFIX"]).predictions
+    seen: list[str] = []
+    with running("watch", "--json") as process:
+        assert process.stdout is not None
+        reader = threading.Thread(target=lambda: seen.extend(iter(process.stdout.readline, "")))  # type: ignore[union-attr]
+        reader.start()
+        deadline = time.monotonic() + 60
+        while not seen and time.monotonic() < deadline:  # it begins at the end, which it has to find first
+            producer.send(topic, value=predicted[0], key=b"made")
+            producer.flush()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        reader.join()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    producer.close()
+    assert {json.dumps(json.loads(line)) for line in seen} == {json.dumps(json.loads(predicted[0]))}
