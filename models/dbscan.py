@@ -38,13 +38,15 @@ def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
     that is not positive, or that is so small beside the points' extent that the grid would pass `LARGEST_GRID`.
     """
     _check(x, y, eps)
-    return labels(x, y, eps, min_pts)
+    found: Integers = labels(x, y, eps, min_pts)
+    return found
 
 
 def noise(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
     """Which points are noise: `dbscan(...) == NOISE`, but without joining the clusters. Raises as `dbscan` does."""
     _check(x, y, eps)
-    return outliers(x, y, eps, min_pts)
+    found: Flags = outliers(x, y, eps, min_pts)
+    return found
 
 
 def _check(x: Floats, y: Floats, eps: float) -> None:
@@ -123,7 +125,7 @@ def _grid(x: Floats, y: Floats, eps: float) -> tuple[int, int, Integers, Integer
 
 @njit(cache=True)
 def _near(x: Floats, y: Floats, one: int, other: int, eps: float) -> bool:
-    return (x[one] - x[other]) ** 2 + (y[one] - y[other]) ** 2 <= eps * eps
+    return bool((x[one] - x[other]) ** 2 + (y[one] - y[other]) ** 2 <= eps * eps)
 
 
 @njit(cache=True)
@@ -182,7 +184,7 @@ def _core_near(
         begin = first[across * columns + max(column - 2, 0)]
         for place in range(begin, first[across * columns + min(column + 3, columns)]):
             if core[order[place]] and _near(x, y, point, order[place], eps):
-                return order[place]
+                return int(order[place])
     return -1
 
 
@@ -198,9 +200,9 @@ def _join(
         row, column = divmod(cell, columns)
         for across in range(row, min(row + 3, rows)):
             for other in range(across * columns + max(column - 2, 0), across * columns + min(column + 3, columns)):
-                if other > cell and _root(parent, cell) != _root(parent, other):
-                    if _touch(cell, other, x, y, eps, core, order, first):
-                        parent[_root(parent, other)] = _root(parent, cell)
+                apart = other > cell and _root(parent, cell) != _root(parent, other)
+                if apart and _touch(cell, other, x, y, eps, core, order, first):
+                    parent[_root(parent, other)] = _root(parent, cell)
     for cell in range(rows * columns):
         parent[cell] = _root(parent, cell)
     return parent
@@ -210,7 +212,7 @@ def _join(
 def _root(parent: Integers, cell: int) -> int:
     while parent[cell] != cell:
         parent[cell] = parent[parent[cell]]
-        cell = parent[cell]
+        cell = int(parent[cell])
     return cell
 
 

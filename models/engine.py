@@ -5,10 +5,11 @@ the same state says the same, to the last bit. The stream, the replay and the te
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from models.features import COUNT, features_of
 from models.history import History, Started
@@ -55,9 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     method: str = DEFAULT
     shadows: tuple[str, ...] = TRIVIAL
     publish_shadows: bool = False
-    history: int = 6000
-    remembered: int = 4096
-    withhold_down: float = 0.5
+    history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
+    remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
+    withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -163,7 +164,7 @@ class Engine:
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
         return records
 
-    # What an event does. Each handler is a small story; the page docs/disorder in the README tells them as a table.
+    # What an event does. Each handler is a small story; the README tells them as a table.
 
     def _submit(self, event: Submit) -> Iterator[Record]:
         yield from self._admit(Job.of(event))
@@ -250,6 +251,7 @@ class Engine:
                 self.methods[name].learn(job, wait_s, self.known)
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, estimate.bounds)
         self._changes.started.append(self.known.history.learn(job, wait_s))
+        self.lost = self.lost and self.known.history.count < RECOVERED
         yield from self._outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._finish(job, job.end)
@@ -462,13 +464,12 @@ class Engine:
         return "nodes down" if capacity.down_nodes > self.settings.withhold_down * capacity.nodes else None
 
     def _degraded(self) -> str | None:
-        self.lost = self.lost and self.known.history.count < RECOVERED
-        capacity = self.capacity
+        found = []
         if self.lost:
-            return "history lost: begun anew"
-        if capacity is None or not capacity.down_nodes:
-            return None
-        return f"{capacity.down_nodes} of {capacity.nodes or 'unknown'} nodes down"
+            found.append("history lost: begun anew")
+        if self.capacity is not None and self.capacity.down_nodes:
+            found.append(f"{self.capacity.down_nodes} of {self.capacity.nodes or 'unknown'} nodes down")
+        return "; ".join(found) or None
 
     def _live(self, event: JobEvent) -> Job | None:
         return self.known.state.jobs.get(event.key)
@@ -490,13 +491,17 @@ class Engine:
 
     # What is kept.
 
+    def take_changes(self) -> Changes:
+        """What was learnt since this was last called; who stores nothing calls it to be rid of it."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
     def checkpoint(self) -> tuple[bytes, Changes]:
         """The state now, and what was learnt since the last checkpoint, which the state does not repeat.
 
         O(live jobs), 1 µs each, and O(jobs that came and went since the last one).
         """
-        changes, self._changes = self._changes, Changes()
-        known = self.known
+        changes, known = self.take_changes(), self.known
         saved = Saved(
             v=STATE_VERSION,
             site=self.site,

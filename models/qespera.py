@@ -28,7 +28,7 @@ jobs that the paper tests on. `PAPER` keeps to the letter, `Parameters()` to wha
 """
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -45,13 +45,14 @@ LEAST_HISTORY = 10
 """Jobs that must have started before a wait is predicted."""
 
 
-class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+class Parameters(NamedTuple):
     """What the method can be tuned by (table V); the ranges tried there are in `RANGES`. Distances are within 0 and 1.
 
     `nearest` is the k of the paper, in percent of the history, and `outliers` its f; `dist_threshold` is algorithm 1's.
     `window` is the width of a window and `reach` the distance up to which there are windows, of at least `least` jobs
-    each, `nested` or side by side, with the `middle` of their waits as the prediction. The regression uses the jobs
-    within `ridge_distance` and adds `ridge_penalty` to the diagonal, the average uses the `neighbours` nearest.
+    each, `nested` or side by side. The prediction is the weighted `quantile` of their waits, or where `average` the
+    mean. The regression uses the jobs within `ridge_distance` and adds `ridge_penalty` to the diagonal; the weighted
+    average is of the `neighbours` nearest. The size of the history is the engine's.
     """
 
     nearest: float = 5.0
@@ -63,13 +64,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     reach: float = 0.6
     least: int = 10
     nested: bool = True
-    middle: Literal["median", "mean"] = "median"
+    quantile: float = 0.5
+    average: bool = False
     ridge_distance: float = 1.0
     ridge_penalty: float = 1.0
     neighbours: int = 10
 
 
-PAPER = Parameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, middle="mean", neighbours=5)
+PAPER = Parameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
 """The letter of the paper: windows side by side and the mean, with parameters within its ranges."""
 
 RANGES = {
@@ -101,44 +103,25 @@ def predict(
     target: Floats,
     columns: Floats,
     waits: Floats,
-    weights: Floats,
-    minimum: Floats,
-    maximum: Floats,
+    distance: Floats,
     parameters: Parameters,
+    unlike: Floats | None = None,
 ) -> Found | None:
     """Algorithm 1 for the features `target` (d) and a history of n jobs: `columns` (d, n), `waits` (n) in seconds.
 
-    `weights`, `minimum` and `maximum` (d) are the features' over the history. None while it is shorter than
-    `LEAST_HISTORY`.
+    `distance` (n) is by summaries (see `distances`), and `unlike` (n), where it is given, by distributions: it then
+    decides which model is asked and where the minimiser looks. None while the history is shorter than `LEAST_HISTORY`.
     """
     if len(waits) < LEAST_HISTORY:
         return None
-    distance = distances(target, columns, weights, minimum, maximum)
-    p = parameters
     wait_s, model, jobs, within = _choose(
-        target,
-        columns,
-        waits,
-        distance,
-        p.nearest,
-        p.outliers,
-        p.eps,
-        p.min_pts,
-        p.dist_threshold,
-        p.window,
-        p.reach,
-        p.least,
-        p.nested,
-        p.middle == "median",
-        p.ridge_distance,
-        p.ridge_penalty,
-        p.neighbours,
+        target, columns, waits, distance, distance if unlike is None else unlike, parameters
     )
     return Found(wait_s, MODELS[model], jobs, within)
 
 
 class Qespera(WaitMethod):
-    """Algorithm 1 over the site's history; see the module. About 0.2 ms a prediction over 6000 jobs."""
+    """Algorithm 1 over the site's history, by summaries; see the module. About 0.2 ms a prediction over 6000 jobs."""
 
     name: ClassVar[str] = "qespera"
 
@@ -150,18 +133,16 @@ class Qespera(WaitMethod):
         assert job.features is not None
         window = site.history.window
         columns = _contiguous(window.values.T)
-        found = predict(
-            job.features,
-            columns,
-            window.targets,
-            window.weights,
-            window.minimum,
-            window.maximum,
-            self.parameters,
-        )
+        distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
+        unlike = self.unlikeness(job, site)
+        found = predict(job.features, columns, window.targets, distance, self.parameters, unlike)
         if found is None:
             return Estimate(None, "no history")
         return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
+
+    def unlikeness(self, job: Job, site: Site) -> Floats | None:
+        """Distances of the history's jobs by something else than summaries, in ring order; here there are none."""
+        return None
 
 
 def _contiguous(columns: Floats) -> Floats:
@@ -200,71 +181,41 @@ def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats,
 
 @njit(cache=True)
 def _choose(
-    target: Floats,
-    columns: Floats,
-    waits: Floats,
-    distance: Floats,
-    nearest: float,
-    outlier_share: float,
-    eps: float,
-    min_pts: int,
-    dist_threshold: float,
-    window: float,
-    reach: float,
-    least: int,
-    nested: bool,
-    median: bool,
-    ridge_distance: float,
-    ridge_penalty: float,
-    neighbours: int,
+    target: Floats, columns: Floats, waits: Floats, distance: Floats, unlike: Floats, p: Parameters
 ) -> tuple[float, int, int, float]:
     """Lines 6 to 21 of algorithm 1: the wait, the model, and how many jobs within which distance it is from."""
     longest = max(waits.max(), 1.0)
-    close = _within(distance, _nth(distance, max(int(len(waits) * nearest / 100.0), min(min_pts, len(waits)))))
-    if distance[close].mean() < dist_threshold and _clustered(
-        distance[close], waits[close] / longest, outlier_share, eps, min_pts
-    ):
-        wait, jobs, within = _sdm(waits, distance, longest, eps, min_pts, window, reach, least, nested, median)
+    close = _within(unlike, _nth(unlike, max(int(len(waits) * p.nearest / 100.0), min(p.min_pts, len(waits)))))
+    if unlike[close].mean() < p.dist_threshold and _clustered(unlike[close], waits[close] / longest, p):
+        wait, jobs, reach = _sdm(waits, unlike, longest, p)
         if jobs > 0:
-            return wait, SDM, jobs, within
-    wait, jobs = _ridge(target, columns, waits, distance, ridge_distance, ridge_penalty)
+            return wait, SDM, jobs, reach
+    wait, jobs = _ridge(target, columns, waits, distance, p)
     if jobs > 0 and 0.0 <= wait <= longest:
-        return wait, RIDGE, jobs, ridge_distance
-    within = _nth(distance, min(neighbours, len(waits)))
-    close = _within(distance, within)
-    return _middle(waits[close], distance[close], median), WA, len(close), within
+        return wait, RIDGE, jobs, p.ridge_distance
+    reach = _nth(distance, min(p.neighbours, len(waits)))
+    close = _within(distance, reach)
+    return _middle(waits[close], distance[close], p), WA, len(close), reach
 
 
 @njit(cache=True)
-def _clustered(x: Floats, y: Floats, share: float, eps: float, min_pts: int) -> bool:
-    """Whether the noise is at most this share of the average cluster (equation 6)."""
-    label = labels(x, y, eps, min_pts)
+def _clustered(x: Floats, y: Floats, p: Parameters) -> bool:
+    """Whether the noise is at most the allowed share of the average cluster (equation 6)."""
+    label = labels(x, y, p.eps, p.min_pts)
     noise = (label == NOISE).sum()
     clusters = label.max() + 1
-    return clusters > 0 and noise * clusters <= share * (len(label) - noise)
+    return bool(clusters > 0 and noise * clusters <= p.outliers * (len(label) - noise))
 
 
 @njit(cache=True)
-def _sdm(
-    waits: Floats,
-    distance: Floats,
-    longest: float,
-    eps: float,
-    min_pts: int,
-    window: float,
-    reach: float,
-    least: int,
-    nested: bool,
-    median: bool,
-) -> tuple[float, int, float]:
+def _sdm(waits: Floats, distance: Floats, longest: float, p: Parameters) -> tuple[float, int, float]:
     """The standard deviation minimiser (section 3.3.2): wait, jobs of the window and its end; no jobs if no window."""
-    close = np.flatnonzero(distance < reach)
-    close = close[~outliers(distance[close], waits[close] / longest, eps, min_pts)]
-    windows = int(math.ceil(reach / window))
-    place = np.empty(len(close), np.int64)
+    close = np.flatnonzero(distance < p.reach)
+    close = close[~outliers(distance[close], waits[close] / longest, p.eps, p.min_pts)]
+    windows = math.ceil(p.reach / p.window)
+    place = np.minimum((distance[close] / p.window).astype(np.int64), windows - 1)
     count, mean, square = np.zeros(windows), np.zeros(windows), np.zeros(windows)
     for i in range(len(close)):
-        place[i] = min(int(distance[close[i]] / window), windows - 1)
         share = waits[close[i]] / longest
         count[place[i]] += 1
         mean[place[i]] += share
@@ -272,41 +223,39 @@ def _sdm(
     best, best_score = -1, math.inf
     jobs = total = squares = 0.0
     for i in range(windows):
-        if not nested:
+        if not p.nested:
             jobs = total = squares = 0.0
         jobs, total, squares = jobs + count[i], total + mean[i], squares + square[i]
-        if jobs >= least and count[i] > 0:
-            deviation = math.sqrt(max(squares / jobs - (total / jobs) ** 2, 0.0))
-            if deviation * (i + 1) < best_score:
-                best, best_score = i, deviation * (i + 1)
+        if jobs >= p.least:
+            score = math.sqrt(max(squares / jobs - (total / jobs) ** 2, 0.0)) * (i + 1)
+            if score < best_score:
+                best, best_score = i, score
     if best < 0:
         return 0.0, 0, 0.0
-    chosen = close[(place == best) | (nested & (place < best))]
-    return _middle(waits[chosen], distance[chosen], median), len(chosen), (best + 1) * window
+    chosen = close[(place == best) | (p.nested & (place < best))]
+    return _middle(waits[chosen], distance[chosen], p), len(chosen), (best + 1) * p.window
 
 
 @njit(cache=True)
-def _middle(waits: Floats, distance: Floats, median: bool) -> float:
-    """The average or the lower median of waits, weighted by the Gaussian kernel exp(-d²) of their distances."""
+def _middle(waits: Floats, distance: Floats, p: Parameters) -> float:
+    """The average or the (lower) quantile of waits, weighted by the Gaussian kernel exp(-d²) of their distances."""
     weight = np.exp(-(distance**2))
-    if not median:
-        return (waits * weight).sum() / weight.sum()
+    if p.average:
+        return float((waits * weight).sum() / weight.sum())
     order = np.argsort(waits)
-    half = weight.sum() / 2.0
+    enough = weight.sum() * p.quantile * (1.0 - 1e-12)  # rounding must not tip a half that is just reached
     below = 0.0
     for i in order:
         below += weight[i]
-        if below >= half:
-            return waits[i]
-    return waits[order[-1]]
+        if below >= enough:
+            return float(waits[i])
+    return float(waits[order[-1]])
 
 
 @njit(cache=True)
-def _ridge(
-    target: Floats, columns: Floats, waits: Floats, distance: Floats, within: float, penalty: float
-) -> tuple[float, int]:
+def _ridge(target: Floats, columns: Floats, waits: Floats, distance: Floats, p: Parameters) -> tuple[float, int]:
     """Ridge regression on standardised features (section 3.3.3), and of how many jobs; O(d²·n)."""
-    close = np.flatnonzero(distance <= within)
+    close = _within(distance, p.ridge_distance)
     if len(close) < 2:
         return 0.0, 0
     x = np.zeros((len(columns), len(close)))
@@ -318,7 +267,7 @@ def _ridge(
             x[feature] = (values - mean) / deviation
             at[feature] = (target[feature] - mean) / deviation
     y = waits[close]
-    slope = np.linalg.solve(x @ x.T + penalty * np.eye(len(columns)), x @ (y - y.mean()))
+    slope = np.linalg.solve(x @ x.T + p.ridge_penalty * np.eye(len(columns)), x @ (y - y.mean()))
     return y.mean() + (slope * at).sum(), len(close)
 
 
@@ -339,7 +288,7 @@ def _nth(distance: Floats, n: int) -> float:
             same[filled] = d
             filled += 1
     same.sort()
-    return same[n - before - 1]
+    return float(same[n - before - 1])
 
 
 @njit(cache=True)

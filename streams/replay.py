@@ -23,6 +23,7 @@ def replay(events: Iterable[AnyEvent], settings: Settings) -> Iterator[Record]:
         if engine is None:
             engine = engines[event.site] = Engine(event.site, settings)
         yield from engine.apply(event)
+        engine.take_changes()  # nothing is stored here
 
 
 class Scores:
