@@ -95,6 +95,8 @@ class Saved(msgspec.Struct):
     remembered: list[JobKey]
     capacity: Capacity | None
     started: int
+    first: int
+    history: int
     runs: int
     runs_kept: int
     forgotten: list[int]
@@ -509,6 +511,8 @@ class Engine:
             remembered=list(self._remembered),
             capacity=self.capacity,
             started=known.history.count,
+            first=known.history.first,
+            history=known.history.size,
             runs=known.runs.count,
             runs_kept=len(known.runs),
             forgotten=[run.number for run in changes.forgotten_runs],
@@ -562,7 +566,7 @@ class Engine:
 
     def _restore(self, state: Saved, started: list[Started], runs: list[Run]) -> None:
         known = self.known
-        known.history.restore(started, state.started)
+        known.history.restore(started, state.started, state.first, state.history)
         known.runs.restore(kept_runs(state, runs), state.runs)
         if len(known.runs) != state.runs_kept:
             raise ValueError(f"history of run times has {len(known.runs)} of {state.runs_kept} entries")

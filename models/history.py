@@ -29,22 +29,23 @@ class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class History:
     """The last `size` jobs that started, as arrays in a ring, and the features' weights over them.
 
-    Job number `n` (from 0) is at place `n % size`, so a history that was stored and read back lies as it lay before
-    and gives the same sums to the last bit.
+    Job number `n` is at place `(n - first) % size`, so a history that was stored and read back lies as it lay before
+    and gives the same sums to the last bit. `first` is 0, or where the history began when its size was last changed.
     """
 
     def __init__(self, size: int = 6000) -> None:
         self.size = size
         self.count = 0
+        self.first = 0
         self.window = RollingSpearman(COUNT, size)
 
     def __len__(self) -> int:
-        return min(self.count, self.size)
+        return min(self.count - self.first, self.size)
 
     @property
     def oldest(self) -> int:
         """The number of the oldest job that is still here."""
-        return max(self.count - self.size, 0)
+        return max(self.count - self.size, self.first)
 
     def learn(self, job: Job, wait_s: float) -> Started:
         """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs."""
@@ -76,20 +77,24 @@ class History:
     def latest_waits(self, most: int) -> np.ndarray:
         """The waits of the last `most` jobs or fewer, in no particular order; O(most)."""
         taken = min(most, len(self))
-        places = np.arange(self.count - taken, self.count) % self.size
+        places = (np.arange(self.count - taken, self.count) - self.first) % self.size
         return self.waits[places]
 
-    def restore(self, rows: list[Started], count: int) -> None:
-        """Take back the last rows of a history of `count` jobs, in any order.
+    def restore(self, rows: list[Started], count: int, first: int = 0, size: int | None = None) -> None:
+        """Take back the last rows, in any order, of a history of `count` jobs that had begun at `first`.
+
+        `size` is what that history's was, where it was not this one's.
 
         Raises:
             ValueError: rows are missing.
         """
-        kept = {row.number: row for row in rows if count - self.size <= row.number < count}
-        if len(kept) < min(count, self.size):
-            raise ValueError(f"history has {len(kept)} of the last {min(count, self.size)} jobs")
+        if size is not None and size != self.size:
+            first = max(count - min(size, self.size), first)
+        self.count, self.first = count, first
+        kept = {row.number: row for row in rows if self.oldest <= row.number < count}
+        if len(kept) < len(self):
+            raise ValueError(f"history has {len(kept)} of the last {len(self)} jobs")
         ordered = [kept[number] for number in sorted(kept)]
         features = np.array([row.features for row in ordered]).reshape(len(ordered), COUNT)
         waits = np.array([row.wait_s for row in ordered])
-        self.window = RollingSpearman.from_rows(features, waits, self.size, pushed=count)
-        self.count = count
+        self.window = RollingSpearman.from_rows(features, waits, self.size, pushed=count - first)

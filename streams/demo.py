@@ -24,7 +24,6 @@ from rich.text import Text
 
 from deploy.stack import LocalStack, Progress, StackUnavailable, fetch
 from deploy.stack.process import Server
-from models import spearman
 from models.engine import Record
 from models.engine import Settings as EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
@@ -49,11 +48,14 @@ FILL = 1 / 3
 MOST_BEHIND = 300
 """Predictions that may be outstanding before the next event has to wait: the worker sets the pace where it is slow."""
 
-LATE_S = 30.0
+LATE_S = 20.0
 """How long after its time the demo goes on where the worker is slow; what has not been sent by then is left out."""
 
 SILENCE_S = 15.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""
+
+LOGGED = 30
+"""Lines of its log that are shown of a server that failed."""
 
 
 class SimulatedSite(NamedTuple):
@@ -390,7 +392,7 @@ def streamed(settings: Settings, board: Board, seconds: float, servers: Iterable
             yield [record for record, _ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
             _check(feeder, servers)
         if board.records < feeder.expected:
-            raise UserError(f"the worker gave {board.records} of {feeder.expected} records and then fell silent")
+            raise UserError(f"the worker fell silent after {board.records} of {feeder.expected} records; above is its log")
     finally:
         feeder.stop.set()
         feeder.join(5.0)
@@ -452,7 +454,7 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
 def _in_process(engine: EngineSettings, board: Board, view: View, seconds: float) -> None:
     with progress() as on_progress:
         on_progress(Progress("compiling"))
-        spearman.warm_up()
+        deque(replay(simulated(60).events, engine), maxlen=0)
     _watch(applied(engine, board, seconds), board, view)
 
 
@@ -467,10 +469,9 @@ def _on_stack(console: Console, base: Settings, board: Board, view: View, second
         try:
             _watch(streamed(settings, board, seconds, servers), board, view)
         except UserError:
-            for server in servers:
-                if not server.running:
-                    logged = server.log.read_text(errors="replace").splitlines()
-                    sys.stderr.write("\n".join(map(printable, logged[-15:])) + "\n")
+            failed = next((server for server in servers if not server.running), worker)
+            logged = failed.log.read_text(errors="replace").splitlines()
+            sys.stderr.write("\n".join(map(printable, logged[-LOGGED:])) + "\n")
             raise
         report(console, board)
 

@@ -141,3 +141,20 @@ def test_a_row_says_who_started_and_what_it_asked_for() -> None:
         "cpus": 4,
         "walltime": 5.0,
     }
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 16), (16, 10)])
+def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: int, after: int) -> None:
+    old, rows, dice = History(before), list[Started](), random.Random(1)
+    for number in range(25):
+        rows.append(old.learn(start(number, dice)[0], float(number)))
+    new = History(after)
+    new.restore(rows, old.count, old.first, before)
+    assert sorted(new.waits) == [float(number) for number in range(25 - min(before, after), 25)]
+    for number in range(25, 60):
+        rows.append(new.learn(start(number, dice)[0], float(number)))
+    assert sorted(new.waits) == [float(number) for number in range(60 - after, 60)]
+    assert sorted(new.latest_waits(5)) == [55.0, 56.0, 57.0, 58.0, 59.0]
+    again = History(after)
+    again.restore(rows[-after:], new.count, new.first, after)
+    assert np.array_equal(again.waits, new.waits)
