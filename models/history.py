@@ -90,11 +90,12 @@ class History:
         """
         if size is not None and size != self.size:
             first = max(count - min(size, self.size), first)
-        self.count, self.first = count, first
-        kept = {row.number: row for row in rows if self.oldest <= row.number < count}
-        if len(kept) < len(self):
-            raise ValueError(f"history has {len(kept)} of the last {len(self)} jobs")
+        length = min(count - first, self.size)
+        kept = {row.number: row for row in rows if count - length <= row.number < count}
+        if len(kept) < length:
+            raise ValueError(f"history has {len(kept)} of the last {length} jobs")
         ordered = [kept[number] for number in sorted(kept)]
-        features = np.array([row.features for row in ordered]).reshape(len(ordered), COUNT)
+        features = np.array([row.features for row in ordered]).reshape(length, COUNT)
         waits = np.array([row.wait_s for row in ordered])
         self.window = RollingSpearman.from_rows(features, waits, self.size, pushed=count - first)
+        self.count, self.first = count, first
