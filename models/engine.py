@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from models.expiry import Expiry
 from models.features import COUNT, features_of
 from models.history import History, Started
 from models.measures import Accuracy
@@ -38,6 +39,12 @@ from models.state import Job, Phase, SiteState
 
 STATE_VERSION = 1
 """Version of what `Engine.checkpoint` writes."""
+
+SWEEP = 64
+"""Events between two looks for jobs to give up."""
+
+SKEW_S = 60.0
+"""Clocks differ: a start this long before its submit is taken for one at its submit, an end before its start likewise."""
 
 RECOVERED = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
@@ -93,6 +100,7 @@ class Saved(msgspec.Struct):
     site: str
     jobs: list[Job]
     remembered: list[JobKey]
+    times: list[float]
     capacity: Capacity | None
     started: int
     first: int
@@ -144,6 +152,7 @@ class Engine:
         self.predictions = dict.fromkeys(self.methods, 0)
         self.lost = False
         self._remembered: dict[JobKey, None] = {}
+        self._expiry = Expiry()
         self._changes = Changes()
         self._handlers: dict[type, Callable[[Any], Iterable[Record]]] = {
             Submit: self._submit,
@@ -161,6 +170,9 @@ class Engine:
         """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost."""
         self.events += 1
         records = list(self._handlers[type(event)](event))
+        self._expiry.tick(event.time)
+        if self.events % SWEEP == 0:
+            records.extend(self._give_up())
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
@@ -196,6 +208,7 @@ class Engine:
             job.estimates[name] = estimate
             self.predictions[name] += 1
         known.state.enter(job)
+        self._expiry.watch(job)
         for name in self._published():
             yield self._prediction(job, name)
 
@@ -219,6 +232,7 @@ class Engine:
             ert=_ert(request.walltime, run_s),
             requested=True,
         )
+        self._expiry.watch(job)
 
     def _start(self, event: Start) -> Iterator[Record]:
         job = self._live(event)
@@ -228,10 +242,10 @@ class Engine:
             yield self._first_seen_running(event)
         elif job.phase is Phase.RUNNING:
             yield Anomaly("duplicate_start", f"job {event.job} is running already")
-        elif event.time < job.submit:
-            yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < {job.submit}", rejected=True)
-        elif job.end is not None and event.time > job.end:
+        elif job.end is not None and event.time > job.end + SKEW_S:
             yield Anomaly("start_after_end", f"job {event.job}: start {event.time} > end {job.end}", rejected=True)
+        elif event.time < job.submit - SKEW_S:
+            yield self._begin_unscored(job, event)
         else:
             yield from self._begin(job, event)
 
@@ -242,11 +256,24 @@ class Engine:
         job.run_s = self.known.runs.predict(job)
         job.ert = _ert(None, job.run_s)
         self.known.state.enter(job)
+        self._expiry.watch(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
+
+    def _begin_unscored(self, job: Job, event: Start) -> Anomaly:
+        """A start long before its submit: it runs, as we are told, but nobody can say how long it waited."""
+        job.late = True
+        self._forget(job)
+        if job.end is not None:
+            self.known.state.leave(job)
+        else:
+            self.known.state.move(job, Phase.RUNNING, event.time)
+            self._expiry.watch(job)
+        return Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and everybody learns from it."""
         self.known.state.move(job, Phase.RUNNING, event.time)
+        self._expiry.watch(job)
         wait_s = max(event.time - job.ready, 0.0)
         for name, estimate in job.estimates.items():
             if name in self.methods:
@@ -269,16 +296,15 @@ class Engine:
             yield Anomaly("duplicate_end", f"job {event.job} has ended already")
         elif job.phase is not Phase.RUNNING:
             yield from self._end_before_start(job, event)
-        elif job.start is not None and event.time < job.start:
-            yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}", rejected=True)
+        elif job.start is not None and event.time < job.start - SKEW_S:
+            self.known.state.leave(job)
+            self._remember(job.key)
+            yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
         else:
             yield from self._finish(job, event.time)
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
         """The end of a job that is queued as far as we know: it leaves the queue, and its start may still come."""
-        if event.time < job.submit:
-            yield Anomaly("end_before_submit", f"job {event.job}: end {event.time} < {job.submit}", rejected=True)
-            return
         self.known.state.move(job, Phase.ENDED_UNSEEN)
         job.end = event.time
         self._remember(job.key)
@@ -287,7 +313,7 @@ class Engine:
     def _finish(self, job: Job, end: float) -> Iterator[Record]:
         """A running job has ended: its run time is known."""
         assert job.start is not None
-        run_s = end - job.start
+        run_s = max(end - job.start, 0.0)
         self.known.state.leave(job)
         self._remember(job.key)
         new, gone = self.known.runs.learn(job, run_s)
@@ -309,8 +335,11 @@ class Engine:
         elif job.phase is Phase.RUNNING:
             yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
             yield from self._end(End(site=event.site, time=event.time, job=event.job, attempt=event.attempt))
-        elif event.time < job.submit:
-            yield Anomaly("cancel_before_submit", f"job {event.job}: {event.time} < {job.submit}", rejected=True)
+        elif event.time < job.submit - SKEW_S:
+            self.known.state.leave(job)
+            self._remember(job.key)
+            self._forget(job)
+            yield Anomaly("cancel_before_submit", f"job {event.job}: cancel {event.time} < submit {job.submit}")
         else:
             yield from self._abandon(job, event.time)
 
@@ -363,6 +392,7 @@ class Engine:
         if event.walltime is not None:
             changes["ert"] = _ert(event.walltime, job.run_s)
         self.known.state.alter(job, **changes)
+        self._expiry.watch(job)
 
     def _requeue(self, event: Requeue) -> Iterator[Record]:
         job = self._live(event)
@@ -406,6 +436,16 @@ class Engine:
             yield _stale(event)
         else:
             self.capacity = event
+
+    def _give_up(self) -> Iterator[Record]:
+        """Jobs whose end was never reported leave: unscored, and history for nobody."""
+        for job in self._expiry.overdue(self.known.state):
+            if job.key not in self.known.state.jobs:
+                continue  # forgotten while another was remembered
+            self.known.state.leave(job)
+            self._remember(job.key)
+            self._forget(job)
+            yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")
 
     # What goes out.
 
@@ -509,6 +549,7 @@ class Engine:
             site=self.site,
             jobs=list(known.state.jobs.values()),
             remembered=list(self._remembered),
+            times=list(self._expiry.times),
             capacity=self.capacity,
             started=known.history.count,
             first=known.history.first,
@@ -557,6 +598,8 @@ class Engine:
         engine.lost = engine.lost or state.lost
         engine.predictions |= {name: count for name, count in state.predictions.items() if name in engine.methods}
         engine._remembered = dict.fromkeys(state.remembered)
+        engine._expiry = Expiry(state.times)
+        engine._expiry.watch_all(engine.known.state)
         engine.accuracy |= {name: kept for name, kept in state.accuracy.items() if name in engine.methods}
         engine.cancelled |= {name: kept for name, kept in state.cancelled.items() if name in engine.methods}
         for name, method in engine.methods.items():

@@ -2,6 +2,7 @@
 
 from models.median import Median
 from models.method import WaitMethod
+from models.distributions import QesperaDistributions
 from models.qespera import Qespera
 from models.zero import Zero
 
@@ -9,6 +10,7 @@ METHODS: dict[str, type[WaitMethod]] = {
     Zero.name: Zero,
     Median.name: Median,
     Qespera.name: Qespera,
+    QesperaDistributions.name: QesperaDistributions,
 }
 
 DEFAULT = Qespera.name
