@@ -1,8 +1,8 @@
 """The methods by name: a new one is one file beside this and one line here."""
 
+from models.distributions import QesperaDistributions
 from models.median import Median
 from models.method import WaitMethod
-from models.distributions import QesperaDistributions
 from models.qespera import Qespera
 from models.zero import Zero
 
