@@ -6,6 +6,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+CODE := models streams deploy tests
 FIT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c '$(FIT)' >/dev/null 2>&1 && command -v "$$python" && break; done)
@@ -21,8 +22,8 @@ test: lint
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/dev
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 bench: $(VENV)/dev
@@ -41,4 +42,4 @@ $(VENV)/local: pyproject.toml | $(BIN)/python
 
 $(BIN)/python:
 	test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with its venv module was found; name one: make PYTHON=…" >&2; exit 1; }
-	"$(PYTHON)" -m venv $(VENV)
+	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }

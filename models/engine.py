@@ -44,7 +44,7 @@ SWEEP = 64
 """Events between two looks for jobs to give up."""
 
 SKEW_S = 60.0
-"""Clocks differ: a start this long before its submit is taken for one at its submit, an end before its start likewise."""
+"""Clocks differ: a start this little before its submit counts as one at its submit, an end before its start likewise."""
 
 RECOVERED = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
@@ -630,6 +630,17 @@ def _overtaken(job: Job, field: str, time: float) -> bool:
 def _stale(event: Event) -> Anomaly:
     """What a change is that was overtaken by a later one."""
     return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)
+
+
+def warm_up(settings: Settings | None = None) -> None:
+    """Have the methods compile what they compile, so that no event in earnest has to wait for it; up to 20 s."""
+    engine = Engine("warm-up", settings)
+    for number in range(32):
+        job, time = str(number), 100.0 * number
+        walltime = 60.0 * (1 + number % 4)
+        engine.apply(Submit(site=engine.site, time=time, job=job, user="u", cpus=1 + number % 3, walltime=walltime))
+        engine.apply(Start(site=engine.site, time=time + number, job=job))
+        engine.apply(End(site=engine.site, time=time + 99.0, job=job))
 
 
 def read_saved(saved: bytes) -> Saved:

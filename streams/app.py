@@ -6,17 +6,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Container, Iterable
-from pathlib import Path
 from typing import Any
 
 import faust
 import msgspec
 from aiohttp.web import Response
+from faust.transport.drivers import aiokafka
 from faust.types import StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from models import spearman
-from models.engine import Anomaly, Record
+from models.engine import Anomaly, Record, warm_up
 from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
 from streams.intake import Unreadable, dead_letter, read_event
 from streams.ledger import Ledger, Slot
@@ -41,6 +40,27 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
         self.data[key] = value
         sent: Awaitable[Any] = self.send_changelog(partition, key, value)
         return sent
+
+
+class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped
+    """The consumer, which goes back to the beginning of partitions of which nothing is committed yet.
+
+    While Faust reads the table it fetches events too, and drops them: afterwards it seeks back, but only in partitions
+    that have a committed offset.
+    """
+
+    async def perform_seek(self) -> None:
+        """Seek to where the events go on."""
+        await super().perform_seek()
+        new = [tp for tp in self.assignment() if self._committed_offset[tp] is None and not self._is_changelog_tp(tp)]
+        if new:
+            await self._thread.seek_to_beginning(*(self._new_topicpartition(*tp) for tp in new))
+
+
+class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes are untyped
+    """Faust's way to Kafka, with our consumer."""
+
+    Consumer = Consumer
 
 
 class Worker:
@@ -138,6 +158,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     failed: BaseException | None = None
 
+    def _new_transport(self) -> Transport:
+        return Transport(self.conf.broker_consumer, self)
+
     async def give_up(self, error: BaseException) -> None:
         """Stop the worker because of an error."""
         log.error("the worker stops: %r", error, exc_info=error)
@@ -145,10 +168,10 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         await self.crash(error)
 
 
-def build_app(settings: Settings) -> QueuecastApp:
-    """The app with its topics, table, agent, timer and web pages."""
+def build_app(settings: Settings, directory: str) -> QueuecastApp:
+    """The app with its topics, table, agent, timer and web pages; Faust may use `directory`."""
     topics = Topics(settings.kafka.prefix)
-    app = QueuecastApp(topics.group, **_options(settings))
+    app = QueuecastApp(topics.group, datadir=directory, **_options(settings))
     events = app.topic(topics.events, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     table = app.Table("sites", key_type=bytes, value_type=bytes, partitions=settings.topics.partitions)
     store = SiteStore(connect(settings.redis), settings.redis.prefix)
@@ -190,7 +213,7 @@ def build_app(settings: Settings) -> QueuecastApp:
 
     @app.page("/metrics")
     async def show_metrics(*_: Any) -> Response:
-        metrics.lag(app.consumer)
+        metrics.lag(app.consumer, topics.events)
         return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return app
@@ -203,7 +226,6 @@ def _options(settings: Settings) -> dict[str, Any]:
         "broker_credentials": _credentials(kafka),
         "Table": SiteTable,
         "store": "memory://",
-        "datadir": Path(tempfile.gettempdir()) / f"queuecast-{worker.web_port}",
         "topic_partitions": settings.topics.partitions,
         "topic_allow_declare": False,  # `queuecast topics` makes them, with what each needs
         "topic_disable_leader": True,
@@ -242,9 +264,12 @@ def run_worker(settings: Settings) -> None:
     check_topics(settings)
     asyncio.run(check_redis(settings.redis))
     started = time.perf_counter()
-    spearman.warm_up()
+    warm_up(settings.engine)
     log.info("compiled in %.1f s", time.perf_counter() - started)
-    app = build_app(settings)
-    worker = faust.Worker(app, loglevel=settings.worker.log_level, redirect_stdouts=False, quiet=True)
-    worker.execute_from_commandline()
-    sys.exit(1 if app.failed else 0)
+    with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
+        app = build_app(settings, directory)
+        worker = faust.Worker(app, loglevel=settings.worker.log_level, redirect_stdouts=False, quiet=True)
+        try:
+            worker.execute_from_commandline()
+        finally:
+            sys.exit(1 if app.failed else 0)

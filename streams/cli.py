@@ -371,7 +371,7 @@ def worker(
 def demo(
     context: typer.Context,
     trace: Annotated[
-        Path | None, typer.Argument(metavar="[TRACE]", help="One site, from a trace. Default: a simulated grid.")
+        Path | None, typer.Argument(metavar="TRACE", help="One site, from a trace. Default: a simulated grid.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=30, help="How many there are at most, in all.")] = 6000,
     seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 50,

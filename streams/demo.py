@@ -48,8 +48,8 @@ FILL = 1 / 3
 MOST_BEHIND = 300
 """Predictions that may be outstanding before the next event has to wait: the worker sets the pace where it is slow."""
 
-LATE_S = 20.0
-"""How long after its time the demo goes on where the worker is slow; what has not been sent by then is left out."""
+LATE_S = 40.0
+"""What filling the history may take, and being late after it; what has not been sent by then is left out."""
 
 SILENCE_S = 15.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""
@@ -392,7 +392,7 @@ def streamed(settings: Settings, board: Board, seconds: float, servers: Iterable
             yield [record for record, _ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
             _check(feeder, servers)
         if board.records < feeder.expected:
-            raise UserError(f"the worker fell silent after {board.records} of {feeder.expected} records; above is its log")
+            raise UserError(f"the worker fell silent at {board.records} of {feeder.expected} records; above is its log")
     finally:
         feeder.stop.set()
         feeder.join(5.0)
@@ -486,10 +486,22 @@ def _watch(batches: Batches, board: Board, view: View) -> None:
 
 # The table at the end.
 
-FIGURES = {"AAE": "AAE h", "median_min": "median min", "PPE600": "PPE600", "x2": "x2", "10min": "10min"}
-"""The measures that are shown, and the heads of their columns."""
 
-MORE_IS_BETTER = ("x2", "10min")
+class Figure(NamedTuple):
+    """A measure in the table: the head of its column, its decimals, and whether more of it is better."""
+
+    head: str
+    decimals: int
+    more: bool = False
+
+
+FIGURES = {
+    "AAE": Figure("AAE h", 3),
+    "median_min": Figure("median min", 1),
+    "PPE600": Figure("PPE600", 3),
+    "x2": Figure("x2", 3, more=True),
+    "10min": Figure("10min", 3, more=True),
+}
 
 LEGEND = (
     "AAE, median: mean and median error of the predicted wait. PPE600: that error as a share of the response time, at "
@@ -501,42 +513,40 @@ LEGEND = (
 def report(console: Console, board: Board) -> None:
     """Print the measures of each method at each site, and where the method that counts won and lost."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, head in enumerate(("site", "method", "jobs", *FIGURES.values(), "in 90 %")):
-        table.add_column(Text(head), justify="left" if position < 2 else "right", no_wrap=True)
+    table.add_column("", max_width=20, overflow="fold")
+    for head in ("jobs", *(figure.head for figure in FIGURES.values()), "in 90 %"):
+        table.add_column(Text(head), justify="right", no_wrap=True)
     verdicts: dict[str, list[str]] = {"+": [], "=": [], "-": []}
     for name, site in board.sites.items():
         rows = site.scores.rows()
         marks = compared(rows, board.method)
-        for figure, mark in marks.items():
-            verdicts[mark].append(f"{name} {figure}")
-        for place, (method, row) in enumerate(rows.items()):
-            ours = marks if method == board.method else {}
-            cells = [f"{row[figure]:.3f}{ours.get(figure, ' ')}" for figure in FIGURES]
-            held = f"{row['cov_0.9']:.3f}" if "cov_0.9" in row else ""
-            table.add_row(
-                "" if place else printable(name),
-                method,
-                f"{row['jobs']:d}",
-                *cells,
-                held,
-                style="bold" if ours else "",
-                end_section=place == len(rows) - 1,
-            )
+        for measure, mark in marks.items():
+            verdicts[mark].append(f"{name} {FIGURES[measure].head}")
+        table.add_row(Text(printable(name), "bold"))
+        for method, row in rows.items():
+            ours = method == board.method
+            table.add_row(f"  {method}", *_cells(row, marks if ours else {}), style="bold" if ours else "")
+        table.add_section()
     console.print(table)
     console.print(_summary(board, verdicts))
 
 
+def _cells(row: Mapping[str, float], marks: Mapping[str, str]) -> Iterator[str]:
+    yield f"{row['jobs']:d}"
+    for name, figure in FIGURES.items():
+        yield f"{row[name]:.{figure.decimals}f}{marks.get(name, ' ')}"
+    yield f"{row['cov_0.9']:.3f}" if "cov_0.9" in row else ""
+
+
 def compared(rows: Mapping[str, Mapping[str, float]], method: str) -> dict[str, str]:
     """A method's figures against the best of the others', as printed: + better, = even, - worse."""
-    marks: dict[str, str] = {}
     others = [row for name, row in rows.items() if name != method]
     if method not in rows or not others:
-        return marks
-    for figure in FIGURES:
-        sign = 1 if figure in MORE_IS_BETTER else -1
-        best = max(round(sign * row[figure], 3) for row in others)
-        ours = round(sign * rows[method][figure], 3)
-        marks[figure] = "=" if ours == best else "+" if ours > best else "-"
+        return {}
+    marks = {}
+    for name, (_, decimals, more) in FIGURES.items():
+        ours, *theirs = (round(row[name] if more else -row[name], decimals) for row in (rows[method], *others))
+        marks[name] = "=" if ours == max(theirs) else "+" if ours > max(theirs) else "-"
     return marks
 
 
@@ -544,8 +554,11 @@ def _summary(board: Board, verdicts: Mapping[str, list[str]]) -> str:
     first = int((board.play.measured_from - board.play.begin) / DAY) + 1
     won, even, lost = (verdicts[mark] for mark in "+=-")
     total = len(won) + len(even) + len(lost)
+    measured = f"Measured: jobs submitted from day {first} on; those before filled the history."
+    if board.predicted < board.play.jobs:
+        measured += f" This machine was slow, so {board.predicted} of {board.play.jobs} jobs were played."
     lines = [
-        f"Measured: jobs submitted from day {first} on; those before filled the history.",
+        measured,
         LEGEND,
         f"{board.method} against the best of the others (+ better, = even, - worse): "
         f"of {total} figures {len(won)} won, {len(even)} even, {len(lost)} lost{':' if lost else '.'}",

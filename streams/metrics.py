@@ -67,10 +67,10 @@ class Metrics:
         """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""
         self._latency.observe(max(time.time() - arrived, 0.0))
 
-    def lag(self, consumer: Any) -> None:
-        """Bring the lag up to date, from what the consumer has heard of the ends of its partitions."""
+    def lag(self, consumer: Any, topic: str) -> None:
+        """Bring the lag up to date, from what the consumer has heard of the ends of the topic's partitions."""
         self._lag.clear()
-        for tp in consumer.assignment():
+        for tp in (tp for tp in consumer.assignment() if tp.topic == topic):
             end = consumer.highwater(tp)
             read = self._offsets.get(tp.partition)
             if end is not None and read is not None:

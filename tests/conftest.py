@@ -1,21 +1,41 @@
-"""What all tests share: one real Kafka and one real Redis a session."""
+"""What all tests share: one real Kafka and one real Redis a session; and that in CI none is skipped."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TypeVar
 
 import pytest
 
 from deploy.stack import LocalStack, StackUnavailable, fetch
 
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI, where everything can be had, a test that is skipped has failed."""
+    return _not_skipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a whole file."""
+    return _not_skipped((yield))
+
+
+def _not_skipped(report: Report) -> Report:
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which in CI is a failure: {report.longreprtext}"
+    return report
+
 
 @pytest.fixture(scope="session")
 def require_stack() -> None:
-    """Skip, saying why, where Kafka and Redis can't be had; in CI that is a failure."""
+    """Skip, saying why, where Kafka and Redis can't be had."""
     try:
         fetch()
     except StackUnavailable as reason:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(reason))
         pytest.skip(str(reason))
 
 

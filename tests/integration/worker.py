@@ -101,7 +101,7 @@ class Deployment:
         deadline = time.monotonic() + seconds
         while len(self._distinct) < count:
             self.read()
-            assert time.monotonic() < deadline, f"{len(self._distinct)} of {count} records; the worker said:\n{self.log}"
+            assert time.monotonic() < deadline, f"{len(self._distinct)} of {count} records; {self.log[-2000:]}"
 
     def read(self) -> None:
         """Read what has come out since the last time."""
@@ -166,20 +166,27 @@ class Deployment:
     def _key(self, site: str, *parts: str) -> str:
         return ":".join((self.settings.redis.prefix, f"{{{site}}}", *parts))
 
-    def metrics(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """The samples that the worker shows now: by name, then by the labels' values in the order of their names."""
-        found: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
-        for family in text_string_to_metric_families(self.metrics_text()):
-            for sample in family.samples:
-                labels = tuple(sample.labels[name] for name in sorted(sample.labels))
-                found[sample.name][labels] = sample.value
-        return found
 
-    def metrics_text(self) -> str:
-        """The page for Prometheus."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.worker.url, timeout=10) as answer:
-            return str(answer.read(), "utf-8")
+def page(worker: WorkerProcess) -> str:
+    """What a worker shows Prometheus now."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(worker.url, timeout=10) as answer:
+        return str(answer.read(), "utf-8")
+
+
+def metrics(worker: WorkerProcess) -> dict[str, dict[tuple[str, ...], float]]:
+    """The samples of its page: by name, then by the labels' values in the order of the labels' names."""
+    found: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
+    for family in text_string_to_metric_families(page(worker)):
+        for sample in family.samples:
+            labels = tuple(sample.labels[name] for name in sorted(sample.labels))
+            found[sample.name][labels] = sample.value
+    return found
+
+
+def sites(worker: WorkerProcess) -> set[str]:
+    """The sites that a worker serves now."""
+    return {site for (site,) in metrics(worker)["queuecast_events_total"]}
 
 
 def engine_after(events: Iterable[AnyEvent], site: str, settings: EngineSettings) -> Engine:
@@ -191,7 +198,7 @@ def engine_after(events: Iterable[AnyEvent], site: str, settings: EngineSettings
     return engine
 
 
-def halves(events: list[AnyEvent], parts: int) -> Iterator[list[AnyEvent]]:
+def parts(events: list[AnyEvent], number: int) -> Iterator[list[AnyEvent]]:
     """Events in so many parts of about the same length."""
-    size = -(-len(events) // parts)
+    size = -(-len(events) // number)
     return (events[begin : begin + size] for begin in range(0, len(events), size))

@@ -1,0 +1,63 @@
+"""The demo as a process, on a Kafka and Redis of its own."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from integration.command import Command
+
+from streams.demo import GRID
+
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]
+
+Run = Callable[..., Command]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    started: list[Command] = []
+
+    def start(*arguments: str, **environment: str) -> Command:
+        started.append(Command(tmp_path, "demo", *arguments, **environment))
+        return started[-1]
+
+    yield start
+    for command in started:
+        command.__exit__()
+
+
+def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
+    demo = run("--jobs", "200", "--seconds", "8")
+    demo.until("waited")
+    assert demo.child("kafka.Kafka")
+    assert demo.child("streams", "worker")
+    assert demo.ended() == 0, demo.err
+    for site in GRID:
+        assert f"  {site.name}: " in demo.out
+    table = demo.out.split("Measured:")[0].splitlines()
+    methods = [line.split()[0] for line in table if line.startswith("   ") and len(line.split()) > 3]
+    assert methods[-9:] == ["zero", "median", "qespera"] * 3
+    assert "qespera against the best of the others" in demo.out
+    assert "Traceback" not in demo.out + demo.err
+    assert not list(demo.tmp.iterdir())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_stops_everything(run: Run, number: signal.Signals, code: int) -> None:
+    demo = run("--jobs", "600", QUEUECAST_ENGINE_METHOD="median")
+    demo.until("running")
+    assert len(demo.children()) >= 3
+    assert demo.ended(number) == code
+    assert "Traceback" not in demo.out + demo.err
+    assert not list(demo.tmp.iterdir())
+
+
+def test_a_worker_that_dies_ends_the_demo_with_its_log(run: Run) -> None:
+    demo = run("--jobs", "600", QUEUECAST_ENGINE_METHOD="median")
+    demo.until("running")
+    demo.child("streams", "worker").kill()
+    assert demo.ended() == 1
+    assert demo.err.splitlines()[-1] == "queuecast: worker has ended; above is what it logged last"
+    assert "Worker ready" in demo.err
+    assert not list(demo.tmp.iterdir())

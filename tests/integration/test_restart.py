@@ -1,0 +1,144 @@
+"""A worker that is stopped, killed or joined by another goes on as if nothing had happened."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from integration.worker import Deployment, interleaved, metrics, parts, simulated, sites, unique, until
+
+from deploy.stack import Redis
+from models.engine import Anomaly, Engine
+from models.records import AnyEvent, Prediction, Submit
+from streams.up import WorkerProcess
+
+pytestmark = pytest.mark.stack
+
+Deploy = Callable[..., Deployment]
+SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
+
+
+@pytest.fixture(scope="module")
+def events() -> list[AnyEvent]:
+    return interleaved(*(simulated(site, 150, seed) for seed, site in enumerate(SITES)))
+
+
+def count(here: Deployment, events: list[AnyEvent]) -> int:
+    """How many predictions and outcomes the events lead to."""
+    return sum(map(len, here.expected(events).values()))
+
+
+def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent]) -> int:
+    """All that was said, repeats aside, and all that is stored is what a replay says; gives the number of repeats."""
+    said = here.said()
+    assert {where: unique(values) for where, values in said.items()} == here.expected(events)
+    for site in SITES:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+    return sum(len(values) - len(set(values)) for values in said.values())
+
+
+def test_a_stopped_worker_knows_its_sites_at_once_and_goes_on(deploy: Deploy, events: list[AnyEvent]) -> None:
+    here = deploy(history=80)
+    first, second = parts(events, 2)
+    here.send(first)
+    here.worker.start()
+    here.await_outputs(count(here, first) // 2)
+    here.stop()
+    here.worker.start()
+    here.await_outputs(count(here, first))
+    here.stop()
+
+    here.worker.start()
+    until(lambda: sites(here.worker) == set(SITES))
+    told = metrics(here.worker)
+    for site in SITES:
+        assert told["queuecast_events_total"][site,] == sum(event.site == site for event in first)
+        assert told["queuecast_history_jobs"][site,] > 0
+    here.send(second)
+    here.await_outputs(count(here, events))
+    here.stop()
+    assert as_if_nothing_had_happened(here, events) == 0
+
+
+def test_a_worker_killed_three_times_repeats_itself_to_the_byte_and_loses_nothing(
+    deploy: Deploy, events: list[AnyEvent]
+) -> None:
+    here = deploy(worker={"checkpoint_events": len(events) // 8, "checkpoint_seconds": 3.0}, history=80)
+    sent: list[AnyEvent] = []
+    for part in parts(events, 4):
+        here.send(part)
+        sent += part
+        here.worker.start()
+        here.await_outputs(count(here, sent))
+        if sent != events:
+            here.worker.kill()  # with what came since the last checkpoint not in any state yet
+    here.stop()
+    repeats = as_if_nothing_had_happened(here, events)
+    assert repeats > 0
+    for site in SITES:
+        rows = here.stored(site)[f"{here.settings.redis.prefix}:{{{site}}}:history"]
+        identities = {tuple(msgspec.msgpack.decode(row)[1:3]) for row in rows.values()}
+        assert len(identities) == len(rows) == 80
+
+
+def test_a_second_worker_takes_its_share_of_the_sites(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
+    here = deploy(history=80)
+    first, second = parts(events, 2)
+    here.worker.start()
+    here.send(first)
+    here.await_outputs(count(here, first) // 2)
+    with WorkerProcess(tmp_path / "second", here.settings) as other:
+        until(lambda: bool(sites(other)))
+        here.send(second)
+        here.await_outputs(count(here, events))
+        assert sites(here.worker) | sites(other) == set(SITES)
+        assert not sites(here.worker) & sites(other)
+    here.stop()
+    as_if_nothing_had_happened(here, events)
+
+
+def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_say_so(deploy: Deploy) -> None:
+    here, events = deploy(), simulated("alder", 250)
+    first, second = parts(events, 2)
+    here.send(first)
+    here.worker.start()
+    here.await_outputs(count(here, first))
+    here.stop()
+    here.redis.delete(*here.redis.scan_iter(f"{here.settings.redis.prefix}:*"))
+
+    before = Engine("alder", here.settings.engine)
+    records = [record for event in first for record in before.apply(event)]
+    after = Engine.load(before.checkpoint()[0], None, None, here.settings.engine)
+    records += [record for event in second for record in after.apply(event)]
+    expected = [r for r in records if isinstance(r, Prediction)]
+
+    here.worker.start()
+    here.send(second)
+    here.await_outputs(sum(not isinstance(record, Anomaly) for record in records))
+    here.stop()
+    said = [msgspec.json.decode(value, type=Prediction) for value in here.said()[here.topics.predictions, "alder"]]
+    assert said == expected
+    submitted = sum(isinstance(event, Submit) for event in first)
+    assert {one.degraded for one in said[:submitted]} == {None}
+    assert {one.degraded for one in said[submitted:]} == {"history lost: begun anew"}
+    assert "Redis has lost entries" in here.log
+
+
+def test_while_redis_is_away_the_worker_waits_and_nothing_is_lost(
+    deploy: Deploy, events: list[AnyEvent], tmp_path: Path
+) -> None:
+    with Redis(tmp_path / "own-redis") as own:
+        here = deploy(redis=own.url, history=80)
+        first, second = parts(events, 2)
+        here.worker.start()
+        here.send(first)
+        here.await_outputs(count(here, first) // 2)
+        own.kill()
+        here.send(second)
+        time.sleep(2.0)
+        own.start()
+        here.await_outputs(count(here, events))
+        here.stop()
+        assert "redis: " in here.log
+        assert as_if_nothing_had_happened(here, events) == 0

@@ -1,0 +1,139 @@
+"""The stack that stays, as a process: what it says, what it keeps, what it starts again."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from integration.command import PATIENCE_S, Command
+from kafka import KafkaProducer
+
+from deploy.stack import Prometheus
+from models.records import AnyEvent, Start, Submit
+from streams.settings import Settings, load_settings
+from streams.topics import Topics
+
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]
+
+SUBMIT = Submit(site="a", time=1000.0, job="1", cpus=4, walltime=3600.0)
+START = Start(site="a", time=1060.0, job="1")
+
+
+class Stack(Command):
+    """`queuecast up` over a directory."""
+
+    def __init__(self, tmp: Path, *arguments: str) -> None:
+        super().__init__(tmp, "up", "--data-dir", str(tmp / "data"), *arguments, QUEUECAST_ENGINE_METHOD="median")
+        self.config = tmp / "data" / "queuecast.toml"
+
+    @property
+    def settings(self) -> Settings:
+        """Those that it says to use."""
+        assert f"export QUEUECAST_CONFIG={self.config}\n" in self.out
+        return load_settings(self.config, {})
+
+    def send(self, event: AnyEvent) -> None:
+        """Send an event to its topic."""
+        producer = KafkaProducer(**self.settings.kafka.client_options())
+        topic = Topics(self.settings.kafka.prefix).events
+        producer.send(topic, value=msgspec.json.encode(event), key=event.site.encode()).get(timeout=10)
+        producer.close()
+
+    def watched(self, count: int) -> list[dict[str, Any]]:
+        """The first records of the topics, once there are so many."""
+        command = ["--config", str(self.config), "watch", "--outcomes", "--from-beginning", "--json", "--count"]
+        done = subprocess.run(
+            [sys.executable, "-m", "streams", *command, str(count)], capture_output=True, timeout=PATIENCE_S, check=True
+        )
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def where(self, name: str) -> str:
+        """What it says where something is."""
+        return next(line.removeprefix(f"  {name}").strip() for line in self.out.splitlines() if f"  {name}  " in line)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
+    started: list[Stack] = []
+
+    def start(*arguments: str) -> Stack:
+        started.append(Stack(tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for stack in started:
+        stack.__exit__()
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def test_data_survive_a_restart(up: Callable[..., Stack]) -> None:
+    first = up()
+    first.until("Ctrl-C stops it.")
+    first.send(SUBMIT)
+    (prediction,) = first.watched(1)
+    assert (prediction["job"], prediction["reason"]) == ("1", "no history")
+    kafka = first.settings.kafka.bootstrap
+    assert first.ended(signal.SIGINT) == 0
+    assert "the data are kept" in first.out
+    assert not list(first.tmp.iterdir())
+
+    second = up()
+    second.until("Ctrl-C stops it.")
+    assert second.settings.kafka.bootstrap == kafka
+    second.send(START)
+    outcome = next(record for record in second.watched(2) if "actual_wait_s" in record)
+    assert (outcome["job"], outcome["made_at"], outcome["actual_wait_s"]) == ("1", 1000.0, 60.0)
+    assert second.ended(signal.SIGTERM) == 0
+
+
+def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable[..., Stack]) -> None:
+    stack = up()
+    stack.until("Ctrl-C stops it.")
+    stack.child("streams", "worker").kill()
+    stack.until("worker has ended")
+    stack.until("worker runs again")
+    stack.send(SUBMIT)
+    assert stack.watched(1)[0]["job"] == "1"
+    assert "queuecast_predictions_total" in page(stack.where("worker-1"))
+    if not Prometheus.available():
+        assert stack.where("Prometheus") == "not installed, so left out"
+    else:
+        deadline = time.monotonic() + PATIENCE_S
+        query = f"{stack.where('Prometheus')}/api/v1/query?query=queuecast_predictions_total"
+        while not json.loads(page(query))["data"]["result"]:
+            assert time.monotonic() < deadline, "Prometheus has not seen the worker's metrics"
+            time.sleep(0.2)
+    assert stack.ended(signal.SIGINT) == 0
+
+
+def test_a_busy_port_is_said_in_one_line(up: Callable[..., Stack]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        stack = up("--kafka-port", str(port))
+        assert stack.ended() == 1
+    last = stack.err.splitlines()[-1]
+    assert last == f"queuecast: Kafka: port {port} of 127.0.0.1 is in use; free it or choose another"
+    assert "Traceback" not in stack.err
+
+
+def test_a_directory_in_use_is_said_in_one_line(up: Callable[..., Stack]) -> None:
+    stack = up()
+    stack.until("Ctrl-C stops it.")
+    second = up()
+    assert second.ended() == 1
+    assert "is in use by another one that runs" in second.err.splitlines()[-1]
+    assert stack.process.poll() is None
+    assert stack.ended(signal.SIGINT) == 0
