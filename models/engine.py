@@ -44,7 +44,7 @@ SWEEP = 64
 """Events between two looks for jobs to give up."""
 
 SKEW_S = 60.0
-"""Clocks differ: a start this little before its submit counts as one at its submit, an end before its start likewise."""
+"""Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
 RECOVERED = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
@@ -316,9 +316,10 @@ class Engine:
         run_s = max(end - job.start, 0.0)
         self.known.state.leave(job)
         self._remember(job.key)
-        new, gone = self.known.runs.learn(job, run_s)
-        self._changes.runs.extend(new)
-        self._changes.forgotten_runs.extend(gone)
+        if job.start >= job.submit - SKEW_S:  # else nobody knows which of its times to believe
+            new, gone = self.known.runs.learn(job, run_s)
+            self._changes.runs.extend(new)
+            self._changes.forgotten_runs.extend(gone)
         if not job.late:
             wait_s = max(job.start - job.ready, 0.0)
             self._count_response(job, wait_s, run_s)
@@ -402,7 +403,7 @@ class Engine:
             yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not here")
         elif job.phase is Phase.ENDED_UNSEEN:
             yield Anomaly("requeue_after_end", f"job {event.job} has ended already")
-        elif event.time < (job.submit if job.start is None else job.start):
+        elif event.time < (job.submit if job.start is None else job.start) - SKEW_S:
             yield Anomaly("requeue_before_start", f"job {event.job}: requeue at {event.time}", rejected=True)
         else:
             yield from self._enter_again(job, event.time)
@@ -444,7 +445,8 @@ class Engine:
                 continue  # forgotten while another was remembered
             self.known.state.leave(job)
             self._remember(job.key)
-            self._forget(job)
+            if job.phase is not Phase.RUNNING:
+                self._forget(job)
             yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")
 
     # What goes out.

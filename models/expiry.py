@@ -12,10 +12,13 @@ WALLTIMES = 3.0
 
 WEEK_S = 7 * DAY_S
 LONGEST_S = 180 * DAY_S
-"""A queued job, or a running one without a walltime, is given up after half a year in its phase."""
+"""Half a year after its submit a job is given up that does not run, and after its start one without a walltime."""
 
 WITNESSES = 32
 """Events that must agree on how late it is: one that is stamped wrongly must not give up everybody else's jobs."""
+
+SLACK = 1024
+"""Entries that may lie about of jobs that have left or moved on, beside one for each live job."""
 
 
 def due(job: Job) -> float:
@@ -58,6 +61,8 @@ class Expiry:
 
     def overdue(self, state: SiteState) -> list[Job]:
         """The jobs to give up now, the longest overdue first."""
+        if len(self._due) > 2 * len(state) + SLACK:
+            self.watch_all(state)
         if len(self.times) < WITNESSES:
             return []
         now = min(self.times)

@@ -1,6 +1,10 @@
 """Events that come late, twice, out of order or not at all: each has its outcome, and none corrupts the state."""
 
+import ast
+import inspect
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models import engine as engine_module
 from models.engine import Anomaly, Engine, Record, Settings, read_saved
 from models.records import (
     Alter,
@@ -26,6 +31,7 @@ from models.records import (
 from models.state import SITE, Phase, SiteState, micros
 
 SETTINGS = Settings(method="median", shadows=("zero",), history=50, remembered=100)
+README = Path(__file__).parents[2] / "README.md"
 KINDS = {kind.kind: kind for kind in AnyEvent.__args__}
 
 
@@ -136,8 +142,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 end@300", "end_seen_before_start", {0: ENDED}),
     ("submit@100 end@300 start@150", "end_seen_before_start", {}),
     ("submit@100 end@300 start@300", "end_seen_before_start", {}),
-    ("submit@100 end@300 start@301", "end_seen_before_start start_after_end!", {0: ENDED}),
-    ("submit@100 end@300 start@99", "end_seen_before_start start_before_submit!", {0: ENDED}),
+    ("submit@100 end@300 start@361", "end_seen_before_start start_after_end!", {0: ENDED}),
     ("submit@100 end@300 end@300", "end_seen_before_start duplicate_end", {0: ENDED}),
     ("submit@100 end@300 start@150 end@300", "end_seen_before_start duplicate_end", {}),
     ("submit@100 end@300 submit@100", "end_seen_before_start duplicate_submit", {0: ENDED}),
@@ -156,15 +161,39 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 start'@250 end'@300 requeue@200", "start_without_submit duplicate_submit", {}),
     ("submit@100 start@150 end'@300 requeue@200", "end_without_start duplicate_submit", {}),
     ("start@150 requeue@200 submit@100", "start_without_submit duplicate_submit", {1: QUEUED}),
+    # By clocks that differ by up to a minute.
+    ("submit@100 start@40", "", {0: RUNNING}),
+    ("submit@100 start@40 end@300", "", {}),
+    ("submit@100 start@99 start@150", "duplicate_start", {0: RUNNING}),
+    ("submit@100 hold@110 start@40", "", {0: RUNNING}),
+    ("submit@100 cancel@40", "", {}),
+    ("submit@100 start@150 end@90", "", {}),
+    ("submit@100 start@150 cancel@90", "cancel_while_running", {}),
+    ("submit@100 end@99", "end_seen_before_start", {0: ENDED}),
+    ("submit@100 end@99 start@99", "end_seen_before_start", {}),
+    ("submit@100 end@300 start@40", "end_seen_before_start", {}),
+    ("submit@100 end@300 start@360", "end_seen_before_start", {}),
+    # Against time: it happened, but not then.
+    ("submit@100 start@39", "start_before_submit", {0: RUNNING}),
+    ("submit@100 start@39 start@150", "start_before_submit duplicate_start", {0: RUNNING}),
+    ("submit@100 start@39 submit@100", "start_before_submit duplicate_submit", {0: RUNNING}),
+    ("submit@100 start@39 end@300", "start_before_submit", {}),
+    ("submit@100 start@39 end@300 end@300", "start_before_submit duplicate_end", {}),
+    ("submit@100 start@39 requeue@200", "start_before_submit", {1: QUEUED}),
+    ("submit@100 hold@110 start@39 release@120", "start_before_submit release_of_job_not_held", {0: RUNNING}),
+    ("submit@100 end@300 start@39", "end_seen_before_start start_before_submit", {}),
+    ("submit@100 end@300 start@39 start@39", "end_seen_before_start start_before_submit duplicate_start", {}),
+    ("submit@100 end@9 start@5", "end_seen_before_start start_before_submit", {}),
+    ("submit@100 cancel@39", "cancel_before_submit", {}),
+    ("submit@100 cancel@39 cancel@150", "cancel_before_submit duplicate_cancel", {}),
+    ("submit@100 cancel@39 start@150", "cancel_before_submit duplicate_start", {}),
+    ("submit@100 start@150 end@89", "end_before_start", {}),
+    ("submit@100 start@150 end@89 end@300", "end_before_start duplicate_end", {}),
+    ("submit@100 start@150 cancel@89", "cancel_while_running end_before_start", {}),
     # Against time: rejected.
-    ("submit@100 start@99", "start_before_submit!", {0: QUEUED}),
-    ("submit@100 start@99 start@150", "start_before_submit!", {0: RUNNING}),
-    ("submit@100 end@99", "end_before_submit!", {0: QUEUED}),
-    ("submit@100 cancel@99", "cancel_before_submit!", {0: QUEUED}),
+    ("submit@100 end@9 start@100", "end_seen_before_start start_after_end!", {0: ENDED}),
     ("submit@100 requeue@99", "requeue_before_start!", {0: QUEUED}),
-    ("submit@100 start@150 end@149", "end_before_start!", {0: RUNNING}),
     ("submit@100 start@150 requeue@149", "requeue_before_start!", {0: RUNNING}),
-    ("submit@100 start@150 cancel@149", "cancel_while_running end_before_start!", {0: RUNNING}),
     # Cancelled while it runs: it has ended.
     ("submit@100 start@150 cancel@200", "cancel_while_running", {}),
     ("submit@100 start@150 cancel@200 end@200", "cancel_while_running duplicate_end", {}),
@@ -198,11 +227,11 @@ def test_what_is_rejected_changes_nothing(text: str) -> None:
 
 
 def contents(engine: Engine) -> dict[str, Any]:
-    """All of a state but the counts of events and anomalies."""
+    """All of a state but what every event is counted in, and which rows are to be deleted."""
     saved, _ = engine.checkpoint()
     assert read_saved(saved).site == "s"
     found: dict[str, Any] = msgspec.msgpack.decode(saved)
-    return {name: value for name, value in found.items() if name not in ("events", "anomalies", "forgotten")}
+    return {name: value for name, value in found.items() if name not in ("events", "anomalies", "times", "forgotten")}
 
 
 # What the outcomes amount to.
@@ -222,6 +251,70 @@ def test_a_job_first_seen_at_its_start_is_left_out_of_accuracy_and_history() -> 
     assert not outcomes(records) and not predictions(records)
     assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == len(engine.known.history) == 0
     assert [run.run_s for run in engine.known.runs] == [150.0] * 3  # by user and size, by user, of the site
+
+
+@pytest.mark.parametrize(
+    ("text", "wait_s", "run_s"),
+    [
+        ("submit@100 start@40 end@300", 0.0, 260.0),
+        ("submit@100 end@300 start@40", 0.0, 260.0),
+        ("submit@100 start@40 end@40", 0.0, 0.0),
+        ("submit@100 start@150 end@90", 50.0, 0.0),
+        ("submit@100 start@150 cancel@90", 50.0, 0.0),
+        ("submit@100 end@90 start@150", 50.0, 0.0),
+        ("submit@100 end@99 start@99", 0.0, 0.0),
+    ],
+)
+def test_clocks_that_differ_make_no_negative_times(text: str, wait_s: float, run_s: float) -> None:
+    engine = new_engine()
+    found = outcomes(applied(engine, story(text)))
+    assert [(each.actual_wait_s, each.actual_run_s) for each in found] == [(wait_s, None), (wait_s, run_s)]
+    assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == 1
+    assert engine.known.history.waits.tolist() == [wait_s]
+    assert {run.run_s for run in engine.known.runs} == {run_s}
+
+
+def test_a_cancel_up_to_a_minute_before_its_submit_has_not_waited() -> None:
+    engine = new_engine()
+    [outcome] = outcomes(applied(engine, story("submit@100 cancel@40")))
+    assert (outcome.censored, outcome.actual_wait_s) == (True, 0.0)
+    assert engine.cancelled["median"].jobs == engine.cancelled["median"].responses == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "submit@100 start@39 end@300",
+        "submit@100 start@39 cancel@300",
+        "submit@100 end@300 start@39",
+        "submit@100 end@9 start@5",
+        "submit@100 cancel@39",
+    ],
+)
+def test_nothing_is_learnt_of_a_job_that_happened_against_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = new_engine()
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(engine.methods["median"], "forget", told.append)
+    assert not outcomes(applied(engine, story(text)))
+    for measured in (engine.accuracy["median"], engine.cancelled["median"]):
+        assert measured.jobs == measured.responses == measured.runs == 0
+    assert len(engine.known.history) == len(engine.known.runs) == 0
+    assert told == [("1", 0)]
+
+
+def test_an_end_long_before_its_start_tells_no_run_time() -> None:
+    engine = new_engine()
+    [outcome] = outcomes(applied(engine, story("submit@100 start@150 end@89")))
+    assert (outcome.actual_wait_s, outcome.actual_run_s) == (50.0, None)
+    assert (engine.accuracy["median"].jobs, engine.accuracy["median"].responses) == (1, 0)
+    assert (len(engine.known.history), len(engine.known.runs)) == (1, 0)
+
+
+def test_a_job_that_starts_long_before_its_submit_runs_from_then_on() -> None:
+    engine = new_engine()
+    applied(engine, [event("submit@100", user="ada", cpus=4), event("start@39")])
+    running = engine.known.state.totals(("user", "ada"), RUNNING)
+    assert (running.cpus, running.since) == (4, micros(39.0))
 
 
 def test_a_late_submit_fills_in_the_request() -> None:
@@ -473,6 +566,19 @@ def test_lost_events_leave_sound_totals(pair: tuple[list[AnyEvent], list[AnyEven
 
 
 @settings(deadline=None)
+@given(disorderly(), st.data())
+def test_wrong_times_leave_sound_totals_and_no_negative_times(
+    pair: tuple[list[AnyEvent], list[AnyEvent]], data: st.DataObject
+) -> None:
+    engine = new_engine()
+    for each in pair[1]:
+        time = data.draw(st.one_of(st.just(each.time), st.floats(0.0, 1e11), st.floats(0.0, 300.0)))
+        for outcome in outcomes(engine.apply(msgspec.structs.replace(each, time=time))):
+            assert outcome.actual_wait_s >= 0.0 and (outcome.actual_run_s or 0.0) >= 0.0
+        assert_sound(engine)
+
+
+@settings(deadline=None)
 @given(orderly(), st.data())
 def test_a_duplicate_at_once_or_later_changes_nothing_but_counters(events: list[AnyEvent], data: st.DataObject) -> None:
     engine = new_engine()
@@ -483,3 +589,51 @@ def test_a_duplicate_at_once_or_later_changes_nothing_but_counters(events: list[
             records = engine.apply(events[earlier])
             assert anomalies(records) == records
         assert contents(engine) == before
+
+
+# What is said of it.
+
+
+def reasons() -> set[str]:
+    """Every reason for an anomaly that the engine's source can give."""
+    found = set()
+    for function in ast.walk(ast.parse(inspect.getsource(engine_module))):
+        if isinstance(function, ast.FunctionDef):
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                    if call.func.id == "Anomaly":
+                        found |= named(call.args[0])
+                    elif call.func.id == "_stale":
+                        found |= {f"stale_{ast.unparse(function.args.args[1].annotation or call).lower()}"}
+    return found
+
+
+def named(reason: ast.expr) -> set[str]:
+    """The reasons that an expression in the source can amount to; those of `_stale` its callers tell."""
+    match reason:
+        case ast.Constant(value=str(text)):
+            return {text}
+        case ast.IfExp(body=one, orelse=other):
+            return named(one) | named(other)
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), blank]):
+            fillings = {"{job.phase}": set(Phase), "{event.kind}": set()}
+            return {text + filling for filling in fillings[ast.unparse(blank)]}
+    raise AssertionError(f"cannot tell what reason {ast.unparse(reason)} gives")
+
+
+def documented() -> set[str]:
+    """The reasons in the last column of the README's table."""
+    section = README.read_text().partition("### When events come late, twice or wrong\n")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("|")]
+    return {reason for row in rows for reason in re.findall(r"`(.*?)`", row[-2])}
+
+
+def test_every_anomaly_has_its_story_here() -> None:
+    told = {reason.rstrip("!") for _, story_reasons, _ in TABLE for reason in story_reasons.split()}
+    elsewhere = {"stale_capacity", *(f"gave_up_{phase}" for phase in Phase)}
+    assert told | elsewhere == reasons()
+
+
+def test_the_readme_names_every_anomaly() -> None:
+    unreadable = {"malformed", "not_json", "too_large", "wrong_key"}
+    assert documented() == reasons() | unreadable
