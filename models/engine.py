@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     out too where `publish_shadows`. `history` and `remembered` count jobs: those compared with, and those that have
     left and are still known by name, so that an event that comes twice is not taken for a new job. No wait is
     predicted while more than the share `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015,
-    section 5).
+    section 5). `parameters` are those of methods, by the method's name, where they are not to be its defaults.
     """
 
     method: str = DEFAULT
@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
     withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    parameters: dict[str, dict[str, bool | int | float]] = {}
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -143,7 +144,9 @@ class Engine:
         self.site = site
         self.settings = settings or Settings()
         self.known = Site(SiteState(), History(self.settings.history), RunHistory())
-        self.methods = {name: method_named(name) for name in self.settings.methods}
+        self.methods = {
+            name: method_named(name, self.settings.parameters.get(name)) for name in self.settings.methods
+        }
         self.accuracy = {name: Accuracy() for name in self.methods}
         self.cancelled = {name: Accuracy() for name in self.methods}
         self.capacity: Capacity | None = None

@@ -42,9 +42,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, where it stands, and what was predicted of it when it was submitted.
 
     `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
-    ran. `late` marks a job whose wait cannot be told (first seen at its start, or stamped to start long before its submit), `requested` is False while its submit is still to come,
-    `hold_time` is when it was last held or released, `alter_time` when it was last altered. `features` are those of
-    `models.features`, at submission.
+    ran. `late` marks a job whose wait cannot be told: first seen at its start, or said to have started long before its
+    submit. `requested` is False while its submit is still to come, `hold_time` is when it was last held or released,
+    `alter_time` when it was last altered. `features` are those of `models.features`, at submission.
     """
 
     id: str

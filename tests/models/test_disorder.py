@@ -192,8 +192,8 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 cancel@89", "cancel_while_running end_before_start", {}),
     # Against time: rejected.
     ("submit@100 end@9 start@100", "end_seen_before_start start_after_end!", {0: ENDED}),
-    ("submit@100 requeue@99", "requeue_before_start!", {0: QUEUED}),
-    ("submit@100 start@150 requeue@149", "requeue_before_start!", {0: RUNNING}),
+    ("submit@100 requeue@39", "requeue_before_start!", {0: QUEUED}),
+    ("submit@100 start@150 requeue@89", "requeue_before_start!", {0: RUNNING}),
     # Cancelled while it runs: it has ended.
     ("submit@100 start@150 cancel@200", "cancel_while_running", {}),
     ("submit@100 start@150 cancel@200 end@200", "cancel_while_running duplicate_end", {}),
