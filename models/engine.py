@@ -144,9 +144,7 @@ class Engine:
         self.site = site
         self.settings = settings or Settings()
         self.known = Site(SiteState(), History(self.settings.history), RunHistory())
-        self.methods = {
-            name: method_named(name, self.settings.parameters.get(name)) for name in self.settings.methods
-        }
+        self.methods = {name: method_named(name, self.settings.parameters.get(name)) for name in self.settings.methods}
         self.accuracy = {name: Accuracy() for name in self.methods}
         self.cancelled = {name: Accuracy() for name in self.methods}
         self.capacity: Capacity | None = None

@@ -1,7 +1,8 @@
 """What a method of prediction is: it predicts from what is known now and learns from what became known."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from models.history import History
 from models.records import JobKey
@@ -26,6 +27,9 @@ class WaitMethod:
     """
 
     name: ClassVar[str]
+
+    tunable: ClassVar[Mapping[str, Any]] = {}
+    """The constructor's keywords: what the method can be tuned by, each with its type and bounds."""
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""

@@ -25,17 +25,20 @@ and means, `Parameters()` what did best there.
   zero by one long wait among many jobs that started at once, and pays in both of the paper's measures.
 - *The distance threshold* is as far as the minimiser looks, so it is asked wherever the waits cluster. The regression
   extrapolates: far from everything seen, where a smaller threshold would leave a job to it, it was worst.
-- *Tuning.* The paper tunes per trace. Here one setting serves all: choosing anew, every 50 to 100 jobs, the best of up
-  to 24 settings over the last 300 to 5000 and more jobs was on average within 1.5 % of it, as often worse as better.
+- *Tuning.* The paper tunes per trace, as `models.tuning` does. Here one setting serves all: choosing anew, every 50 to
+  100 jobs, the best of up to 24 settings over the last 300 to 5000 and more jobs was on average within 1.5 % of it, as
+  often worse as better.
 - *The regression's answer* counts if it is neither negative nor longer than the longest wait of the history.
 """
 
 import math
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 from numba import njit
 
 from models.dbscan import NOISE, labels, outliers
@@ -52,6 +55,11 @@ ROUNDING = 1e-12
 """A variance of waits, in units of the longest, that is none: less than a second of ten days."""
 
 
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Step = Annotated[float, Meta(ge=0.001, le=1.0)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
 class Parameters(NamedTuple):
     """What the method can be tuned by (table V); the ranges tried there are in `RANGES`. Distances are within 0 and 1.
 
@@ -62,20 +70,20 @@ class Parameters(NamedTuple):
     average is of the `neighbours` nearest. The size of the history is the engine's.
     """
 
-    nearest: float = 5.0
-    outliers: float = 0.5
-    eps: float = 0.05
-    min_pts: int = 5
-    dist_threshold: float = 0.6
-    window: float = 0.01
-    reach: float = 0.6
-    least: int = 10
+    nearest: Annotated[float, Meta(gt=0.0, le=100.0)] = 5.0
+    outliers: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.5
+    eps: Step = 0.05
+    min_pts: Count = 5
+    dist_threshold: Share = 0.6
+    window: Step = 0.01
+    reach: Step = 0.6
+    least: Count = 10
     nested: bool = True
-    quantile: float = 0.5
+    quantile: Share = 0.5
     average: bool = False
-    ridge_distance: float = 1.0
-    ridge_penalty: float = 1.0
-    neighbours: int = 10
+    ridge_distance: Share = 1.0
+    ridge_penalty: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
+    neighbours: Count = 10
 
 
 PAPER = Parameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
@@ -88,10 +96,11 @@ RANGES = {
     "min_pts": (2, 5),
     "window": (0.01, 0.1),
     "reach": (0.3, 0.6),
+    "dist_threshold": (0.3, 0.6),
     "ridge_distance": (0.4, 1.0),
     "neighbours": (1, 20),
 }
-"""The ranges of table V."""
+"""The ranges of table V; its one distance threshold is `reach` and `dist_threshold`."""
 
 MODELS = ("sdm", "ridge", "wa")
 SDM, RIDGE, WA = range(3)
@@ -131,21 +140,29 @@ class Qespera(WaitMethod):
     """Algorithm 1 over the site's history, by summaries; see the module. About 0.2 ms a prediction over 6000 jobs."""
 
     name: ClassVar[str] = "qespera"
+    tunable: ClassVar[Mapping[str, Any]] = get_type_hints(Parameters, include_extras=True)
 
-    def __init__(self, parameters: Parameters | None = None) -> None:
-        self.parameters = parameters or Parameters()
+    def __init__(self, **parameters: Any) -> None:
+        self.parameters = Parameters(**parameters)
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait, and from which jobs; nothing while hardly a job has started."""
+        (found,) = self.found(job, site, [self.parameters])
+        if found is None:
+            return Estimate(None, "no history")
+        return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
+
+    def found(self, job: Job, site: Site, tried: Sequence[Parameters]) -> list[Found | None]:
+        """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
         assert job.features is not None
         window = site.history.window
         columns = _contiguous(window.values.T)
         distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
         unlike = self.unlikeness(job, site)
-        found = predict(job.features, columns, window.targets, distance, self.parameters, unlike)
-        if found is None:
-            return Estimate(None, "no history")
-        return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
+        return [predict(job.features, columns, window.targets, distance, parameters, unlike) for parameters in tried]
+
+    def notice(self, job: Job, site: Site) -> None:
+        """See a job come that this method need not predict and will learn from."""
 
     def unlikeness(self, job: Job, site: Site) -> Floats | None:
         """Distances of the history's jobs by something else than summaries, in ring order; here there are none."""

@@ -1,5 +1,9 @@
 """The methods by name: a new one is one file beside this and one line here."""
 
+from collections.abc import Mapping
+
+import msgspec
+
 from models.distributions import QesperaDistributions
 from models.median import Median
 from models.method import WaitMethod
@@ -17,13 +21,26 @@ DEFAULT = Qespera.name
 TRIVIAL = (Zero.name, Median.name)
 
 
-def method_named(name: str) -> WaitMethod:
-    """A new method of this name.
+def method_named(name: str, parameters: Mapping[str, object] | None = None) -> WaitMethod:
+    """A new method of this name, with these of its parameters and the defaults of the others.
 
     Raises:
-        ValueError: there is no such method; the message lists those there are.
+        ValueError: there is no such method or parameter, and the message lists those there are; or a value is out of
+            its bounds.
     """
+    kind = METHODS.get(name)
+    if kind is None:
+        raise ValueError(f"no method {name!r}; there are: {', '.join(METHODS)}")
+    return kind(**{key: _checked(kind, key, value) for key, value in (parameters or {}).items()})
+
+
+def _checked(kind: type[WaitMethod], key: str, value: object) -> object:
+    """The value as the type that the parameter has: a whole number may stand for a float."""
+    if key not in kind.tunable:
+        there_are = f"there are: {', '.join(kind.tunable)}" if kind.tunable else "it has none"
+        raise ValueError(f"{kind.name}.{key} is not a parameter; {there_are}")
     try:
-        return METHODS[name]()
-    except KeyError:
-        raise ValueError(f"no method {name!r}; there are: {', '.join(METHODS)}") from None
+        return msgspec.convert(value, kind.tunable[key])
+    except msgspec.ValidationError as error:
+        problem = str(error)
+        raise ValueError(f"{kind.name}.{key} is {value!r}: {problem[0].lower()}{problem[1:]}") from None

@@ -64,8 +64,8 @@ class RollingSpearman:
             raise ValueError(f"the window's size must be within 2 and {LARGEST_WINDOW} rows, not {size}")
         self.features: Final = features
         self.size: Final = size
-        # One row of memory a column, the target last. A slot is NaN until it is filled.
-        self._columns: Floats = np.full((features + 1, size), np.nan)
+        # One row of memory a column, the target last; the system provides it as the slots are filled.
+        self._columns: Floats = np.empty((features + 1, size))
         self._ranks: Ranks = np.zeros((features + 1, size), np.int32)
         self._sums: Integers = np.zeros((2, features + 1), np.int64)  # Σ s_i·t_i and Σ s_i²
         self._extremes: Floats = np.full((2, features + 1), np.nan)  # minimum and maximum
@@ -112,6 +112,8 @@ class RollingSpearman:
         row[:-1], row[-1] = x, y
         row = _checked(row)
         count = min(self._count + 1, self.size)
+        if count > self._count:
+            self._columns[:, self._next] = np.nan
         _push(self._columns, self._ranks, self._sums, self._extremes, row, self._next, count)
         self._count, self._next = count, (self._next + 1) % self.size
 

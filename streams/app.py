@@ -2,38 +2,59 @@
 
 import asyncio
 import logging
-import sys
+import os
+import socket
 import tempfile
+import threading
 import time
-from collections.abc import Awaitable, Container, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import faust
 import msgspec
 from aiohttp.web import Response
+from faust.exceptions import ConsumerNotStarted
 from faust.transport.drivers import aiokafka
 from faust.types import StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from models.engine import Anomaly, Record, warm_up
 from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from streams.errors import UserError
 from streams.intake import Unreadable, dead_letter, read_event
-from streams.ledger import Ledger, Slot
+from streams.ledger import Ledger, Slot, offset_of
 from streams.metrics import Metrics
-from streams.settings import KafkaSettings, Settings
+from streams.settings import KafkaSettings, Settings, WorkerSettings
 from streams.store import SiteStore, check_redis, connect
-from streams.topics import STATE_MESSAGE_BYTES, Topics, check_topics
+from streams.topics import STATE_MESSAGE_BYTES, Topics, check_group, check_topics
 
 log = logging.getLogger(__name__)
 
-SETTLE_S = 10.0
+SETTLE_S = 5.0
 """Seconds that a worker takes at most to settle what is open when its partitions are taken from it."""
+
+STOP_S = 9.0
+"""Seconds within which a worker that was told to stop has ended, whatever it still waits for."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyped
-    """The table of sites, which is written from outside of the stream's loop too, each site to its own partition."""
+    """The table of sites, which is written from outside of the stream's loop too, each site to its own partition.
+
+    Where the changelog holds several states of a site the one of the latest event counts, even if an earlier one comes
+    after it: that was written by a worker which did not know yet that it had lost the partition.
+    """
+
+    def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
+        """Take in what the changelog holds."""
+        for event in batch:
+            key, value = event.key, event.value
+            before = self.data.get(key)
+            if value and (before is None or offset_of(value) >= offset_of(before)):
+                self.data[key] = value
 
     def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
         """Set a value; done when the changelog has it."""
@@ -43,10 +64,10 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
 
 
 class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped
-    """The consumer, which goes back to the beginning of partitions of which nothing is committed yet.
+    """The consumer, which begins at the beginning of partitions of which nothing is committed yet.
 
-    While Faust reads the table it fetches events too, and drops them: afterwards it seeks back, but only in partitions
-    that have a committed offset.
+    While Faust reads the table it fetches events too, and drops them. Afterwards it seeks back, but by itself only in
+    partitions that have a committed offset.
     """
 
     async def perform_seek(self) -> None:
@@ -69,24 +90,38 @@ class Worker:
     def __init__(self, app: "QueuecastApp", settings: Settings, ledger: Ledger, metrics: Metrics) -> None:
         self._app = app
         self._topics = Topics(settings.kafka.prefix)
+        self._bootstrap = settings.kafka.bootstrap
         self._ledger = ledger
         self._metrics = metrics
+        self._partitions: frozenset[int] = frozenset()
+        self._turn = 0  # counts how often partitions were taken away
+        self._session = settings.worker.session_seconds
+        self._alive: float | None = None  # when that was last looked at
+        self._overslept: RuntimeError | None = None
         self._busy = asyncio.Lock()  # the agent, the timer and a rebalance take turns
 
     async def take(self, message: faust.EventT) -> None:
         """Process one message from the events topic."""
         async with self._busy:
+            self.check_alive()
             raw = message.message
             partition, offset = raw.partition, raw.offset
+            if partition not in self._partitions:
+                return  # taken away while this waited: its next owner sees it again
             site, sends = None, []
             try:
                 event = read_event(raw.key, raw.value)
+                if not self._ledger.admits(event.site, partition):
+                    raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
                 slot = await self._ledger.slot(event.site, partition)
                 if offset > slot.offset:  # else its state includes it already
                     site, sends = event.site, await self._apply(slot, event, raw)
                     slot.offset = offset
             except Unreadable as error:
                 sends = [await self._reject(error.reason, error.detail, None, raw)]
+            if partition not in self._partitions:  # taken away meanwhile
+                self._ledger.drop([partition])
+                return
             self._metrics.read(partition, offset, raw.timestamp)
             self._ledger.record(partition, message, site, sends)
             if self._ledger.full(partition):
@@ -122,10 +157,39 @@ class Worker:
         sent: Awaitable[Any] = await self._app.producer.send(topic, key, _encode(record), None, None, None)
         return sent
 
-    async def take_over(self, partitions: Container[int]) -> None:
+    async def take_over(self, partitions: Iterable[int]) -> None:
         """Load the sites of partitions that have become this worker's."""
+        owned, turn = frozenset(partitions), self._turn
         async with self._busy:
-            await self._ledger.take_over(partitions)
+            if turn == self._turn:
+                await self._ledger.take_over(owned)
+            if turn == self._turn:
+                self._partitions = owned
+            else:  # some were taken away meanwhile, and what has been read may be old: the next turn begins anew
+                self._ledger.drop(owned)
+
+    async def hindrance(self) -> str | None:
+        """Why this worker can't process events just now; None where it can."""
+        if not self._partitions:
+            return "no partitions: joining, reading back their states, or more workers than partitions"
+        if self._ledger.trouble is not None:
+            return self._ledger.trouble
+        return await _broker_away(self._bootstrap)
+
+    def check_alive(self) -> None:
+        """Make sure that this process was not asleep for so long that its partitions may be another's.
+
+        Raises:
+            RuntimeError: it was; what it has in hand must not be written.
+        """
+        now = time.monotonic()
+        asleep, self._alive = now - (self._alive or now), now
+        if asleep > self._session / 2 and self._overslept is None:
+            self._overslept = RuntimeError(
+                f"this process stood still for {asleep:.0f} s; its partitions may have a new owner"
+            )
+        if self._overslept is not None:
+            raise self._overslept
 
     async def settle_due(self) -> None:
         """Settle what has been open for long enough."""
@@ -135,6 +199,8 @@ class Worker:
 
     async def hand_over(self, partitions: Iterable[int]) -> None:
         """Settle partitions that are being taken away, if there is time, and forget their sites."""
+        self._turn += 1
+        self._partitions = self._partitions.difference(partitions)
         try:
             async with asyncio.timeout(SETTLE_S), self._busy:
                 for partition in partitions:
@@ -143,6 +209,18 @@ class Worker:
             log.warning("could not settle within %.0f s; the next owner will see those events again", SETTLE_S)
         finally:
             self._ledger.drop(partitions)
+
+
+async def _broker_away(bootstrap: str) -> str | None:
+    """That none of the brokers lets itself be connected to, or None."""
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":")
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            writer.close()
+            return None
+    return f"no broker can be reached at {bootstrap}"
 
 
 def _outgoing(records: Iterable[Record]) -> list[Record]:
@@ -157,15 +235,42 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     """
 
     failed: BaseException | None = None
+    check_alive: Callable[[], None]
 
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)
+
+    @faust.Service.task
+    async def _live(self) -> None:
+        # Not a timer of Faust's: those begin only when the tables have been read for the first time.
+        while not self.should_stop:
+            try:
+                self.check_alive()
+            except RuntimeError as error:
+                await self.give_up(error)
+                raise
+            await self.sleep(1.0)
 
     async def give_up(self, error: BaseException) -> None:
         """Stop the worker because of an error."""
         log.error("the worker stops: %r", error, exc_info=error)
         self.failed = error
         await self.crash(error)
+
+    async def stop(self) -> None:
+        """Stop, or end within `STOP_S` though what is being waited for (a broker that is away) has not come.
+
+        Nothing is lost by that: what is not durable is not committed either, and its events are seen again.
+        """
+        timer = threading.Timer(STOP_S, self._end)
+        timer.daemon = True
+        timer.start()
+        await super().stop()
+
+    def _end(self) -> None:
+        log.warning("not stopped within %.0f s, so ended; what was open will be seen again", STOP_S)
+        logging.shutdown()
+        os._exit(1 if self.failed else 0)
 
 
 def build_app(settings: Settings, directory: str) -> QueuecastApp:
@@ -178,6 +283,7 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
     ledger = Ledger(table, store, settings.engine, settings.worker)
     metrics = Metrics(ledger, settings.worker.metric_sites)
     worker = Worker(app, settings, ledger, metrics)
+    app.check_alive = ledger.before_write = worker.check_alive
 
     @app.agent(events, concurrency=1, name="forecast")
     async def forecast(stream: StreamT[bytes]) -> None:
@@ -200,7 +306,12 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
 
     @table.on_recover
     async def recovered() -> None:
-        await worker.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == topics.events})
+        app.consumer.stop_flow()  # until Faust has sought back: what it delivers before leaves out what it dropped
+        try:
+            await worker.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == topics.events})
+        except Exception as error:  # which Faust would let pass
+            await app.give_up(error)
+            raise
 
     @app.on_partitions_revoked.connect(weak=False)
     async def revoked(_: faust.App, revoked: set[Any], **__: Any) -> None:
@@ -213,8 +324,18 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
 
     @app.page("/metrics")
     async def show_metrics(*_: Any) -> Response:
-        metrics.lag(app.consumer, topics.events)
+        with suppress(ConsumerNotStarted):
+            metrics.lag(app.consumer, topics.events)
         return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    @app.page("/healthz")
+    async def show_health(*_: Any) -> Response:
+        return Response(text="ok\n") if app.failed is None else Response(status=500, text=f"{app.failed!r}\n")
+
+    @app.page("/readyz")
+    async def show_readiness(*_: Any) -> Response:
+        hindrance = await worker.hindrance()
+        return Response(text="ready\n") if hindrance is None else Response(status=503, text=f"{hindrance}\n")
 
     return app
 
@@ -234,7 +355,12 @@ def _options(settings: Settings) -> dict[str, Any]:
         "web_port": worker.web_port,
         "web_cors_options": None,
         "consumer_auto_offset_reset": "earliest",
+        # Who leads the group while a broker comes up may not see the topics yet, and so give nobody any partition.
+        "consumer_metadata_max_age_ms": 10_000,
         "consumer_group_instance_id": worker.name,
+        # Who comes back under its name is handed what it had, and must then be at the URL at which it had it.
+        "canonical_url": f"http://worker/{quote(worker.name, safe='')}",
+        "broker_session_timeout": worker.session_seconds,
         "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
         "broker_commit_livelock_soft_timeout": 0.0,
         "producer_acks": -1,
@@ -255,14 +381,32 @@ def _credentials(kafka: KafkaSettings) -> Any:
     return faust.SSLCredentials(context) if context else None
 
 
+def check_port(settings: WorkerSettings) -> None:
+    """Make sure that the web port is free.
+
+    Raises:
+        UserError: it is not, or is none of this machine's.
+    """
+    host, port = settings.web_host, settings.web_port
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port") from None
+
+
 def run_worker(settings: Settings) -> None:
     """Run a worker until it is told to stop (SIGTERM, SIGINT), after making sure that all it needs is there.
 
     Raises:
         UserError: Kafka, its topics, Redis or the web port are not as they must be.
     """
-    check_topics(settings)
+    check_topics(settings, Topics(settings.kafka.prefix).uses)
+    check_group(settings)
     asyncio.run(check_redis(settings.redis))
+    check_port(settings.worker)
     started = time.perf_counter()
     warm_up(settings.engine)
     log.info("compiled in %.1f s", time.perf_counter() - started)
@@ -270,6 +414,9 @@ def run_worker(settings: Settings) -> None:
         app = build_app(settings, directory)
         worker = faust.Worker(app, loglevel=settings.worker.log_level, redirect_stdouts=False, quiet=True)
         try:
-            worker.execute_from_commandline()
-        finally:
-            sys.exit(1 if app.failed else 0)
+            with suppress(SystemExit):
+                worker.execute_from_commandline()
+        except Exception as error:
+            app.failed = app.failed or error
+    if app.failed is not None:
+        raise UserError(f"the worker stopped: {app.failed!r}; its log says more")

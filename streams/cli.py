@@ -189,6 +189,48 @@ def _report(trace: "Trace", rows: dict[str, dict[str, float]], anomalies: Counte
         _tell(f"{count} × {reason}")
 
 
+@app.command(epilog="Example: queuecast tune CTC-SP2-1996-3.1-cln.swf.gz --save ctc.toml")
+def tune(
+    context: typer.Context,
+    trace: TraceFile,
+    ids: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Tune on these job numbers, inclusive. Default: 16000 20000.")
+    ] = None,
+    rows: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Tune on these positions in submit order, from 1, inclusive.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Predict every so manieth job of them.")] = 2,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+) -> None:
+    """Choose the parameters of Qespera for a site, on a stretch of its trace.
+
+    First summaries or distributions; then, one parameter after another, the
+    value with the least mean absolute error (AAE) while the others stay as
+    they are in force. The trace is read up to the end of the stretch: a test
+    on later jobs is a fair one. `queuecast --config FILE` runs with what was
+    saved.
+    """
+    from models.tuning import aae_s
+    from streams import tune as tuning
+
+    if ids and rows:
+        raise typer.BadParameter("--ids and --rows exclude each other.")
+    settings = _settings(context).engine
+    if save and not save.parent.is_dir():
+        raise UserError(f"{save}: cannot be written: there is no such directory")
+    stretch = tuning.stretch_of(_read(trace, skip_broken), ids, rows, every)
+    with _progress("jobs", stretch.steps) as advance:
+        found = tuning.tune(stretch, settings, advance)
+    tuning.show(found, stretch)
+    if save:
+        tuning.save(found.profile, save)
+    if len(stretch.jobs) < tuning.FEW:
+        _tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
+    if aae_s(found.together) > aae_s(found.before):
+        _tell("what was chosen alone does worse together than what is in force")
+
+
 def _read(path: Path, skip_broken: bool = False) -> "Trace":
     from streams.swf import read_swf
 
@@ -245,7 +287,7 @@ def topics(
     counts, kept = partitions_of(settings), configurations(settings)
     lines = [[name, str(counts[name]), _kept(kept[name]), "made" if new else "was there"] for name, new in made.items()]
     show_table(["topic", "partitions", "kept", ""], lines)
-    check_topics(settings)
+    check_topics(settings, dict.fromkeys(counts, "describe"))
 
 
 def _kept(configuration: dict[str, str]) -> str:
@@ -365,6 +407,27 @@ def worker(
     changes = {"web_port": web_port, "log_level": log_level}
     wanted = {name: value for name, value in changes.items() if value is not None}
     run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **wanted)))
+
+
+@app.command(epilog="Example: queuecast --config /etc/queuecast.toml doctor")
+def doctor(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
+) -> None:
+    """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
+
+    A line a check: ok, warn or fail. The exit code is 1 where any has failed.
+    """
+    import msgspec
+
+    from streams.doctor import examine
+
+    failed = False
+    for result in examine(_settings(context)):
+        sys.stdout.write(msgspec.json.encode(result).decode() if as_json else printable(str(result)))
+        sys.stdout.write("\n")
+        failed |= result.state == "fail"
+    raise typer.Exit(int(failed))
 
 
 @app.command(epilog="Example: queuecast demo KTH-SP2-1996-2.1-cln.swf.gz --seconds 30")

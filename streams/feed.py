@@ -14,9 +14,10 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from models.records import AnyEvent, Submit
 from streams.errors import UserError
+from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.swf import Trace, check_site, events_of
-from streams.topics import Topics, partitions_of
+from streams.topics import Topics, check_topics
 
 UNDERWAY = 10_000
 """Messages that may be on their way to the broker: the bound on memory."""
@@ -141,12 +142,11 @@ def feed(
         on_end: told, however it ends, what was accepted and within how many seconds.
 
     Raises:
-        UserError: the broker cannot be reached or refuses, or the topic is missing.
+        UserError: the broker cannot be reached or refuses, or the topic is missing or not ours to write to.
     """
     topic = Topics(settings.kafka.prefix).events
-    if not partitions_of(settings)[topic]:
-        raise UserError(f"topic {topic} is missing; make it with `queuecast topics`")
-    try:
+    check_topics(settings, {topic: "write"})
+    with kafka_faults(settings.kafka):
         producer = QuietProducer(
             **settings.kafka.client_options(),
             acks="all",
@@ -160,15 +160,14 @@ def feed(
         )
         try:
             _send_all(Publisher(producer, topic), events, on_sent, on_end)
+        except KafkaTimeoutError:
+            waited = f"{DELIVERY_MS // 1000} s"
+            raise UserError(
+                f"kafka at {settings.kafka.bootstrap}: events were not accepted within {waited}; "
+                "is the broker still there?"
+            ) from None
         finally:
             producer.close(timeout=1)
-    except KafkaTimeoutError:
-        waited = f"{DELIVERY_MS // 1000} s"
-        raise UserError(
-            f"kafka at {settings.kafka.bootstrap}: events were not accepted within {waited}; is the broker still there?"
-        ) from None
-    except KafkaError as error:
-        raise UserError(f"kafka at {settings.kafka.bootstrap}: {error}") from None
 
 
 def _send_all(

@@ -7,6 +7,9 @@ from models.records import VERSION, AnyEvent, DeadLetter
 LARGEST = 65_536
 """Bytes of the largest message that is read as an event."""
 
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that do not decode."""
+
 SHOWN = 1_000
 """Bytes of a message that its dead letter repeats."""
 
@@ -44,7 +47,7 @@ def read_event(key: bytes | None, value: bytes | None) -> AnyEvent:
         raise Unreadable("too_large", f"{len(value)} bytes; at most {LARGEST} are read")
     try:
         event = _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise _diagnosis(value, error) from None
     if key != event.site.encode():
         raise Unreadable("wrong_key", f"the message's key must be its site, {event.site!r}")
@@ -58,7 +61,7 @@ def _diagnosis(value: bytes, error: Exception) -> Unreadable:
         return Unreadable("not_json", detail)
     try:
         head = _decode_head(value)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return Unreadable("malformed", detail)
     if head.v > VERSION:
         return Unreadable("version", f"version {head.v}; this reads up to {VERSION}")
@@ -83,6 +86,11 @@ def dead_letter(
         topic=topic,
         partition=partition,
         offset=offset,
-        value=raw[:SHOWN].decode("utf-8", "backslashreplace"),
+        value=_printable(raw[:SHOWN].decode("utf-8", "backslashreplace")),
         value_bytes=len(raw),
     )
+
+
+def _printable(text: str) -> str:
+    """Text with what a terminal would take for a command escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

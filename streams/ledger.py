@@ -37,6 +37,11 @@ _encode_kept = msgspec.msgpack.Encoder().encode
 _decode_kept = msgspec.msgpack.Decoder(Kept).decode
 
 
+def offset_of(value: bytes) -> int:
+    """The offset of the last event in a state as the table holds it."""
+    return _decode_kept(value).offset
+
+
 class Table(Protocol):
     """What the ledger needs of the table of sites: Faust's, or a test's."""
 
@@ -68,12 +73,13 @@ class Slot:
 
 @dataclass
 class Open:
-    """What a partition's events have led to and is not durable yet."""
+    """What a partition's events have led to and is not durable yet; `dropped` once the partition is another's."""
 
     since: float
     events: list[Delivered] = field(default_factory=list)
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
+    dropped: bool = False
 
 
 class Ledger:
@@ -92,6 +98,9 @@ class Ledger:
     4. what the state no longer needs is deleted from Redis: not before, since until 3 the state before may be read;
     5. the events are acknowledged, and Faust may commit.
 
+    A partition that is taken away in the middle of this is left where it is: its next owner goes on from the state
+    before, and this one writes no state after that, lest it should put an older one over a newer.
+
     After a crash at any point Kafka gives again what was not committed. Events that the state includes already are
     passed over, by their offset; the others go through the engine again and give the same bytes again.
     """
@@ -105,7 +114,10 @@ class Ledger:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slots: dict[str, Slot] = {}
+        self.trouble: str | None = None  # what is being waited for
+        self.before_write: Callable[[], None] = lambda: None  # raises where nothing must be written any longer
         self._open: dict[int, Open] = {}
+        self._settling: dict[int, Open] = {}
         self._table = table
         self._store = store
         self._engine_settings = engine_settings
@@ -121,6 +133,15 @@ class Ledger:
         if slot is None:
             slot = self.slots[site] = await self._load(site, partition)
         return slot
+
+    def admits(self, site: str, partition: int) -> bool:
+        """Whether a site is known here, or there is room for it in its partition.
+
+        Who is admitted follows from the partition's events alone, so it is the same when they are seen again.
+        """
+        if site in self.slots or self._table.get(site.encode()) is not None:
+            return True
+        return sum(slot.partition == partition for slot in self) < self._settings.partition_sites
 
     async def take_over(self, partitions: Container[int]) -> None:
         """Load every stored site of these partitions, so that they are served before their next event."""
@@ -176,16 +197,27 @@ class Ledger:
         work = self._open.pop(partition, None)
         if work is None:
             return
+        self._settling[partition] = work
+        try:
+            await self._settle(work, partition)
+        finally:
+            self._settling.pop(partition, None)
+
+    async def _settle(self, work: Open, partition: int) -> None:
         states = [(site, *self._checkpoint(site)) for site in sorted(work.sites) if site in self.slots]
+        oldest = {site: self.slots[site].engine.known.history.oldest for site, *_ in states}
         await asyncio.gather(*work.sends)
         for site, _, changes in states:
             await self._until_done(f"redis: writing {site}", partial(self._store.write, site, changes))
+        if work.dropped:
+            return
+        self.before_write()
         await asyncio.gather(*(self._table.put(site.encode(), value, partition) for site, value, _ in states))
         for site, _, changes in states:
-            oldest = self.slots[site].engine.known.history.oldest
-            await self._until_done(f"redis: trimming {site}", partial(self._store.trim, site, oldest, changes))
-        for event in work.events:
-            event.ack()
+            await self._until_done(f"redis: trimming {site}", partial(self._store.trim, site, oldest[site], changes))
+        if not work.dropped:
+            for event in work.events:
+                event.ack()
 
     def _checkpoint(self, site: str) -> tuple[bytes, Changes]:
         slot = self.slots[site]
@@ -200,7 +232,9 @@ class Ledger:
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget the sites of partitions that are another worker's now; what was open, it will see again."""
         for partition in partitions:
-            self._open.pop(partition, None)
+            for work in (self._open.pop(partition, None), self._settling.get(partition)):
+                if work is not None:
+                    work.dropped = True
             for site in [site for site, slot in self.slots.items() if slot.partition == partition]:
                 del self.slots[site]
 
@@ -208,9 +242,13 @@ class Ledger:
         """Try until Redis does it: nothing may be left out, and nothing else can be done meanwhile."""
         failures = 0
         while True:
+            self.before_write()
             try:
-                return await attempt()
+                done = await attempt()
+                self.trouble = None
+                return done
             except (RedisError, OSError) as error:
+                self.trouble = f"{what} failed: {error}"
                 pause = RETRY_S[min(failures, len(RETRY_S) - 1)]
                 failures += 1
                 log.warning("%s failed (%s); again in %.1f s", what, error, pause)

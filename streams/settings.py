@@ -2,6 +2,7 @@
 
 A field `bootstrap` of section `kafka` is `[kafka] bootstrap = …` in the file and QUEUECAST_KAFKA_BOOTSTRAP in the
 environment. The file is the one QUEUECAST_CONFIG names, else `queuecast.toml` in this directory, where there is one.
+Methods' parameters, `[engine.parameters.METHOD]`, are set in the file only.
 """
 
 import os
@@ -17,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from models.engine import Settings as EngineSettings
-from models.registry import METHODS
+from models.registry import METHODS, method_named
 from streams.errors import UserError
 
 PREFIX = "QUEUECAST"
@@ -132,14 +133,18 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 
     The web port serves /metrics, on loopback unless `web_host` says otherwise. State and offset are stored every
     `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the worker's lasting name in
-    its group: a worker that comes back under it goes on within seconds. `metric_sites` bounds the site label.
+    its group: a worker that comes back under it goes on within seconds; one that is silent for `session_seconds` has
+    lost its partitions to others. `partition_sites` bounds the sites of a partition: events of further ones go to the
+    dead letters, so that misspelt or hostile names cannot fill the memory. `metric_sites` bounds the site label.
     """
 
     web_host: str = "127.0.0.1"
     web_port: Port = 6066
     instance: str | None = None
+    session_seconds: Annotated[float, Meta(ge=6, le=80)] = 60.0
     checkpoint_events: Positive = 1000
     checkpoint_seconds: Annotated[float, Meta(gt=0)] = 2.0
+    partition_sites: Positive = 200
     metric_sites: Positive = 500
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -195,14 +200,28 @@ def _from_file(file: Path | None) -> dict[str, dict[str, Any]]:
         for field in section:
             if field not in names:
                 raise UserError(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
+    _check_parameters(path, values.get("engine", {}).get("parameters", {}))
     return values
+
+
+def _check_parameters(path: Path, parameters: Any) -> None:
+    if not (isinstance(parameters, dict) and all(isinstance(values, dict) for values in parameters.values())):
+        raise UserError(f"{path}: engine.parameters: expected a table for each method, [engine.parameters.METHOD]")
+    for method, values in parameters.items():
+        try:
+            method_named(method, values)
+        except ValueError as error:
+            raise UserError(f"{path}: engine.parameters: {error}") from None
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     values: dict[str, dict[str, Any]] = {}
     for name, section in SECTIONS.items():
         for field in msgspec.structs.fields(section):
-            text = environment.get(f"{PREFIX}_{name}_{field.name}".upper())
+            variable = f"{PREFIX}_{name}_{field.name}".upper()
+            text = environment.get(variable)
+            if text is not None and get_origin(field.type) is dict:
+                raise UserError(f"environment: {variable}: can only be set in a file, as [{name}.{field.name}.…]")
             if text is not None:
                 listed = get_origin(field.type) is tuple
                 values.setdefault(name, {})[field.name] = _words(text) if listed else text

@@ -18,12 +18,12 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 import redis.asyncio
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 
 from models.engine import Changes, Saved, decode_array, encode_array, kept_runs
 from models.history import Started
 from models.runs import Category, Run
-from streams.errors import UserError
+from streams.errors import UNTRUSTED, UserError
 from streams.settings import RedisSettings
 
 _encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
@@ -57,9 +57,17 @@ async def check_redis(settings: RedisSettings) -> None:
     try:
         await client.ping()
     except (RedisError, OSError) as error:
-        raise UserError(f"redis at {_address(settings.url)}: {error}") from None
+        raise UserError(f"redis at {_address(settings.url)}: {_explained(error)}") from None
     finally:
         await client.aclose()
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, AuthenticationError):
+        return "refused; is it this username and this password?"
+    if found := UNTRUSTED.search(str(error)):
+        return f"its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
+    return str(error)
 
 
 def _address(url: str) -> str:

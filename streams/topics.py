@@ -1,13 +1,20 @@
 """The topics: their names, what is kept in them and for how long, and how they are made."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
+from kafka.errors import (
+    AuthorizationError,
+    CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+)
 
 from streams.errors import UserError
+from streams.faults import PERMISSIONS, kafka_faults, who
 from streams.settings import KafkaSettings, Settings
 
 HOUR_MS = 3_600_000
@@ -52,6 +59,12 @@ class Topics(msgspec.Struct, frozen=True):
     def state(self) -> str:
         """The changelog of the table of sites: the latest state of each."""
         return f"{self.group}-sites-changelog"
+
+    @property
+    def uses(self) -> dict[str, str]:
+        """What a worker does with each."""
+        outputs = dict.fromkeys((self.predictions, self.outcomes, self.dead_letters), "write")
+        return {self.events: "read", **outputs, self.state: "read and write"}
 
     def __iter__(self) -> Iterator[str]:
         return iter((self.events, self.predictions, self.outcomes, self.dead_letters, self.state))
@@ -103,7 +116,33 @@ def create_topics(settings: Settings) -> dict[str, bool]:
                 made[name] = True
             except TopicAlreadyExistsError:
                 made[name] = False
+            except AuthorizationError:
+                raise refused(settings.kafka, "make", name) from None
     return made
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A topic as the broker tells of it: how many partitions it has, none where it is missing, and what we may do."""
+
+    partitions: int
+    allowed: frozenset[str]
+
+
+def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, Found]:
+    """The topics with these names, for those who may know of them.
+
+    Raises:
+        UserError: the broker cannot be reached, or refuses.
+    """
+    with admin(settings.kafka) as client:
+        described = client.describe_topics(list(names))
+    found = {}
+    for topic in described:
+        name = topic["name"]
+        if topic["error_code"] == TopicAuthorizationFailedError.errno:
+            raise refused(settings.kafka, "see", name)
+        found[name] = Found(len(topic["partitions"]), frozenset(topic["authorized_operations"] or ()))
+    return found
 
 
 def partitions_of(settings: Settings) -> dict[str, int]:
@@ -113,40 +152,62 @@ def partitions_of(settings: Settings) -> dict[str, int]:
         UserError: the broker cannot be reached, or refuses.
     """
     names = list(Topics(settings.kafka.prefix))
-    with admin(settings.kafka) as client:
-        existing = set(client.list_topics())
-        found = client.describe_topics([name for name in names if name in existing])
-    counts = {topic["name"]: len(topic["partitions"]) for topic in found}
-    return {name: counts.get(name, 0) for name in names}
+    found = find_topics(settings, names)
+    return {name: found[name].partitions for name in names}
 
 
-def check_topics(settings: Settings) -> None:
-    """Make sure that the topics are there and have the same number of partitions.
+def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
+    """Make sure that topics are there, have the same number of partitions, and can be used.
+
+    Parameters:
+        uses: what is to be done with each, read or write or both: `{"queuecast.events": "read"}`.
 
     Raises:
-        UserError: they are not; the message says what to do.
+        UserError: something is not so; the message says what to do.
     """
-    counts = partitions_of(settings)
-    missing = [name for name, count in counts.items() if count == 0]
-    if missing:
+    found = find_topics(settings, uses)
+    if missing := [name for name in uses if not found[name].partitions]:
         raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
+    counts = {name: found[name].partitions for name in uses}
     if len(set(counts.values())) > 1:
         raise UserError(f"topics differ in their number of partitions: {counts}; all must have the same")
+    for name, use in uses.items():
+        for operation in use.split(" and "):
+            if operation.upper() not in found[name].allowed:
+                raise refused(settings.kafka, operation, name)
+
+
+def check_group(settings: Settings) -> None:
+    """Make sure that we may be one of the workers' group.
+
+    Raises:
+        UserError: we may not, or the broker cannot be reached.
+    """
+    group = Topics(settings.kafka.prefix).group
+    with admin(settings.kafka) as client:
+        try:
+            found = client.describe_groups([group])[group]
+        except GroupAuthorizationFailedError:
+            raise refused(settings.kafka, "use", f"the group {group}") from None
+        except CoordinatorNotAvailableError:  # of a new cluster's first group, it will be known when it is there
+            return
+    allowed = found["authorized_operations"]
+    if allowed is not None and "READ" not in allowed:  # of a group that is yet to be, nothing is told
+        raise refused(settings.kafka, "use", f"the group {group}")
+
+
+def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:
+    """The error that we may not do something."""
+    verb = {"write": "write to"}.get(operation, operation)
+    return UserError(f"kafka at {settings.bootstrap}: {who(settings)} may not {verb} {what}; {PERMISSIONS}")
 
 
 @contextmanager
 def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
     """An admin client, closed afterwards; what Kafka refuses becomes a `UserError`."""
-    client = None
-    try:
+    with kafka_faults(settings):
         client = KafkaAdminClient(**settings.client_options())
-        yield client
-    except KafkaTimeoutError:
-        raise UserError(
-            f"kafka: no broker answers at {settings.bootstrap}; is it running, and is it this address?"
-        ) from None
-    except KafkaError as error:
-        raise UserError(f"kafka at {settings.bootstrap}: {error}") from None
-    finally:
-        if client is not None:
+        try:
+            yield client
+        finally:
             client.close()

@@ -5,13 +5,12 @@ from typing import Any, Protocol
 
 import msgspec
 from kafka import KafkaConsumer
-from kafka.errors import KafkaError
 
 from models.records import Outcome, Prediction
-from streams.errors import UserError
+from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.terminal import duration, moment, printable
-from streams.topics import Topics, partitions_of
+from streams.topics import Topics, check_topics
 
 
 class Message(Protocol):
@@ -51,16 +50,14 @@ def watch(
         from_beginning: what is kept already too.
 
     Raises:
-        UserError: the broker cannot be reached or refuses, or a topic is missing.
+        UserError: the broker cannot be reached or refuses, or a topic is missing or not ours to read.
     """
     topics = Topics(settings.kafka.prefix)
     kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction}
     if outcomes:
         kinds[topics.outcomes] = Outcome
-    counts = partitions_of(settings)
-    if missing := [name for name in kinds if not counts[name]]:
-        raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
-    try:
+    check_topics(settings, dict.fromkeys(kinds, "read"))
+    with kafka_faults(settings.kafka):
         consumer = KafkaConsumer(
             *kinds,
             **settings.kafka.client_options(),
@@ -71,8 +68,6 @@ def watch(
             yield from read(consumer, kinds, wanted)
         finally:
             consumer.close()
-    except KafkaError as error:
-        raise UserError(f"kafka at {settings.kafka.bootstrap}: {error}") from None
 
 
 def read(

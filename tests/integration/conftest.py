@@ -18,7 +18,7 @@ Deploy = Callable[..., Deployment]
 
 @pytest.fixture
 def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
-    """Makes a deployment: `worker` and `engine` are their settings, `redis` the URL of another one than the session's."""
+    """Makes a deployment: `worker` and `engine` are their settings, `redis` another URL than that of the session's."""
     with ExitStack() as made:
 
         def make(redis: str | None = None, worker: dict[str, Any] | None = None, **engine: Any) -> Deployment:

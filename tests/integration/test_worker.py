@@ -1,16 +1,27 @@
 """A worker on real servers: what it says is what a replay in this process says."""
 
+import random
+import socket
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
-from integration.worker import Deployment, interleaved, simulated
+from integration.command import Command
+from integration.worker import Deployment, interleaved, metrics, simulated
 from traces import trace_path
 
-from models.records import AnyEvent
+from deploy.stack import free_port
+from models.engine import Anomaly
+from models.records import AnyEvent, Capacity
 from streams.feed import sources_of, timeline
+from streams.replay import replay
 from streams.swf import read_swf
 
 pytestmark = pytest.mark.stack
+
+Deploy = Callable[..., Deployment]
 
 
 def three_simulated_sites() -> list[AnyEvent]:
@@ -25,7 +36,7 @@ def three_real_sites() -> list[AnyEvent]:
 
 @pytest.mark.parametrize("workload", [three_simulated_sites, pytest.param(three_real_sites, marks=pytest.mark.trace)])
 def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
-    deploy: Callable[..., Deployment], workload: Callable[[], list[AnyEvent]]
+    deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:
     events, here = workload(), deploy(history=600)
     expected = here.expected(events)
@@ -38,3 +49,84 @@ def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
     assert here.dead_letters() == []
     for site in {event.site for event in events}:
         assert here.stored(site) == here.expected_in_redis(events, site)
+
+
+def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
+    """Events that are late, doubled or out of order, and messages that are none: the worker says what a replay says."""
+    here, alder = deploy(), disturbed(simulated("alder", 200))
+    bad = [
+        (b"alder", None, "empty"),
+        (b"alder", b"", "empty"),
+        (b"alder", b" " * 70_000, "too_large"),
+        (b"alder", b"\xff\xfe", "not_json"),
+        (b"alder", b'{"type": "submit"', "not_json"),
+        (b"alder", b'{"v":2,"site":"alder","type":"dance","time":1.0}', "version"),
+        (b"alder", b'{"site":"alder","type":"dance","time":1.0,"job":"1"}', "unknown_type"),
+        (b"alder", b'{"site":"alder","type":"submit","time":-5.0,"job":"1"}', "malformed"),
+        (b"birch", b'{"site":"alder","type":"submit","time":5.0,"job":"x"}', "wrong_key"),
+        (None, b'{"site":"alder","type":"submit","time":5.0,"job":"x"}', "wrong_key"),
+    ]
+    good = [(event.site.encode(), msgspec.json.encode(event)) for event in alder]
+    for place, (key, value, _) in enumerate(bad):
+        good.insert(place * 40, (key, value))
+    records = list(replay(alder, here.settings.engine))
+    refused = [record.reason for record in records if isinstance(record, Anomaly) and record.rejected]
+    assert len(refused) > 3
+    here.worker.start()
+    here.send_raw(good)
+    here.await_outputs(sum(map(len, here.expected(alder).values())) + len(refused) + len(bad))
+    told = metrics(here.worker)
+    here.stop()
+
+    assert here.said() == here.expected(alder)
+    letters = here.dead_letters()
+    assert Counter(letter.reason for letter in letters) == Counter(refused) + Counter(reason for *_, reason in bad)
+    assert len({(letter.partition, letter.offset) for letter in letters}) == len(letters)
+    assert {letter.site for letter in letters if letter.reason in refused} == {"alder"}
+    assert {letter.value_bytes for letter in letters if letter.reason not in refused} == {
+        len(value or b"") for _, value, _ in bad
+    }
+    assert told["queuecast_messages_read_total"][()] == len(alder) + len(bad)
+    assert told["queuecast_events_total"]["alder",] == len(alder)
+    assert sum(told["queuecast_rejects_total"].values()) == len(letters)
+    assert here.stored("alder") == here.expected_in_redis(alder, "alder")
+
+
+def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
+    """Events of which some come twice, some late, and some with a time that can't be."""
+    dice = random.Random(7)
+    late = [(place + dice.choice((0,) * 8 + (3, 300)), event) for place, event in enumerate(events)]
+    twice = [(place + dice.choice((1, 50)), event) for place, event in late if dice.random() < 0.1]
+    early = [
+        (place, msgspec.structs.replace(event, time=0.0)) for place, event in enumerate(events) if place % 25 == 24
+    ]
+    stale = [(place, Capacity(site=events[0].site, time=0.0, cpus=1)) for place in range(5, len(events), 60)]
+    return [event for _, event in sorted(late + twice + early + stale, key=lambda placed: placed[0])]
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"QUEUECAST_KAFKA_BOOTSTRAP": "127.0.0.1:{free}"}, "kafka: no broker answers at 127.0.0.1:{free}"),
+        ({"QUEUECAST_REDIS_URL": "redis://127.0.0.1:{free}/0"}, "redis at 127.0.0.1:{free}: "),
+        ({"QUEUECAST_KAFKA_PREFIX": "none-such."}, "topics are missing: none-such.events, none-such.predictions, "),
+        ({"QUEUECAST_WORKER_WEB_PORT": "{busy}"}, "web port {busy} of 127.0.0.1: Address already in use; "),
+    ],
+)
+def test_what_is_not_there_at_the_start_is_said_in_a_line(
+    deploy: Deploy, tmp_path: Path, environment: dict[str, str], said: str
+) -> None:
+    settings = deploy().settings
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        ports = {"free": free_port(), "busy": busy.getsockname()[1]}
+        usual = {
+            "QUEUECAST_KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
+            "QUEUECAST_KAFKA_PREFIX": settings.kafka.prefix,
+            "QUEUECAST_REDIS_URL": settings.redis.url,
+        }
+        given = {name: value.format(**ports) for name, value in environment.items()}
+        with Command(tmp_path, "worker", **usual | given) as worker:
+            assert worker.ended() == 1
+    assert worker.out == ""
+    assert worker.err.startswith(f"queuecast: {said.format(**ports)}")
+    assert worker.err.count("\n") == 1

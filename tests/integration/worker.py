@@ -63,7 +63,7 @@ def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
 class Deployment:
     """Topics and keys under a prefix of their own, and the worker that serves them.
 
-    The worker is there unstarted: `worker.start`, `worker.stop` (SIGTERM) and `worker.kill` (SIGKILL) as often as wanted.
+    The worker is there unstarted: `worker.start`, `worker.stop` (SIGTERM), `worker.kill` (SIGKILL), as often as wanted.
     """
 
     def __init__(self, settings: Settings, directory: Path) -> None:
@@ -74,7 +74,7 @@ class Deployment:
         self.redis: Any = redis.Redis.from_url(settings.redis.url)
         self.messages: dict[str, list[Any]] = defaultdict(list)
         self._distinct: set[tuple[str, bytes]] = set()
-        self._producer = KafkaProducer(**settings.kafka.client_options(), linger_ms=5, acks="all")
+        self.producer = KafkaProducer(**settings.kafka.client_options(), linger_ms=5, acks="all")
         self._consumer = KafkaConsumer(**settings.kafka.client_options(), auto_offset_reset="earliest")
         outputs = (self.topics.predictions, self.topics.outcomes, self.topics.dead_letters)
         self._consumer.assign([TopicPartition(name, part) for name in outputs for part in range(PARTITIONS)])
@@ -82,7 +82,7 @@ class Deployment:
     def close(self) -> None:
         """End the worker, and let go of the servers."""
         self.worker.kill()
-        self._producer.close(timeout=1)
+        self.producer.close(timeout=1)
         self._consumer.close()
         self.redis.close()
 
@@ -93,8 +93,8 @@ class Deployment:
     def send_raw(self, messages: Iterable[Message]) -> None:
         """Send messages, whatever they are; done when the broker has them."""
         for key, value in messages:
-            self._producer.send(self.topics.events, key=key, value=value)
-        self._producer.flush(timeout=30)
+            self.producer.send(self.topics.events, key=key, value=value)
+        self.producer.flush(timeout=30)
 
     def await_outputs(self, count: int, seconds: float = PATIENCE_S) -> None:
         """Read until there are so many different records, of all sites and topics."""
@@ -113,10 +113,14 @@ class Deployment:
     def stop(self) -> None:
         """Stop the worker in good order, and read the rest of what it said."""
         self.worker.stop()
+        self.read_all()
+        assert "Traceback" not in self.log
+
+    def read_all(self) -> None:
+        """Read what has come out up to now."""
         ends = self._consumer.end_offsets(self._consumer.assignment())
         while any(self._consumer.position(place) < end for place, end in ends.items()):
             self.read()
-        assert "Traceback" not in self.log
 
     @property
     def log(self) -> str:

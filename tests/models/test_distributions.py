@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.distributions import SAMPLES, SETS, QesperaDistributions, chi_square, norms, samples_of
-from models.history import History
+from models.distributions import SAMPLES, SETS, QesperaDistributions, chi_square, non_uniformity, norms, samples_of
+from models.history import History, Started
 from models.method import Site
 from models.runs import RunHistory
 from models.state import Job, Phase, SiteState
@@ -115,6 +115,53 @@ def test_saved_and_loaded_it_goes_on_alike() -> None:
     for either in (method, other):
         either.forget(waiting.key)
     assert other.save() == method.save()
+
+
+@pytest.mark.parametrize("size", [30, 80])
+def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_both_hold(size: int) -> None:
+    site, method = new_site(), QesperaDistributions()
+    play(method, site, 0, 70)
+    other, resized = QesperaDistributions(), new_site()
+    other.load(method.save())
+    resized.state, resized.history = site.state, History(size)
+    kept = [started(site.history, number) for number in range(site.history.oldest, 70)]
+    resized.history.restore(kept, 70, size=site.history.size)
+    job = Job(id="next", attempt=0, submit=100.0, cpus=4, ert=60.0, features=np.ones(16))
+    found = other.unlikeness(job, resized)
+    assert found is not None and len(found) == min(size, 50) and (found < 1.0).all()
+    if size > 50:  # the same jobs, so the same distances, wherever they lie
+        expected = method.unlikeness(job, site)
+        assert expected is not None
+        assert sorted(found) == sorted(expected)
+    assert play(other, resized, 70, 170)[-2:] == [0.0, 7200.0]
+    assert other.unlikeness(job, resized) is not None
+
+
+def started(history: History, number: int) -> Started:
+    place = number % history.size
+    features, wait_s = history.window.values[place].copy(), float(history.waits[place])
+    return Started(number, str(number), 0, 100.0, 100.0, wait_s, None, None, None, None, 4, None, features)
+
+
+def test_saved_and_loaded_with_other_bins_it_learns_the_weights_anew() -> None:
+    site, method = new_site(), QesperaDistributions()
+    play(method, site, 0, 70)
+    other = QesperaDistributions(bins=5)
+    other.load(method.save())
+    job = Job(id="next", attempt=0, submit=100.0, cpus=4, ert=60.0, features=np.ones(16))
+    assert other.unlikeness(job, site) is None
+    assert play(other, site, 70, 90)[-2:] == [0.0, 7200.0]
+    found = other.unlikeness(job, site)
+    assert found is not None and (found < 1.0).all()
+
+
+def test_the_further_from_uniform_the_less_a_set_is_spread() -> None:
+    samples = np.full((SETS, SAMPLES), np.nan, np.float32)
+    assert np.isnan(non_uniformity(samples, 10))
+    samples[0, :10] = np.arange(10)
+    assert non_uniformity(samples, 10) == pytest.approx(0.0)
+    samples[1, :10] = 7.0  # one of ten bins: half of 0.9²/1.1 + 9·0.1
+    assert non_uniformity(samples, 10) == pytest.approx((0.0 + 9 / 11) / 2)
 
 
 def test_a_state_that_is_none_is_refused() -> None:

@@ -13,7 +13,7 @@ from models.records import AnyEvent, Start, Submit
 from streams import feed
 from streams.errors import UserError
 from streams.feed import Publisher, Source, paced, sources_of, timeline, until
-from streams.settings import KafkaSettings, Settings
+from streams.settings import Settings
 from streams.swf import Trace, read_swf
 
 
@@ -185,7 +185,7 @@ def test_an_event_that_is_not_accepted_is_an_error_and_not_counted() -> None:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     found = Broker()
-    monkeypatch.setattr(feed, "partitions_of", lambda _: {"queuecast.events": 12})
+    monkeypatch.setattr(feed, "check_topics", lambda *_: None)
     monkeypatch.setattr(feed, "QuietProducer", lambda **_: found)
     return found
 
@@ -218,12 +218,6 @@ def test_a_broker_that_gives_up_is_an_error(broker: Broker) -> None:
         feed.feed(Settings(), some(10), lambda _: None, lambda found, _: told.append(sum(found.events.values())))
     assert told == [4]
     assert broker.closed
-
-
-def test_without_its_topic_there_is_no_feed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "partitions_of", lambda _: {"x.events": 0})
-    with pytest.raises(UserError, match=r"topic x.events is missing; make it with `queuecast topics`"):
-        feed.feed(Settings(kafka=KafkaSettings(prefix="x.")), some(1), lambda _: None, lambda *_: None)
 
 
 def test_each_trace_is_a_site_of_its_own(tmp_path: Path) -> None:

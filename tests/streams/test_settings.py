@@ -4,6 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from models.engine import Engine
+from models.qespera import Parameters, Qespera
 from streams.errors import UserError
 from streams.settings import Settings, load_settings
 
@@ -69,6 +71,16 @@ def test_fields_of_every_kind_can_be_set_from_the_environment() -> None:
     assert from_environment(ENGINE_SHADOWS="").engine.shadows == ()
 
 
+def test_methods_have_parameters() -> None:
+    settings = from_file(
+        "[engine.parameters.qespera]\nwindow = 0.02\nmin_pts = 3\nnested = false\n", QUEUECAST_ENGINE_HISTORY="50"
+    )
+    assert settings.engine.parameters == {"qespera": {"window": 0.02, "min_pts": 3, "nested": False}}
+    method = Engine("ctc", settings.engine).methods["qespera"]
+    assert isinstance(method, Qespera)
+    assert method.parameters == Parameters(window=0.02, min_pts=3, nested=False)
+
+
 def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
     platform = {"QUEUECAST_SERVICE_HOST": "10.0.0.1", "QUEUECAST_KAFKA_PORT": "tcp://10.0.0.1:9092", "HOME": "/"}
     assert load_settings(environment=platform) == Settings()
@@ -91,6 +103,12 @@ def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
         ('[engine]\nmethod = "oracle"\n', r"engine: 'oracle' is not a method; there are: zero, median"),
         ('[engine]\nshadows = ["zero", "oracle"]\n', r"'oracle' is not a method"),
         ('[kafka]\nsecurity = "sasl_plaintext"\nusername = "ada"\n', r"SASL needs both username and password"),
+        ("[engine]\nparameters = 1\n", r"queuecast.toml: engine.parameters: expected a table for each method"),
+        ("[engine.parameters]\nwindow = 0.1\n", r"queuecast.toml: engine.parameters: expected a table for each method"),
+        ("[engine.parameters.oracle]\n", r"queuecast.toml: engine.parameters: no method 'oracle'; there are: zero"),
+        ("[engine.parameters.qespera]\nwidow = 1\n", r"qespera.widow is not a parameter; there are: nearest"),
+        ("[engine.parameters.qespera]\nwindow = 2\n", r"qespera.window is 2: expected `float` <= 1.0"),
+        ('[engine.parameters.qespera]\nwindow = "wide"\n', r"qespera.window is 'wide': expected `float`, got `str`"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_expected(text: str, message: str) -> None:
@@ -103,6 +121,11 @@ def test_a_mistake_is_named_with_what_was_expected(text: str, message: str) -> N
     [
         ("WORKER_WEB_PORT", "eighty", "environment: QUEUECAST_WORKER_WEB_PORT: expected `int`"),
         ("WORKER_WEB_PORT", "70000", "environment: QUEUECAST_WORKER_WEB_PORT: expected `int` <= 65535"),
+        (
+            "ENGINE_PARAMETERS",
+            "{}",
+            r"environment: QUEUECAST_ENGINE_PARAMETERS: can only be set in a file, as \[engine",
+        ),
         ("ENGINE_PUBLISH_SHADOWS", "perhaps", "environment: QUEUECAST_ENGINE_PUBLISH_SHADOWS: expected `bool`"),
     ],
 )

@@ -5,9 +5,6 @@ import msgspec
 import pytest
 
 from models.records import Outcome, Prediction
-from streams import watch
-from streams.errors import UserError
-from streams.settings import Settings
 from streams.watch import Skipped, Wanted, json_line, line, read
 
 KINDS: dict[str, type[Prediction] | type[Outcome]] = {"p": Prediction, "o": Outcome}
@@ -126,10 +123,3 @@ def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> Non
     assert isinstance(skipped, Skipped)
     assert skipped.reason.startswith("p, partition 3, offset 17: ")
     assert good == prediction()
-
-
-def test_without_its_topics_there_is_nothing_to_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"queuecast.predictions": 12, "queuecast.outcomes": 0}
-    monkeypatch.setattr(watch, "partitions_of", lambda _: counts)
-    with pytest.raises(UserError, match=r"topics are missing: queuecast.outcomes; make them with `queuecast topics`"):
-        next(watch.watch(Settings(), Wanted(), outcomes=True))

@@ -1,0 +1,79 @@
+"""What goes wrong with Kafka, in one line that says what to do.
+
+kafka-python goes on trying where it is refused, until its time is up, and tells the reason to its log alone: so that is
+where the reason is taken from.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from kafka.errors import (
+    AuthorizationError,
+    KafkaError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
+
+from streams.errors import UNTRUSTED, UserError
+from streams.settings import KafkaSettings
+
+PERMISSIONS = "what each needs is in deploy/README.md, Locked doors"
+
+
+class _Heard(logging.Handler):
+    """Keeps the errors that are told to a log, each kind and text once, however often it is tried."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.errors: dict[str, KafkaError] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        self.errors |= {repr(error): error for error in arguments if isinstance(error, KafkaError)}
+
+
+@contextmanager
+def kafka_faults(settings: KafkaSettings) -> Iterator[None]:
+    """What Kafka refuses, or does not answer, in the block becomes a `UserError`."""
+    heard, log = _Heard(), logging.getLogger("kafka")
+    log.addHandler(heard)
+    try:
+        yield
+    except KafkaError as error:
+        raise UserError(explain(error, heard.errors.values(), settings)) from None
+    finally:
+        log.removeHandler(heard)
+
+
+def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSettings) -> str:
+    """One line about an error.
+
+    Parameters:
+        heard: errors that the client tried to get over before it gave up.
+    """
+    place = f"kafka at {settings.bootstrap}"
+    errors = [error, *heard]
+    for known in errors:
+        if isinstance(known, SaslAuthenticationFailedError):
+            return f"{place}: {who(settings)} is refused; is it this username, this password, {settings.mechanism}?"
+        if isinstance(known, UnsupportedSaslMechanismError):
+            return f"{place}: {settings.mechanism} is not spoken there; set kafka.mechanism to what is"
+        if found := UNTRUSTED.search(str(known)):
+            return f"{place}: its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
+    if isinstance(error, AuthorizationError):
+        return f"{place}: {who(settings)} may not do this: {error}; {PERMISSIONS}"
+    if not isinstance(error, KafkaTimeoutError):
+        return f"{place}: {error}"
+    if any(sign in str(known) for known in errors for sign in ("Handshake failed", "frame length", "disconnected")):
+        asked = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
+        return f"{place}: it hangs up on {who(settings)}; is it {asked}{settings.security}?"
+    return f"kafka: no broker answers at {settings.bootstrap}; is it running, and is it this address?"
+
+
+def who(settings: KafkaSettings) -> str:
+    """As whom we come to the broker."""
+    if settings.sasl:
+        return f"user {settings.username!r}"
+    return "the owner of cert_file" if settings.cert_file else "a client without a name"

@@ -1,0 +1,150 @@
+"""The worker with everything on, beside a bare Faust loop: the same events, the same broker, one after the other."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import msgspec
+import pytest
+from integration.conftest import deploy  # noqa: F401  # the fixture
+from integration.worker import PARTITIONS, Deployment, interleaved, simulated, sites, until
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+
+from models.records import AnyEvent, Submit
+
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+
+Deploy = Callable[..., Deployment]
+
+SITES = ("alder", "birch", "cedar")
+JOBS = 1500
+LEAST_RATIO = 0.3
+"""Of the bare loop's rate; what is wanted is 0.6, and what is measured is printed."""
+
+PACE = 300
+"""Events a second at which the latency is measured."""
+
+PACED_S = 8
+
+
+@pytest.fixture(scope="module")
+def events() -> list[AnyEvent]:
+    """Three busy sites; about three events a job."""
+    return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+
+
+@contextmanager
+def bare_loop(here: Deployment, directory: Path) -> Iterator[None]:
+    """The bare loop as a process, killed afterwards: asked to stop, it may take minutes."""
+    prefix, bootstrap = here.settings.kafka.prefix, here.settings.kafka.bootstrap
+    client = KafkaAdminClient(**here.settings.kafka.client_options())
+    names = (f"{prefix}bare-outputs", f"{prefix}bare-last-changelog")
+    client.create_topics({name: {"num_partitions": PARTITIONS} for name in names}, wait_for_metadata=True)
+    client.close()
+    script = Path(__file__).parent / "bare_loop.py"
+    process = subprocess.Popen([sys.executable, script, bootstrap, prefix, str(PARTITIONS), directory])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Outputs:
+    """Reads a topic from its beginning."""
+
+    def __init__(self, here: Deployment, topic: str) -> None:
+        self._consumer = KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")
+        self._consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
+        self.messages: list[Any] = []
+
+    def read(self) -> list[Any]:
+        """What has come since the last time."""
+        new = [message for batch in self._consumer.poll(timeout_ms=50).values() for message in batch]
+        self.messages += new
+        return new
+
+    def await_count(self, count: int) -> None:
+        """Read until there are so many records."""
+        until(lambda: bool(self.read()) and len(self.messages) >= count)
+
+    @property
+    def seconds(self) -> float:
+        """From the first record's sending to the last one's."""
+        stamps = [message.timestamp for message in self.messages]
+        return (max(stamps) - min(stamps)) / 1000
+
+
+def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:  # noqa: F811
+    rates: dict[str, list[float]] = {"bare": [], "worker": []}
+    for turn in range(2):
+        here = deploy(history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
+        here.send(events)
+        with bare_loop(here, tmp_path / f"bare-{turn}"):
+            outputs = Outputs(here, f"{here.settings.kafka.prefix}bare-outputs")
+            outputs.await_count(len(events))
+            rates["bare"].append(len(events) / outputs.seconds)
+        here.worker.start()
+        outputs = Outputs(here, here.topics.predictions)
+        outputs.await_count(len(SITES) * JOBS)
+        rates["worker"].append(len(events) / outputs.seconds)
+        here.worker.kill()
+    bare, worker = max(rates["bare"]), max(rates["worker"])
+    print(f"\nbare loop {bare:.0f} events/s, worker {worker:.0f} events/s: ratio {worker / bare:.2f}")
+    assert worker >= LEAST_RATIO * bare
+
+
+def paced(here: Deployment, events: list[AnyEvent], topic: str, key: Callable[[bytes], Any]) -> list[float]:
+    """Send events evenly, and give the seconds from each submit's sending to its record, which `key` finds it by."""
+    outputs, sent = Outputs(here, topic), dict[Any, float]()
+    begin = time.monotonic()
+    for number, event in enumerate(events):
+        time.sleep(max(begin + number / PACE - time.monotonic(), 0.0))
+        value = msgspec.json.encode(event)
+        if isinstance(event, Submit):
+            sent[key(value)] = time.time()
+        here.producer.send(here.topics.events, key=event.site.encode(), value=value)
+        here.producer.flush(timeout=30)
+    arrived: dict[Any, float] = {}
+
+    def all_there() -> bool:
+        arrived.update((key(message.value), message.timestamp / 1000) for message in outputs.read())
+        return sent.keys() <= arrived.keys()
+
+    until(all_there)
+    return [arrived[which] - at for which, at in sent.items()]
+
+
+def of_job(value: bytes) -> Any:
+    """What tells a submit event's prediction, and the event itself."""
+    record = msgspec.json.decode(value)
+    return record["site"], record.get("job"), record.get("type", "submit")
+
+
+def test_latency_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:  # noqa: F811
+    some = events[: PACE * PACED_S]
+    here = deploy(history=6000)
+    with bare_loop(here, tmp_path / "bare"):
+        here.send(events[-1:])
+        Outputs(here, f"{here.settings.kafka.prefix}bare-outputs").await_count(1)
+        bare = paced(here, some, f"{here.settings.kafka.prefix}bare-outputs", of_job)
+    here = deploy(history=6000)
+    here.worker.start()
+    here.send(events[-1:])
+    until(lambda: bool(sites(here.worker)))  # it has joined its group
+    ours = paced(here, some, here.topics.predictions, of_job)
+    (bare_50, bare_99), (our_50, our_99) = (percentiles(latencies) for latencies in (bare, ours))
+    print(f"\nbare loop p50 {bare_50:.1f} ms, p99 {bare_99:.1f} ms; worker p50 {our_50:.1f} ms, p99 {our_99:.1f} ms")
+    assert len(ours) == len(bare) > 0
+    assert our_50 <= 10 * bare_50
+
+
+def percentiles(seconds: list[float]) -> tuple[float, float]:
+    """The median and the 99th percentile, milliseconds."""
+    cuts = quantiles(seconds, n=100)
+    return 1000 * cuts[49], 1000 * cuts[98]

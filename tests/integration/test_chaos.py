@@ -1,0 +1,353 @@
+"""Workers, Kafka and Redis are killed, paused and brought back while events come in: nothing of it shows in the end.
+
+A longer run, on real traces: `QUEUECAST_CHAOS_SECONDS=600 pytest tests/integration/test_chaos.py`. A failure tells the
+seed of its schedule, which QUEUECAST_CHAOS_SEED takes.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from integration.worker import (
+    PARTITIONS,
+    Deployment,
+    Said,
+    engine_after,
+    interleaved,
+    metrics,
+    parts,
+    simulated,
+    sites,
+    unique,
+    until,
+)
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from traces import trace_path
+
+from deploy.stack import LocalStack, StackError
+from deploy.stack.process import Server
+from models.engine import Settings as EngineSettings
+from models.records import AnyEvent
+from streams.feed import sources_of, timeline
+from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
+from streams.swf import read_swf
+from streams.up import WorkerProcess
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
+
+SECONDS = float(os.environ.get("QUEUECAST_CHAOS_SECONDS", "20"))
+SEED = int(os.environ.get("QUEUECAST_CHAOS_SEED", str(random.SystemRandom().randrange(10_000))))
+LONG = SECONDS >= 60
+SESSION_S = 6.0
+SITES = ("alder", "birch", "cedar", "oak")
+
+_encode = msgspec.json.Encoder().encode
+
+
+@pytest.fixture(scope="module")
+def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """Servers that may be killed without harm to other tests."""
+    with LocalStack(tmp_path_factory.mktemp("chaos")) as own:
+        yield own
+
+
+@pytest.fixture
+def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Deployment]:
+    caplog.set_level("CRITICAL", "kafka")
+    prefix = f"c{random.SystemRandom().randrange(1 << 32):08x}"
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=f"{prefix}."),
+        topics=TopicSettings(partitions=PARTITIONS),
+        redis=RedisSettings(url=stack.redis.url, prefix=prefix),
+        worker=WorkerSettings(checkpoint_events=200, checkpoint_seconds=1.0, session_seconds=SESSION_S),
+        engine=EngineSettings(history=600 if LONG else 150),
+    )
+    with closing(Deployment(settings, tmp_path / "first")) as deployment:
+        yield deployment
+
+
+def workload() -> list[AnyEvent]:
+    if not LONG:
+        return four_sites(300)
+    names = ("CTC", "KTH", "SDSC-SP2", "SDSC-BLUE")
+    sources = sources_of([read_swf(trace_path(name)) for name in names], names)
+    return [event for _, event in timeline(source.first(int(15 * SECONDS)) for source in sources)]
+
+
+def four_sites(jobs: int) -> list[AnyEvent]:
+    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
+
+
+def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expected: Said) -> None:
+    """All that was said, repeats aside, and all that is stored is what a replay says."""
+    here.read_all()
+    assert {where: unique(values) for where, values in here.said().items()} == expected
+    for site in {event.site for event in events}:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+
+
+def readiness(worker: WorkerProcess) -> tuple[int, str]:
+    """What /readyz says: status and text."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{worker.address}/readyz", timeout=10) as answer:
+            return answer.status, str(answer.read(), "utf-8")
+    except urllib.error.HTTPError as error:
+        return error.code, str(error.read(), "utf-8")
+
+
+def ready(worker: WorkerProcess) -> bool:
+    return readiness(worker) == (200, "ready\n")
+
+
+def read_to_end(consumer: KafkaConsumer) -> list[Any]:
+    """Every message of the partitions it is assigned to, each partition's in order."""
+    ends, found = consumer.end_offsets(consumer.assignment()), []
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        found += [message for batch in consumer.poll(timeout_ms=50).values() for message in batch]
+    return found
+
+
+class Feeder(threading.Thread):
+    """Sends events evenly over some seconds, in order and each once, through whatever happens to the broker."""
+
+    def __init__(self, here: Deployment, events: list[AnyEvent], seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._events, self._seconds = events, seconds
+        self._topic = here.topics.events
+        self._producer = KafkaProducer(
+            **here.settings.kafka.client_options(),
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=5,
+            delivery_timeout_ms=600_000,
+            request_timeout_ms=5_000,
+            max_block_ms=600_000,
+        )
+        self.accepted = 0
+
+    def run(self) -> None:
+        began, pause = time.monotonic(), self._seconds / len(self._events)
+        sent = []
+        for number, event in enumerate(self._events):
+            time.sleep(max(began + number * pause - time.monotonic(), 0.0))
+            sent.append(self._producer.send(self._topic, key=event.site.encode(), value=_encode(event)))
+        self._producer.flush(timeout=600)
+        self.accepted = sum(one.succeeded() for one in sent)
+        self._producer.close(timeout=1)
+
+
+@dataclass
+class Crew:
+    """Workers that are started again when they end, as systemd would, and a record of what happened."""
+
+    workers: list[WorkerProcess]
+    wanted: set[int] = field(default_factory=set)
+    killed: set[int] = field(default_factory=set)
+    told: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, what: str) -> None:
+        self.told.append(f"{time.monotonic() - self.began:6.1f} s  {what}")
+
+    def look(self) -> None:
+        """Start what should run and does not, and note what had ended by itself."""
+        for number in self.wanted:
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        worker = self.workers[number]
+        if worker.running:
+            return
+        try:
+            worker.start()
+            self.killed.discard(number)
+        except StackError as error:
+            self.killed.add(number)
+            self.say(f"worker {number} did not start: {str(error).splitlines()[-1]}")
+
+    def check(self) -> None:
+        """Note a worker that has ended though nobody killed it."""
+        for number in self.wanted:
+            worker = self.workers[number]
+            if not worker.running and number not in self.killed:
+                self.killed.add(number)
+                self.ended.append(f"worker {number} at {time.monotonic() - self.began:.1f} s")
+                self.say(f"worker {number} has ENDED by itself")
+
+
+class Chaos:
+    """A seeded schedule of what goes wrong."""
+
+    def __init__(self, seed: int, stack: LocalStack, crew: Crew) -> None:
+        self._dice = random.Random(seed)
+        self._stack = stack
+        self._crew = crew
+        self.kills = 0
+
+    def go_on(self, seconds: float) -> None:
+        """Strike again and again for so long."""
+        strikes = (self._kill_worker, self._kill_servers, self._pause, self._join_or_leave)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._dice.choices(strikes, weights=(5, 3, 3, 2))[0]()
+            self._rest(self._dice.uniform(0.5, 2.0))
+
+    def _kill_worker(self) -> None:
+        number = self._dice.choice(sorted(self._crew.wanted))
+        self._crew.check()
+        self._crew.say(f"worker {number} is killed")
+        self._crew.killed.add(number)
+        self._crew.workers[number].kill()
+        self.kills += 1
+
+    def _kill_servers(self) -> None:
+        dice, stack = self._dice, self._stack
+        for server in dice.sample([stack.kafka, stack.redis], dice.choice((1, 1, 2))):
+            self._crew.say(f"{server.name} is killed")
+            server.kill()
+        self._rest(dice.uniform(0.5, 4.0))
+        stack.redis.start()
+        stack.kafka.start()
+        self._crew.say("Kafka and Redis run")
+
+    def _pause(self) -> None:
+        workers = [self._crew.workers[number] for number in sorted(self._crew.wanted)]
+        server: Server = self._dice.choice([self._stack.kafka, self._stack.redis, *workers])
+        seconds = self._dice.uniform(0.5, 0.4 * SESSION_S)
+        if server.running:
+            self._crew.say(f"{server.name} stands still for {seconds:.1f} s")
+            os.kill(server.pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(server.pid, signal.SIGCONT)
+
+    def _join_or_leave(self) -> None:
+        crew = self._crew
+        if crew.wanted == {0}:
+            crew.say("worker 1 joins")
+            crew.killed.add(1)
+            crew.wanted.add(1)
+        else:
+            crew.check()
+            crew.say("worker 1 leaves")
+            crew.wanted.discard(1)
+            crew.workers[1].stop()
+
+    def _rest(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._crew.check()
+        self._crew.look()
+
+
+def test_whatever_is_killed_or_paused_nothing_is_lost_or_different(
+    here: Deployment, stack: LocalStack, tmp_path: Path
+) -> None:
+    events = workload()
+    expected = here.expected(events)
+    second = WorkerProcess(tmp_path / "second", here.settings)
+    crew = Crew([here.worker, second], {0})
+    crew.look()
+    chaos = Chaos(SEED, stack, crew)
+    feeder = Feeder(here, events, SECONDS)
+    crew.say("feeding begins")
+    try:
+        feeder.start()
+        chaos.go_on(SECONDS)
+        crew.say("calm")
+        feeder.join(120)
+        assert feeder.accepted == len(events)
+        here.await_outputs(sum(map(len, expected.values())), 120)
+        crew.check()
+        for worker in crew.workers:
+            worker.stop()
+        as_if_nothing_had_happened(here, events, expected)
+        assert not crew.ended
+    finally:
+        second.kill()
+        print(f"QUEUECAST_CHAOS_SEED={SEED} QUEUECAST_CHAOS_SECONDS={SECONDS:g}: {chaos.kills} workers killed")
+        print("\n".join(crew.told))
+
+
+def test_while_kafka_or_redis_is_away_a_worker_is_not_ready_and_can_be_stopped_in_time(
+    here: Deployment, stack: LocalStack
+) -> None:
+    events = four_sites(60)
+    expected = here.expected(events)
+    first, second, third = parts(events, 3)
+    here.worker.start()
+    until(lambda: ready(here.worker))
+    pid = here.worker.pid
+
+    here.send(first)
+    stack.kafka.kill()
+    until(lambda: readiness(here.worker)[0] == 503)
+    assert readiness(here.worker)[1] == f"no broker can be reached at {stack.kafka.bootstrap}\n"
+    stack.kafka.start()
+    until(lambda: ready(here.worker))
+
+    stack.redis.kill()
+    here.send(second)
+    until(lambda: readiness(here.worker)[0] == 503)
+    assert "redis: " in readiness(here.worker)[1]
+    stack.redis.start()
+    until(lambda: ready(here.worker))
+    assert here.worker.pid == pid
+
+    stack.redis.kill()
+    here.send(third)
+    stack.kafka.kill()
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not here.worker.running, 10.0)
+    stack.redis.start()
+    stack.kafka.start()
+    here.worker.start()
+    here.await_outputs(sum(map(len, expected.values())))
+    here.worker.stop()
+    as_if_nothing_had_happened(here, events, expected)
+
+
+def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_own_any_more(
+    here: Deployment, tmp_path: Path
+) -> None:
+    events = four_sites(120)
+    expected = here.expected(events)
+    first, second, third = parts(events, 3)
+    here.worker.start()
+    here.send(first)
+    until(lambda: len(sites(here.worker)) == 4)
+    here.send(second)  # of which some is open, and some not read yet
+    pid = here.worker.pid
+    os.kill(pid, signal.SIGSTOP)
+    with WorkerProcess(tmp_path / "second", here.settings) as other:
+        until(lambda: len(sites(other)) == 4)
+        here.send(third)
+        here.await_outputs(sum(map(len, expected.values())))
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: not here.worker.running)
+        assert "this process stood still" in here.log
+        until(lambda: ready(other))
+    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as changelog:
+        changelog.assign([TopicPartition(here.topics.state, part) for part in range(PARTITIONS)])
+        oldest = {m.key: m for m in reversed(read_to_end(changelog))}
+    for late in oldest.values():  # as if it had been on its way to the broker when it fell asleep
+        here.producer.send(here.topics.state, key=late.key, value=late.value, partition=late.partition)
+    here.producer.flush(timeout=30)
+    here.worker.start()  # and reads what is stored
+    told = {
+        site: engine_after(events, site, here.settings.engine).events for site in ("alder", "birch", "cedar", "oak")
+    }
+    until(lambda: {s: n for (s,), n in metrics(here.worker)["queuecast_events_total"].items()} == told)
+    here.worker.stop()
+    as_if_nothing_had_happened(here, events, expected)

@@ -1,0 +1,66 @@
+"""The doctor on real servers, before and after there is something to find."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from integration.conftest import Deploy
+from integration.worker import Deployment, simulated
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+
+from streams.cli import main
+from streams.up import as_toml
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def here(deploy: Deploy, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    found = deploy()
+    file = tmp_path_factory.mktemp("settings") / "queuecast.toml"
+    file.write_text(as_toml(found.settings))
+    monkeypatch.setenv("QUEUECAST_CONFIG", str(file))
+    return found
+
+
+def looked(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, Any]]:
+    """What the doctor says, by check."""
+    assert main(["doctor", "--json"]) == code
+    return {found["check"]: found for found in map(msgspec.json.decode, capsys.readouterr().out.splitlines())}
+
+
+def test_a_deployment_that_is_well_and_one_that_is_not(here: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    found = looked(capsys)
+    assert {name for name, result in found.items() if result["state"] != "ok"} == {"workers"}
+    assert found["workers"]["found"] == "0 running, nothing to do"
+    assert found["brokers"]["found"].startswith("1 of Kafka 4.")
+
+    here.send(simulated("alder", 60))
+    assert "0 running, events to do: partition " in looked(capsys)["workers"]["found"]
+
+    here.worker.start()
+    here.send_raw([(b"alder", b"what")])
+    here.await_outputs(len([value for said in here.expected(simulated("alder", 60)).values() for value in said]) + 1)
+    found = looked(capsys)
+    assert found["workers"]["state"] == "ok"
+    assert found["workers"]["found"].startswith("1 running")
+    assert found["dead letters"]["found"] == "1 within a day"
+
+    with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
+        changed = {"cleanup.policy": "delete"}
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, here.topics.state, changed)])
+    here.redis.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        found = looked(capsys, 1)
+    finally:
+        here.redis.config_set("maxmemory-policy", "noeviction")
+    assert found["topic settings"]["state"] == "fail"
+    assert "cleanup.policy=delete instead of compact" in found["topic settings"]["found"]
+    assert found["redis memory"]["state"] == "warn"
+
+    here.worker.stop()
+    with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
+        client.delete_topics([here.topics.events])
+    found = looked(capsys, 1)
+    assert here.topics.events in found["topics"]["found"]
+    assert found["dead letters"]["state"] == "warn"

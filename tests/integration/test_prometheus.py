@@ -1,0 +1,84 @@
+"""What Prometheus shows is what the referee finds on the same jobs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.worker import Deployment, page, simulated, until
+from traces import made_trace, shared_path
+
+from deploy.stack import Prometheus
+from streams.swf import events_of, read_swf
+
+pytestmark = pytest.mark.stack
+
+Deploy = Callable[..., Deployment]
+
+
+def needs(program: str) -> str:
+    """A program that may be missing here, but not in CI."""
+    found = shutil.which(program)
+    if found is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{program} is not installed")
+        pytest.skip(f"{program} is not installed")
+    return found
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    needs("prometheus")
+    with Prometheus(tmp_path / "prometheus", interval=0.3) as server:
+        yield server
+
+
+def value(server: Prometheus, query: str) -> float:
+    """What a query that has one answer gives."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{server.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}", timeout=10) as answer:
+        result = json.load(answer)["data"]["result"]
+    return float(result[0]["value"][1]) if result else 0.0
+
+
+def mean(server: Prometheus, metric: str, method: str) -> float:
+    chosen = f'{{site="made",method="{method}"}}'
+    return value(server, f"sum({metric}_sum{chosen}) / sum({metric}_count{chosen})")
+
+
+def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus, tmp_path: Path) -> None:
+    trace, predictions = made_trace(tmp_path / "made.swf", jobs=600), tmp_path / "predictions.ndjson"
+    events = list(events_of(read_swf(trace), "made"))
+    here = deploy()
+    prometheus.scrape([here.worker.address])
+    here.send(events)
+    here.worker.start()
+    here.await_outputs(sum(map(len, here.expected(events).values())))
+    predictions.write_bytes(b"\n".join(here.said()[here.topics.predictions, "made"]))
+    referee = [sys.executable, str(shared_path("referee/score.py")), str(trace), str(predictions), "--json"]
+    scored: dict[str, Any] = json.loads(subprocess.check_output(referee, timeout=60))
+
+    until(lambda: value(prometheus, 'queuecast_events_total{site="made"}') == len(events))
+    for method, row in ((here.settings.engine.method, scored["predictions"]), ("zero", scored["always zero"])):
+        assert mean(prometheus, "queuecast_wait_error_seconds", method) == pytest.approx(row["AAE"] * 3600, rel=1e-6)
+        assert mean(prometheus, "queuecast_wait_error_response_ratio", method) == pytest.approx(row["PPE"], rel=1e-6)
+        assert value(prometheus, f'sum(queuecast_wait_error_seconds_count{{method="{method}"}})') == row["jobs"]
+    assert scored["predictions"]["AAE"] != scored["always zero"]["AAE"]
+    assert value(prometheus, 'sum(queuecast_wait_error_seconds_count{jobs="cancelled",method="zero"})') > 0
+
+
+def test_the_page_is_as_prometheus_wants_it(deploy: Deploy) -> None:
+    promtool = needs("promtool")
+    here, events = deploy(), simulated("alder", 100)
+    here.send(events)
+    here.worker.start()
+    here.await_outputs(sum(map(len, here.expected(events).values())))
+    checked = subprocess.run([promtool, "check", "metrics"], input=page(here.worker), text=True, capture_output=True)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -1,0 +1,170 @@
+"""The store of histories on a real Redis: what is written is read back as it was, once, and nothing else is touched."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import redis
+from integration.worker import parts, simulated
+
+from deploy.stack import LocalStack, Redis, free_port
+from models.engine import Changes, Engine, Saved, Settings, read_saved
+from models.history import Started
+from models.runs import Run, RunHistory
+from models.state import Job
+from streams.errors import UserError
+from streams.settings import RedisSettings
+from streams.store import SiteStore, check_redis, connect
+
+pytestmark = pytest.mark.stack
+
+T = TypeVar("T")
+SETTINGS = Settings(method="median", shadows=(), history=50)
+
+
+class Store:
+    """A store under a prefix of its own, each call from beginning to end, and what is in Redis because of it."""
+
+    def __init__(self, url: str) -> None:
+        self.settings = RedisSettings(url=url, prefix=f"t{uuid.uuid4().hex[:8]}")
+        self.redis: Any = redis.Redis.from_url(url)
+
+    def do(self, work: Callable[[SiteStore], Awaitable[T]]) -> T:
+        async def run() -> T:
+            client = connect(self.settings)
+            try:
+                return await work(SiteStore(client, self.settings.prefix))
+            finally:
+                await client.aclose()
+
+        return asyncio.run(run())
+
+    def write(self, site: str, changes: Changes) -> None:
+        self.do(lambda store: store.write(site, changes))
+
+    def trim(self, engine: Engine, changes: Changes) -> None:
+        self.do(lambda store: store.trim(engine.site, engine.known.history.oldest, changes))
+
+    def load(self, site: str, saved: Saved) -> tuple[list[Started], list[Run]]:
+        return self.do(lambda store: store.load(site, saved, SETTINGS.history))
+
+    def dump(self, pattern: str = "*") -> dict[bytes, Any]:
+        """Everything under the prefix."""
+        keys = self.redis.scan_iter(f"{self.settings.prefix}:{pattern}", count=1000)
+        read = {b"hash": self.redis.hgetall, b"set": self.redis.smembers}
+        return {key: read[self.redis.type(key)](key) for key in keys}
+
+
+@pytest.fixture
+def store(local_stack: LocalStack) -> Iterator[Store]:
+    found = Store(local_stack.redis.url)
+    yield found
+    found.redis.close()
+
+
+def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Store) -> None:
+    engine = Engine("alder", SETTINGS)
+    for part in parts(simulated("alder", 300), 9):
+        for event in part:
+            engine.apply(event)
+        state, changes = engine.checkpoint()
+        store.write("alder", changes)
+        before = store.dump()
+        store.write("alder", changes)
+        assert store.dump() == before
+        store.trim(engine, changes)
+        rows, runs = store.load("alder", read_saved(state))
+        again = Engine.load(state, rows, runs, SETTINGS)
+        assert len(rows) == min(engine.known.history.count, SETTINGS.history)
+        assert again.known.history.count == engine.known.history.count
+        assert (again.known.history.waits == engine.known.history.waits).all()
+        assert again.known.runs.categories == engine.known.runs.categories
+        engine = again
+
+
+def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> None:
+    engine, (first, second) = Engine("alder", SETTINGS), parts(simulated("alder", 300), 2)
+    for event in first:
+        engine.apply(event)
+    state, changes = engine.checkpoint()
+    store.write("alder", changes)
+    store.trim(engine, changes)
+    before, known = store.dump(), store.load("alder", read_saved(state))
+    for event in second:
+        engine.apply(event)
+    _, later = engine.checkpoint()
+    store.write("alder", later)  # and dies before the state is stored
+    rows, runs = store.load("alder", read_saved(state))
+    assert comparable(rows, runs) == comparable(*known)
+    left = store.dump()
+    categories = {name for name in left if name.endswith(b":categories")}
+    assert {name: entries for name, entries in left.items() if name not in categories} == {
+        name: entries for name, entries in before.items() if name not in categories
+    }
+    store.load("alder", read_saved(state))  # by then those without entries are known
+    assert store.dump() == before
+
+
+def comparable(rows: list[Started], runs: list[Run]) -> tuple[list[tuple[object, ...]], list[Run]]:
+    """Rows and runs in order, as what can be compared: arrays can't."""
+    found = [(row.number, row.job, row.attempt, row.wait_s, row.features.tobytes()) for row in rows]
+    return sorted(found), sorted(runs, key=lambda run: run.number)
+
+
+def test_what_the_state_before_needs_stays_until_it_is_trimmed(store: Store) -> None:
+    engine = Engine("alder", SETTINGS)
+    first, second = parts(simulated("alder", 300), 2)
+    for event in first:
+        engine.apply(event)
+    state, changes = engine.checkpoint()
+    store.write("alder", changes)
+    for event in second:
+        engine.apply(event)
+    _, later = engine.checkpoint()
+    assert later.forgotten_runs
+    store.write("alder", later)
+    rows, runs = store.load("alder", read_saved(state))
+    assert len(rows) == SETTINGS.history
+    assert len(runs) == read_saved(state).runs_kept
+
+
+HOSTILE = ("a", "a:history", "a}", "{a}", "*", "a:runs:site", "ä\n\x00", "%41", "a b", "🌲" * 64)
+
+
+def test_no_name_reaches_into_another_site(store: Store) -> None:
+    for site in HOSTILE:
+        job = Job(id="1", attempt=0, submit=0.0, user=site, queue="a:b", executable="x}", cpus=2)
+        new, _ = RunHistory().learn(job, 10.0)
+        store.write(site, Changes(runs=new))
+    everything = store.dump()
+    assert len([name for name in everything if name.endswith(b":categories")]) == len(HOSTILE)
+    for site in HOSTILE:
+        own = store.do(lambda found, site=site: found._runs(site))  # type: ignore[misc]
+        assert [run.category[-1] for run in own if run.category[0] == "user"] == [site]
+        assert len(own) == 5
+    for gone, site in enumerate(HOSTILE, 1):
+        store.do(lambda found, site=site: found.forget(site))  # type: ignore[misc]
+        left = store.dump()
+        assert len([name for name in left if name.endswith(b":categories")]) == len(HOSTILE) - gone
+        assert all(left[name] == everything[name] for name in left)
+    assert store.dump() == {}
+
+
+def test_a_redis_that_cannot_be_used_is_an_error_that_keeps_the_password(require_stack: None, tmp_path: Path) -> None:
+    def said(url: str) -> str:
+        with pytest.raises(UserError) as error:
+            asyncio.run(check_redis(RedisSettings(url=url)))
+        return str(error.value)
+
+    port = free_port()
+    assert said(f"redis://:hunter2@127.0.0.1:{port}/0").startswith(f"redis at 127.0.0.1:{port}: ")
+    with Redis(tmp_path, password="open sesame") as server:
+        asyncio.run(check_redis(RedisSettings(url=server.url)))
+        for url in (f"redis://127.0.0.1:{server.port}/0", f"redis://:hunter2@127.0.0.1:{server.port}/0"):
+            told = said(url)
+            assert told.startswith(f"redis at 127.0.0.1:{server.port}: ")
+            assert "hunter2" not in told
+            assert "sesame" not in told

@@ -1,0 +1,60 @@
+import logging
+
+import pytest
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+    UnsupportedSaslMechanismError,
+)
+
+from streams.errors import UserError
+from streams.faults import kafka_faults
+from streams.settings import KafkaSettings
+
+NAMED = KafkaSettings(bootstrap="b:1", security="sasl_tls", username="ada", password="hunter2")
+UNTRUSTED = KafkaConnectionError(
+    "Handshake failed: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1)"
+)
+GIVEN_UP = KafkaTimeoutError("Unable to bootstrap")
+
+
+@pytest.mark.parametrize(
+    ("logged", "raised", "said"),
+    [
+        (None, GIVEN_UP, "no broker answers at b:1; is it running"),
+        (KafkaConnectionError("111 ECONNREFUSED"), GIVEN_UP, "no broker answers at b:1"),
+        (
+            SaslAuthenticationFailedError("invalid"),
+            GIVEN_UP,
+            "user 'ada' is refused; is it this username, this password",
+        ),
+        (None, SaslAuthenticationFailedError("invalid"), "user 'ada' is refused"),
+        (
+            KafkaConnectionError("socket disconnected"),
+            GIVEN_UP,
+            "hangs up on user 'ada'; .* this password, .* sasl_tls",
+        ),
+        (UnsupportedSaslMechanismError(), GIVEN_UP, "SCRAM-SHA-512 is not spoken there; set kafka.mechanism"),
+        (UNTRUSTED, GIVEN_UP, "its certificate is not trusted: self-signed certificate; is ca_file the authority"),
+        (None, TopicAuthorizationFailedError("x.events"), "user 'ada' may not do this: .*x.events; .*Locked doors"),
+        (UNTRUSTED, KafkaError("odd"), "not trusted"),
+        (None, KafkaError("odd"), "kafka at b:1: .*odd"),
+    ],
+)
+def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
+    with pytest.raises(UserError, match=said) as told, kafka_faults(NAMED):
+        if logged:
+            logging.getLogger("kafka.net.manager").warning("Bootstrap connection to %s failed: %s", "b", logged)
+        raise raised
+    assert "hunter2" not in str(told.value)
+
+
+def test_afterwards_nobody_listens() -> None:
+    log = logging.getLogger("kafka")
+    before = list(log.handlers)
+    with kafka_faults(NAMED):
+        assert len(log.handlers) == len(before) + 1
+    assert log.handlers == before

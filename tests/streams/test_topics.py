@@ -1,0 +1,92 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
+
+from streams import topics
+from streams.errors import UserError
+from streams.settings import KafkaSettings, Settings
+from streams.topics import Topics, check_group, check_topics
+
+SETTINGS = Settings(kafka=KafkaSettings(security="sasl_tls", username="ada", password="hunter2"))
+EVENTS, PREDICTIONS = "queuecast.events", "queuecast.predictions"
+
+
+class Broker:
+    """Tells of topics and a group as a broker does."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, Any]] = {}
+        self.group: list[str] | Exception | None = None
+        self.topic(EVENTS, 3, "READ", "WRITE")
+        self.topic(PREDICTIONS, 3, "READ")
+
+    def topic(self, name: str, partitions: int, *allowed: str, error: int = 0) -> None:
+        found = {"name": name, "error_code": error, "partitions": [{}] * partitions, "authorized_operations": allowed}
+        self.topics[name] = found
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [self.topics[name] for name in names]
+
+    def describe_groups(self, names: list[str]) -> dict[str, Any]:
+        if isinstance(self.group, Exception):
+            raise self.group
+        return {name: {"authorized_operations": self.group} for name in names}
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    found = Broker()
+
+    @contextmanager
+    def admin(_: KafkaSettings) -> Iterator[Broker]:
+        yield found
+
+    monkeypatch.setattr(topics, "admin", admin)
+    return found
+
+
+def test_topics_that_are_there_can_be_used(broker: Broker) -> None:
+    check_topics(SETTINGS, {EVENTS: "read and write", PREDICTIONS: "read"})
+
+
+def test_what_is_missing_is_named(broker: Broker) -> None:
+    broker.topic(PREDICTIONS, 0, error=3)
+    with pytest.raises(
+        UserError, match=r"topics are missing: queuecast.predictions; make them with `queuecast topics`"
+    ):
+        check_topics(SETTINGS, {EVENTS: "read", PREDICTIONS: "read"})
+
+
+def test_topics_have_the_same_number_of_partitions(broker: Broker) -> None:
+    broker.topic(PREDICTIONS, 4, "READ")
+    with pytest.raises(UserError, match=r"differ in their number of partitions: .*events': 3.*predictions': 4"):
+        check_topics(SETTINGS, {EVENTS: "read", PREDICTIONS: "read"})
+
+
+def test_what_one_may_not_do_is_named(broker: Broker) -> None:
+    with pytest.raises(UserError, match=r"user 'ada' may not write to queuecast.predictions; .* Locked doors"):
+        check_topics(SETTINGS, {EVENTS: "write", PREDICTIONS: "read and write"})
+    broker.topic(EVENTS, 0, error=29)
+    with pytest.raises(UserError, match=r"user 'ada' may not see queuecast.events"):
+        check_topics(SETTINGS, {EVENTS: "read"})
+
+
+@pytest.mark.parametrize("told", [["READ"], None, CoordinatorNotAvailableError()])
+def test_a_group_that_can_be_joined_or_is_yet_to_be(broker: Broker, told: Any) -> None:
+    broker.group = told
+    check_group(SETTINGS)
+
+
+@pytest.mark.parametrize("told", [["DESCRIBE"], [], GroupAuthorizationFailedError()])
+def test_a_group_that_one_may_not_use(broker: Broker, told: Any) -> None:
+    broker.group = told
+    with pytest.raises(UserError, match=r"user 'ada' may not use the group queuecast.worker"):
+        check_group(SETTINGS)
+
+
+def test_a_worker_uses_every_topic() -> None:
+    found = Topics("x.")
+    assert set(found.uses) == set(found)
