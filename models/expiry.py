@@ -11,8 +11,8 @@ WALLTIMES = 3.0
 """A running job is given up after this many times its requested walltime, and a week."""
 
 WEEK_S = 7 * DAY_S
-LONGEST_S = 180 * DAY_S
-"""Half a year after its submit a job is given up that does not run, and after its start one without a walltime."""
+LONGEST_S = 400 * DAY_S
+"""So long after its submit a job is given up that does not run, and after its start one without a walltime."""
 
 WITNESSES = 32
 """Events that must agree on how late it is: one that is stamped wrongly must not give up everybody else's jobs."""

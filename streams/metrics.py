@@ -78,8 +78,9 @@ class Metrics:
 
 
 class EngineCollector:
-    """Reads the engines at each scrape. Labels: the site (the first `most_sites`, the rest as "other"), the method,
-    the feature, the phase, and whether the jobs measured started or were cancelled in the queue.
+    """Reads the engines at each scrape. Labels: the site (the first `most_sites`; of the rest it shows nothing but how
+    many they are), the method, the feature, the phase, and whether the jobs measured started or were cancelled in the
+    queue.
     """
 
     def __init__(self, slots: Iterable[Slot], most_sites: int) -> None:
@@ -92,7 +93,9 @@ class EngineCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Every family, with a sample a site; O(sites · methods)."""
-        engines = [slot.engine for slot in list(self._slots)][: self._most_sites]
+        slots = list(self._slots)
+        engines = [slot.engine for slot in slots[: self._most_sites]]
+        yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(slots))
         yield from _counts(engines)
         yield from _accuracy(engines)
 

@@ -202,8 +202,8 @@ class Chaos:
         strikes = (self._kill_worker, self._kill_servers, self._pause, self._join_or_leave)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._dice.choices(strikes, weights=(5, 3, 3, 2))[0]()
-            self._rest(self._dice.uniform(0.5, 2.0))
+            self._dice.choices(strikes, weights=(8, 3, 3, 2))[0]()
+            self._rest(self._dice.uniform(0.5, 5.0 if LONG else 2.0))
 
     def _kill_worker(self) -> None:
         number = self._dice.choice(sorted(self._crew.wanted))

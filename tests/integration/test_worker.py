@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from integration.command import Command
-from integration.worker import Deployment, interleaved, metrics, simulated
+from integration.worker import Deployment, Message, interleaved, metrics, simulated
 from traces import trace_path
 
 from deploy.stack import free_port
@@ -54,7 +54,7 @@ def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
 def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
     """Events that are late, doubled or out of order, and messages that are none: the worker says what a replay says."""
     here, alder = deploy(), disturbed(simulated("alder", 200))
-    bad = [
+    bad: list[tuple[bytes | None, bytes | None, str]] = [
         (b"alder", None, "empty"),
         (b"alder", b"", "empty"),
         (b"alder", b" " * 70_000, "too_large"),
@@ -66,14 +66,14 @@ def test_a_stream_with_faults_in_it_is_taken_in_stride(deploy: Deploy) -> None:
         (b"birch", b'{"site":"alder","type":"submit","time":5.0,"job":"x"}', "wrong_key"),
         (None, b'{"site":"alder","type":"submit","time":5.0,"job":"x"}', "wrong_key"),
     ]
-    good = [(event.site.encode(), msgspec.json.encode(event)) for event in alder]
+    messages: list[Message] = [(event.site.encode(), msgspec.json.encode(event)) for event in alder]
     for place, (key, value, _) in enumerate(bad):
-        good.insert(place * 40, (key, value))
+        messages.insert(place * 40, (key, value))
     records = list(replay(alder, here.settings.engine))
     refused = [record.reason for record in records if isinstance(record, Anomaly) and record.rejected]
     assert len(refused) > 3
     here.worker.start()
-    here.send_raw(good)
+    here.send_raw(messages)
     here.await_outputs(sum(map(len, here.expected(alder).values())) + len(refused) + len(bad))
     told = metrics(here.worker)
     here.stop()
@@ -100,7 +100,9 @@ def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
     early = [
         (place, msgspec.structs.replace(event, time=0.0)) for place, event in enumerate(events) if place % 25 == 24
     ]
-    stale = [(place, Capacity(site=events[0].site, time=0.0, cpus=1)) for place in range(5, len(events), 60)]
+    stale: list[tuple[int, AnyEvent]] = [
+        (place, Capacity(site=events[0].site, time=0.0, cpus=1)) for place in range(5, len(events), 60)
+    ]
     return [event for _, event in sorted(late + twice + early + stale, key=lambda placed: placed[0])]
 
 

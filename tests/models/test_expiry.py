@@ -68,13 +68,13 @@ def assert_sound(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("phase", "walltime_days", "day"),
     [
-        (Phase.QUEUED, 1.0, 181.0),
-        (Phase.HELD, 1.0, 181.0),
-        (Phase.ENDED_UNSEEN, 1.0, 181.0),
+        (Phase.QUEUED, 1.0, 401.0),
+        (Phase.HELD, 1.0, 401.0),
+        (Phase.ENDED_UNSEEN, 1.0, 401.0),
         (Phase.RUNNING, 1.0, 5.0 + 3.0 + 7.0),
         (Phase.RUNNING, 100.0, 5.0 + 300.0 + 7.0),
-        (Phase.RUNNING, None, 185.0),
-        (Phase.RUNNING, 0.0, 185.0),
+        (Phase.RUNNING, None, 405.0),
+        (Phase.RUNNING, 0.0, 405.0),
     ],
 )
 def test_when_a_job_is_due(phase: Phase, walltime_days: float | None, day: float) -> None:
@@ -84,15 +84,15 @@ def test_when_a_job_is_due(phase: Phase, walltime_days: float | None, day: float
 
 
 STORIES: list[tuple[list[AnyEvent], float, str]] = [
-    ([submit("1", 2.0)], 182.0, "gave_up_queued"),
-    ([submit("1", 2.0), Hold(site="s", job="1", time=3.0 * DAY_S)], 182.0, "gave_up_held"),
-    ([submit("1", 2.0), end("1", 3.0)], 182.0, "gave_up_ended"),
-    ([submit("1", 2.0), start("1", 3.0)], 183.0, "gave_up_running"),
+    ([submit("1", 2.0)], 402.0, "gave_up_queued"),
+    ([submit("1", 2.0), Hold(site="s", job="1", time=3.0 * DAY_S)], 402.0, "gave_up_held"),
+    ([submit("1", 2.0), end("1", 3.0)], 402.0, "gave_up_ended"),
+    ([submit("1", 2.0), start("1", 3.0)], 403.0, "gave_up_running"),
     ([submit("1", 2.0, 1.0), start("1", 3.0)], 13.0, "gave_up_running"),
-    ([start("1", 3.0)], 183.0, "gave_up_running"),
+    ([start("1", 3.0)], 403.0, "gave_up_running"),
     ([start("1", 3.0), submit("1", 2.0, 1.0)], 13.0, "gave_up_running"),
     ([submit("1", 20.0, 1.0), start("1", 3.0)], 13.0, "gave_up_running"),  # against time
-    ([submit("1", 2.0), start("1", 3.0), Requeue(site="s", job="1", time=4.0 * DAY_S)], 184.0, "gave_up_queued"),
+    ([submit("1", 2.0), start("1", 3.0), Requeue(site="s", job="1", time=4.0 * DAY_S)], 404.0, "gave_up_queued"),
 ]
 """What is heard of a job, the day on which it is given up, and as what."""
 
@@ -119,18 +119,18 @@ def test_a_job_that_has_left_is_not_given_up(last: AnyEvent) -> None:
 
 def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
     engine = engine_after(submit("1", 0.0, 20.0), submit("2", 0.0, 20.0))
-    assert until(engine, 179.0) == []
-    engine.apply(start("1", 179.0))
-    assert until(engine, 245.0) == ["gave_up_queued 2"]
-    assert until(engine, 246.0) == ["gave_up_running 1"]
+    assert until(engine, 399.0) == []
+    engine.apply(start("1", 399.0))
+    assert until(engine, 465.0) == ["gave_up_queued 2"]
+    assert until(engine, 466.0) == ["gave_up_running 1"]
 
 
 def test_a_name_that_is_used_again_is_another_job() -> None:
     engine = engine_after(submit("1"), start("1"), end("1"), settings=msgspec.structs.replace(SETTINGS, remembered=1))
     for event in (submit("2"), start("2"), end("2"), submit("1", 100.0)):
         engine.apply(event)
-    assert until(engine, 279.0) == []
-    assert until(engine, 280.0) == ["gave_up_queued 1"]
+    assert until(engine, 499.0) == []
+    assert until(engine, 500.0) == ["gave_up_queued 1"]
 
 
 @pytest.mark.parametrize(("walltime_days", "day"), [(1.0, 10.0), (20.0, 67.0)])
@@ -271,7 +271,7 @@ def workload() -> list[AnyEvent]:
     events: list[AnyEvent] = []
     for number in range(500):
         key: dict[str, Any] = {"site": "s", "job": str(number)}
-        day = number * 2.0 + dice.random()
+        day = number * 4.5 + dice.random()
         walltime = dice.choice([None, 3600.0, 9.0 * DAY_S])
         events.append(Submit(**key, time=day * DAY_S, user=dice.choice(["ada", "bob"]), cpus=3, walltime=walltime))
         for kind, later in ((Hold, 1.0), (Start, 20.0), (Alter, 25.0), (End, 30.0)):

@@ -1,6 +1,7 @@
 """The order in which things become durable, and what a ledger does when Redis or its partition goes away."""
 
 import asyncio
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,6 @@ from models.engine import Changes
 from models.engine import Settings as EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
-from streams import ledger as ledgers
 from streams.ledger import RETRY_S, Kept, Ledger, Slot
 from streams.settings import Settings, WorkerSettings
 
@@ -131,7 +131,7 @@ def test_a_state_of_another_version_is_not_read(clock: list[float]) -> None:
     world = a_few(World())
     live(world)
     kept = msgspec.msgpack.decode(world.table[b"alder"], type=Kept)
-    kept.state = ledgers.zlib.compress(msgspec.msgpack.encode({"v": 99}))
+    kept.state = zlib.compress(msgspec.msgpack.encode({"v": 99}))
     world.table[b"alder"] = msgspec.msgpack.encode(kept)
     with pytest.raises(ValueError, match="state of version 99"):
         asyncio.run(over(world, clock).take_over({0}))
@@ -175,7 +175,7 @@ def test_a_redis_that_is_away_is_waited_for_and_nothing_is_left_out(
         pauses.append(seconds)
         troubles.append(process.ledger.trouble)
 
-    monkeypatch.setattr(ledgers.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     world, quiet = a_few(World()), a_few(World())
     live(quiet)
     process = Process(world, Settings(engine=ENGINE, worker=WORKER), store=Away(world, 7, error))
