@@ -15,7 +15,7 @@ from integration.conftest import deploy  # noqa: F401  # the fixture
 from integration.worker import PARTITIONS, Deployment, interleaved, simulated, sites, until
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from models.records import AnyEvent, Submit
+from models.records import AnyEvent, Capacity, Submit
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
 
@@ -56,11 +56,11 @@ def bare_loop(here: Deployment, directory: Path) -> Iterator[None]:
 
 
 class Outputs:
-    """Reads a topic from its beginning."""
+    """Reads topics from their beginnings."""
 
-    def __init__(self, here: Deployment, topic: str) -> None:
+    def __init__(self, here: Deployment, *topics: str) -> None:
         self._consumer = KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")
-        self._consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(topic, part) for topic in topics for part in range(PARTITIONS)])
         self.messages: list[Any] = []
 
     def read(self) -> list[Any]:
@@ -82,6 +82,7 @@ class Outputs:
 
 def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:  # noqa: F811
     rates: dict[str, list[float]] = {"bare": [], "worker": []}
+    told = sum(not isinstance(event, Capacity) for event in events)  # of any other one record follows
     for turn in range(2):
         here = deploy(history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
         here.send(events)
@@ -90,8 +91,8 @@ def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEven
             outputs.await_count(len(events))
             rates["bare"].append(len(events) / outputs.seconds)
         here.worker.start()
-        outputs = Outputs(here, here.topics.predictions)
-        outputs.await_count(len(SITES) * JOBS)
+        outputs = Outputs(here, here.topics.predictions, here.topics.outcomes)
+        outputs.await_count(told)
         rates["worker"].append(len(events) / outputs.seconds)
         here.worker.kill()
     bare, worker = max(rates["bare"]), max(rates["worker"])

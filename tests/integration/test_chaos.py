@@ -184,8 +184,10 @@ class Crew:
             worker = self.workers[number]
             if not worker.running and number not in self.killed:
                 self.killed.add(number)
-                self.ended.append(f"worker {number} at {time.monotonic() - self.began:.1f} s")
-                self.say(f"worker {number} has ENDED by itself")
+                last = worker.log.read_text().rpartition("[^Worker]: Starting")[2]
+                if "Worker ready" in last:  # else what it needs went away while it started: that ends it
+                    self.ended.append(f"worker {number} at {time.monotonic() - self.began:.1f} s")
+                self.say(f"worker {number} has ended by itself")
 
 
 class Chaos:
