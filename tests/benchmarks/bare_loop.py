@@ -8,33 +8,36 @@ from typing import Any
 
 import faust
 
-BOOTSTRAP, PREFIX, PARTITIONS, DIRECTORY = sys.argv[1:]
 
-app = faust.App(
-    f"{PREFIX}bare",
-    broker=f"kafka://{BOOTSTRAP}",
-    store="memory://",
-    datadir=DIRECTORY,
-    topic_partitions=int(PARTITIONS),
-    topic_disable_leader=True,
-    web_enabled=False,
-    consumer_auto_offset_reset="earliest",
-    stream_wait_empty=False,
-    producer_linger=0.005,
-    producer_max_batch_size=65_536,
-)
-raw = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-events = app.topic(f"{PREFIX}events", **raw)
-outputs = app.topic(f"{PREFIX}bare-outputs", **raw)
-table = app.Table("last", key_type=bytes, value_type=bytes, partitions=int(PARTITIONS))
+def bare_loop(bootstrap: str, prefix: str, partitions: int, directory: str) -> Any:
+    """The app, on the topics that begin with `prefix`."""
+    app = faust.App(
+        f"{prefix}bare",
+        broker=f"kafka://{bootstrap}",
+        store="memory://",
+        datadir=directory,
+        topic_partitions=partitions,
+        topic_disable_leader=True,
+        web_enabled=False,
+        consumer_auto_offset_reset="earliest",
+        stream_wait_empty=False,
+        producer_linger=0.005,
+        producer_max_batch_size=65_536,
+    )
+    raw = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+    outputs = app.topic(f"{prefix}bare-outputs", **raw)
+    table = app.Table("last", key_type=bytes, value_type=bytes, partitions=partitions)
+
+    @app.agent(app.topic(f"{prefix}events", **raw), concurrency=1)
+    async def forward(stream: Any) -> None:
+        """Keep the last event of each site, and send every event on."""
+        async for event in stream.events():
+            table[event.key] = event.value
+            await outputs.send(key=event.key, value=event.value)
+
+    return app
 
 
-@app.agent(events, concurrency=1)
-async def forward(stream: Any) -> None:
-    """Keep the last event of each site, and send every event on."""
-    async for event in stream.events():
-        table[event.key] = event.value
-        await outputs.send(key=event.key, value=event.value)
-
-
-faust.Worker(app, loglevel="error", redirect_stdouts=False, quiet=True).execute_from_commandline()
+if __name__ == "__main__":
+    app = bare_loop(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    faust.Worker(app, loglevel="error", redirect_stdouts=False, quiet=True).execute_from_commandline()
