@@ -27,7 +27,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 
 bench: $(VENV)/dev
-	$(BIN)/python -m pytest -m benchmark tests/benchmarks
+	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
 
 # What is installed for development includes what the local stack needs.
 $(VENV)/dev: pyproject.toml | $(BIN)/python
