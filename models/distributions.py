@@ -295,6 +295,6 @@ def _histogram(values: Samples, count: int, bins: int) -> Floats:
 def _fill(histogram: Floats, values: Samples, count: int, low: float, high: float) -> None:
     """Add each value's share to its bin."""
     last = len(histogram) - 1
-    scale = len(histogram) / (high - low) if high > low else 0.0
+    scale = len(histogram) / (high - low) if high - low > 1e-30 else 0.0
     for i in range(count):
         histogram[min(int((values[i] - low) * scale), last)] += 1.0 / count

@@ -47,6 +47,9 @@ from models.state import Estimate, Job
 
 Floats = npt.NDArray[np.float64]
 
+LEAST_EXTENT = 1e-290
+"""A feature whose values differ by less is as good as constant, and one over it is no number."""
+
 LEAST_HISTORY = 10
 """Jobs that must have started before a wait is predicted."""
 
@@ -196,7 +199,7 @@ def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats,
                 distance[i] += weight if column[i] != value else 0.0
             continue
         extent = max(maximum[feature], value) - min(minimum[feature], value)
-        if extent > 0.0 and weight > 0.0:
+        if extent > LEAST_EXTENT and weight > 0.0:
             weight /= extent
             for i in range(len(distance)):
                 distance[i] += weight * abs(column[i] - value)

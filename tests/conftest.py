@@ -4,9 +4,15 @@ import os
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
+import hypothesis
 import pytest
 
 from deploy.stack import LocalStack, StackUnavailable, fetch
+
+# A change is judged by the same examples each time it is checked; new ones are looked for at the developer's desk.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI") == "true":
+    hypothesis.settings.load_profile("ci")
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.engine import Engine, Settings
@@ -57,6 +57,7 @@ def test_without_any_correlation_all_features_weigh_the_same() -> None:
     target=st.lists(st.floats(0, 1e9), min_size=3, max_size=3),
     weights=st.lists(st.floats(0, 1), min_size=3, max_size=3),
 )
+@example(rows=[[0.0, 0.0, 2.2250738585e-313]], target=[0.0, 0.0, 0.0], weights=[0.0, 0.0, 0.0])
 def test_distances_are_within_0_and_1(rows: list[list[float]], target: list[float], weights: list[float]) -> None:
     columns = columns_of(rows)
     found = distances(np.array(target), columns, np.array(weights), columns.min(axis=1), columns.max(axis=1))
