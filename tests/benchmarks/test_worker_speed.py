@@ -76,7 +76,7 @@ class Outputs:
     @property
     def seconds(self) -> float:
         """From the first record's sending to the last one's."""
-        stamps = [message.timestamp for message in self.messages]
+        stamps: list[int] = [message.timestamp for message in self.messages]
         return (max(stamps) - min(stamps)) / 1000
 
 

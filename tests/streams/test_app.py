@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from fakes import Crash, MemoryStore, Process, World
+from faust.transport.drivers import aiokafka
+from faust.types import TP
 from hypothesis import example, given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
@@ -237,6 +239,29 @@ def test_the_app_uses_the_topics_that_are_made_for_it(faust_app: Any) -> None:
     assert faust_app.tables["sites"].changelog_topic.get_topic_name() == topics.state
     assert not faust_app.conf.topic_allow_declare
     assert faust_app.conf.producer_acks == -1
+
+
+def test_partitions_of_which_nothing_is_committed_are_read_from_their_beginnings(
+    faust_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, state = Topics("x.").events, Topics("x.").state
+    sought: list[Any] = []
+
+    async def to_committed(_: Any) -> None:
+        sought.append("committed")
+
+    async def to_beginning(*places: Any) -> None:
+        sought.extend((place.topic, place.partition) for place in places)
+
+    assert type(faust_app.consumer) is app.Consumer
+    consumer = faust_app.consumer
+    monkeypatch.setattr(aiokafka.Consumer, "perform_seek", to_committed)
+    monkeypatch.setattr(consumer, "_thread", SimpleNamespace(seek_to_beginning=to_beginning))
+    monkeypatch.setattr(consumer, "_is_changelog_tp", lambda place: place.topic == state)
+    monkeypatch.setattr(consumer, "assignment", lambda: [TP(events, 0), TP(events, 1), TP(state, 1)])
+    consumer._committed_offset[TP(events, 0)] = 17
+    asyncio.run(consumer.perform_seek())
+    assert sought == ["committed", (events, 1)]
 
 
 def test_of_two_states_the_later_one_counts_whichever_was_written_last(faust_app: Any) -> None:
