@@ -4,7 +4,7 @@
 the same state says the same, to the last bit. The stream, the replay and the tests all come in through `Engine.apply`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,8 +14,8 @@ from msgspec import Meta
 from models.expiry import Expiry
 from models.features import COUNT, features_of
 from models.history import History, Started
-from models.measures import Accuracy
-from models.method import Site
+from models.measures import Accuracy, RunAccuracy
+from models.method import Method, Site
 from models.records import (
     Alter,
     AnyEvent,
@@ -33,18 +33,22 @@ from models.records import (
     Start,
     Submit,
 )
-from models.registry import DEFAULT, TRIVIAL, method_named
+from models.registry import DEFAULT, DEFAULT_RUN, TRIVIAL, method_named, run_method_named
+from models.rows import Row, Rows
 from models.runs import Run, RunHistory
-from models.state import Job, Phase, SiteState
+from models.state import Estimate, Job, Phase, RunEstimate, SiteState
 
-STATE_VERSION = 1
-"""Version of what `Engine.checkpoint` writes."""
+STATE_VERSION = 2
+"""Version of what `Engine.checkpoint` writes. Those before it are read too: what they lack has its default."""
 
 SWEEP = 64
 """Events between two looks for jobs to give up."""
 
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
+
+LIVE_BYTES = 60_000_000
+"""What the live jobs may take in a stored state, which is one message: about 150,000 jobs with ordinary names."""
 
 RECOVERED = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
@@ -54,24 +58,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a site is predicted.
 
     `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
-    out too where `publish_shadows`. `history` and `remembered` count jobs: those compared with, and those that have
-    left and are still known by name, so that an event that comes twice is not taken for a new job. No wait is
+    out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
+    `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
+    that have none of their own ("": nobody's). `history` and `remembered` count jobs: those compared with, and those
+    that have left and are still known by name, so that an event that comes twice is not taken for a new job. No wait is
     predicted while more than the share `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015,
     section 5). `parameters` are those of methods, by the method's name, where they are not to be its defaults.
     """
 
     method: str = DEFAULT
     shadows: tuple[str, ...] = TRIVIAL
+    runtimes: str = DEFAULT_RUN
+    run_shadows: tuple[str, ...] = ()
+    bounds: str = ""
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
     withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
-    parameters: dict[str, dict[str, bool | int | float]] = {}
+    parameters: dict[str, dict[str, bool | int | float | str | list[str]]] = {}
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Every method that runs, the one that counts first."""
-        return (self.method, *(name for name in self.shadows if name != self.method))
+        """Every method for waits that runs, the one that counts first."""
+        return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
+
+    @property
+    def run_methods(self) -> tuple[str, ...]:
+        """Every method for run times that runs, the one that counts first."""
+        return tuple(dict.fromkeys((self.runtimes, *self.run_shadows)))
 
 
 class Anomaly(msgspec.Struct, frozen=True):
@@ -83,11 +97,23 @@ class Anomaly(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct):
-    """What was learnt since the stores were last written: rows that are new, and entries that fell out."""
+    """What was learnt since the stores were last written: rows that are new, and entries that fell out.
+
+    `rows` are the methods' own, by the method's key (`Engine.remembering`); `oldest` says which of each are kept.
+    """
 
     started: list[Started] = msgspec.field(default_factory=list)
     runs: list[Run] = msgspec.field(default_factory=list)
     forgotten_runs: list[Run] = msgspec.field(default_factory=list)
+    rows: dict[str, list[Row]] = msgspec.field(default_factory=dict)
+    oldest: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class KeptRows(msgspec.Struct, array_like=True, frozen=True):
+    """Which rows of a method a state includes: those from number `oldest`, and before number `count`."""
+
+    count: int
+    oldest: int
 
 
 class Saved(msgspec.Struct):
@@ -116,6 +142,11 @@ class Saved(msgspec.Struct):
     accuracy: dict[str, Accuracy]
     cancelled: dict[str, Accuracy]
     methods: dict[str, bytes]
+    run_accuracy: dict[str, RunAccuracy] = {}
+    run_predictions: dict[str, int] = {}
+    run_methods: dict[str, bytes] = {}
+    rows: dict[str, KeptRows] = {}
+    most_cpus: int = 0
 
 
 class SavedVersion(msgspec.Struct):
@@ -143,14 +174,20 @@ class Engine:
     def __init__(self, site: str, settings: Settings | None = None) -> None:
         self.site = site
         self.settings = settings or Settings()
-        self.known = Site(SiteState(), History(self.settings.history), RunHistory())
-        self.methods = {name: method_named(name, self.settings.parameters.get(name)) for name in self.settings.methods}
+        parameters = self.settings.parameters
+        self.methods = {name: method_named(name, parameters.get(name)) for name in self.settings.methods}
+        self.run_methods = {name: run_method_named(name, parameters.get(name)) for name in self.settings.run_methods}
+        runs = RunHistory(template for method in self.run_methods.values() for template in method.templates)
+        self.runtimes = self.run_methods[self.settings.runtimes]
+        self.known = Site(SiteState(), History(self.settings.history), runs, self.runtimes)
+        self.remembering: dict[str, Method] = self._remembering()
         self.accuracy = {name: Accuracy() for name in self.methods}
         self.cancelled = {name: Accuracy() for name in self.methods}
-        self.capacity: Capacity | None = None
+        self.run_accuracy = {name: RunAccuracy() for name in self.run_methods}
         self.events = 0
         self.anomalies: dict[str, int] = {}
         self.predictions = dict.fromkeys(self.methods, 0)
+        self.run_predictions = dict.fromkeys(self.run_methods, 0)
         self.lost = False
         self._remembered: dict[JobKey, None] = {}
         self._expiry = Expiry()
@@ -166,6 +203,12 @@ class Engine:
             Requeue: self._requeue,
             Capacity: self._take_capacity,
         }
+
+    def _remembering(self) -> dict[str, Method]:
+        """The methods that keep rows, by the key under which these are stored."""
+        waits = {name: method for name, method in self.methods.items() if method.rows is not None}
+        runs = {f"run.{name}": method for name, method in self.run_methods.items() if method.rows is not None}
+        return {**waits, **runs}
 
     def apply(self, event: AnyEvent) -> list[Record]:
         """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost."""
@@ -192,13 +235,24 @@ class Engine:
             yield Anomaly("submit_after_start", f"job {job.id} was submitted after it had started")
         elif known is not None or job.key in self._remembered:
             yield Anomaly("duplicate_submit", f"job {job.id} was submitted before")
+        elif self._full():
+            yield self._no_room(job.id)
         else:
             yield from self._enter(job)
+
+    def _full(self) -> bool:
+        """Whether the live jobs are as many as can be stored."""
+        state = self.known.state
+        job_bytes = 128 + 48 * (len(self.methods) + len(self.run_methods))  # measured: less than half of it
+        return state.text_bytes + len(state) * job_bytes > LIVE_BYTES
+
+    def _no_room(self, job: str) -> Anomaly:
+        return Anomaly("state_full", f"job {job} comes on top of {len(self.known.state)} live ones", rejected=True)
 
     def _enter(self, job: Job) -> Iterator[Record]:
         """A new job: predict it from the state it finds, then let it in."""
         known = self.known
-        job.run_s = known.runs.predict(job)
+        self._predict_run(job)
         job.ert = _ert(job.walltime, job.run_s)
         job.features = features_of(job, known.state, job.submit)
         withheld = self._nodes_down()
@@ -208,29 +262,36 @@ class Engine:
                 estimate = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=withheld)
             job.estimates[name] = estimate
             self.predictions[name] += 1
+        self._lend_bounds(job)
         known.state.enter(job)
         self._expiry.watch(job)
-        for name in self._published():
+        for name in (*self._published(), *self._published_runs()):
             yield self._prediction(job, name)
+
+    def _predict_run(self, job: Job) -> None:
+        for name, method in self.run_methods.items():
+            job.run_estimates[name] = method.predict(job, self.known.runs)
+            self.run_predictions[name] += 1
+        job.run_s = job.run_estimates[self.settings.runtimes].run_s
+
+    def _lend_bounds(self, job: Job) -> None:
+        """Estimates without bounds get those of the method that is named for it."""
+        lender = job.estimates.get(self.settings.bounds)
+        if lender is not None and lender.bounds:
+            for name, estimate in job.estimates.items():
+                if estimate.bounds is None and estimate.wait_s is not None and name not in TRIVIAL:
+                    job.estimates[name] = msgspec.structs.replace(estimate, bounds=lender.bounds)
 
     def _fill_in(self, job: Job, request: Job) -> None:
         """A submit that comes after its start: the request is known now, the wait stays unscored."""
-        run_s = self.known.runs.predict(request)
+        self._predict_run(request)
         self.known.state.alter(
             job,
             submit=min(request.submit, job.submit),
-            user=request.user,
-            group=request.group,
-            account=request.account,
-            queue=request.queue,
-            executable=request.executable,
-            cpus=request.cpus,
-            nodes=request.nodes,
-            gpus=request.gpus,
-            memory=request.memory,
-            walltime=request.walltime,
-            run_s=run_s,
-            ert=_ert(request.walltime, run_s),
+            **request.request,
+            run_estimates=request.run_estimates,
+            run_s=request.run_s,
+            ert=_ert(request.walltime, request.run_s),
             requested=True,
         )
         self._expiry.watch(job)
@@ -239,6 +300,8 @@ class Engine:
         job = self._live(event)
         if job is None and event.key in self._remembered:
             yield Anomaly("duplicate_start", f"job {event.job} has left already")
+        elif job is None and self._full():
+            yield self._no_room(event.job)
         elif job is None:
             yield self._first_seen_running(event)
         elif job.phase is Phase.RUNNING:
@@ -254,9 +317,10 @@ class Engine:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
         job.phase, job.start = Phase.RUNNING, event.time
         job.late, job.requested = True, False
-        job.run_s = self.known.runs.predict(job)
+        self._predict_run(job)
         job.ert = _ert(None, job.run_s)
         self.known.state.enter(job)
+        self.known.see_cpus()
         self._expiry.watch(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
 
@@ -268,12 +332,14 @@ class Engine:
             self.known.state.leave(job)
         else:
             self.known.state.move(job, Phase.RUNNING, event.time)
+            self.known.see_cpus()
             self._expiry.watch(job)
         return Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and everybody learns from it."""
         self.known.state.move(job, Phase.RUNNING, event.time)
+        self.known.see_cpus()
         self._expiry.watch(job)
         wait_s = max(event.time - job.ready, 0.0)
         for name, estimate in job.estimates.items():
@@ -318,11 +384,16 @@ class Engine:
         self.known.state.leave(job)
         self._remember(job.key)
         if job.start >= job.submit - SKEW_S:  # else nobody knows which of its times to believe
+            for run_method in self.run_methods.values():
+                run_method.learn(job, run_s, self.known.runs)
             new, gone = self.known.runs.learn(job, run_s)
             self._changes.runs.extend(new)
             self._changes.forgotten_runs.extend(gone)
         if not job.late:
             wait_s = max(job.start - job.ready, 0.0)
+            for name in job.estimates:
+                if name in self.methods:
+                    self.methods[name].ended(job, wait_s, run_s, self.known)
             self._count_response(job, wait_s, run_s)
             yield from self._outcomes(job, end, wait_s, run_s)
 
@@ -387,6 +458,9 @@ class Engine:
         if _overtaken(job, "alter_time", event.time):
             yield _stale(event)
             return
+        if event.queue is not None and self._full():
+            yield self._no_room(event.job)
+            return
         wanted = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
         changes = {name: value for name, value in wanted.items() if value is not None}
         if job.start is not None:
@@ -416,28 +490,14 @@ class Engine:
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
         self.known.state.leave(job)
         self._remember(job.key)
-        again = Job(
-            id=job.id,
-            attempt=job.attempt + 1,
-            submit=at,
-            user=job.user,
-            group=job.group,
-            account=job.account,
-            queue=job.queue,
-            executable=job.executable,
-            cpus=job.cpus,
-            nodes=job.nodes,
-            gpus=job.gpus,
-            memory=job.memory,
-            walltime=job.walltime,
-        )
+        again = Job(job.id, job.attempt + 1, at, **job.request)
         yield from self._admit(again)
 
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:
-        if self.capacity is not None and event.time < self.capacity.time:
+        if self.known.capacity is not None and event.time < self.known.capacity.time:
             yield _stale(event)
         else:
-            self.capacity = event
+            self.known.capacity = event
 
     def _give_up(self) -> Iterator[Record]:
         """Jobs whose end was never reported leave: unscored, and history for nobody."""
@@ -455,17 +515,24 @@ class Engine:
     def _published(self) -> Sequence[str]:
         return tuple(self.methods) if self.settings.publish_shadows else (self.settings.method,)
 
+    def _published_runs(self) -> Sequence[str]:
+        """Shadows for run times alone: their records go out under their own names, without a wait."""
+        names = self.settings.run_methods[1:] if self.settings.publish_shadows else ()
+        return [name for name in names if name not in self.methods]
+
     def _prediction(self, job: Job, name: str) -> Prediction:
-        estimate = job.estimates[name]
+        run = job.run_estimates.get(name, job.run_estimates[self.settings.runtimes])
+        estimate = job.estimates.get(name) or Estimate(None, run.reason)
         return Prediction(
             site=self.site,
             job=job.id,
             attempt=job.attempt,
             made_at=job.submit,
             predicted_wait_s=estimate.wait_s,
-            predicted_run_s=job.run_s,
+            predicted_run_s=run.run_s,
             predicted_start=None if estimate.wait_s is None else job.ready + estimate.wait_s,
             bounds=estimate.bounds,
+            run_interval=run.interval,
             method=name,
             reason=estimate.reason,
             degraded=self._degraded(),
@@ -474,10 +541,14 @@ class Engine:
     def _outcomes(
         self, job: Job, at: float, wait_s: float, run_s: float | None = None, censored: bool = False
     ) -> Iterator[Outcome]:
-        for name in self._published():
+        only_run = self._published_runs() if run_s is not None else ()
+        for name in (*self._published(), *only_run):
             estimate = job.estimates.get(name)
-            if estimate is None:
+            if estimate is None and name not in job.run_estimates:
                 continue  # submitted before this method ran
+            estimate = estimate or Estimate(None, "")
+            run = job.run_estimates.get(name) or job.run_estimates.get(self.settings.runtimes)
+            run = run or RunEstimate(job.run_s, "")
             yield Outcome(
                 site=self.site,
                 job=job.id,
@@ -485,13 +556,14 @@ class Engine:
                 made_at=job.submit,
                 method=name,
                 predicted_wait_s=estimate.wait_s,
-                predicted_run_s=job.run_s,
+                predicted_run_s=run.run_s,
                 bounds=estimate.bounds,
+                run_interval=run.interval,
                 observed_at=at,
                 actual_wait_s=wait_s,
                 actual_run_s=run_s,
                 error_s=(estimate.wait_s or 0.0) - wait_s,
-                run_error_s=None if run_s is None or job.run_s is None else job.run_s - run_s,
+                run_error_s=None if run_s is None or run.run_s is None else run.run_s - run_s,
                 wait_from=job.wait_from,
                 censored=censored,
             )
@@ -500,10 +572,12 @@ class Engine:
         for name, estimate in job.estimates.items():
             if name in self.methods:
                 self.accuracy[name].add_response(estimate.wait_s, wait_s, run_s)
-                self.accuracy[name].add_run(job.run_s, run_s)
+        for name, run_estimate in job.run_estimates.items():
+            if name in self.run_methods:
+                self.run_accuracy[name].add(run_estimate.run_s, run_s, run_estimate.interval)
 
     def _nodes_down(self) -> str | None:
-        capacity = self.capacity
+        capacity = self.known.capacity
         if capacity is None or not capacity.nodes:
             return None
         return "nodes down" if capacity.down_nodes > self.settings.withhold_down * capacity.nodes else None
@@ -512,8 +586,8 @@ class Engine:
         found = []
         if self.lost:
             found.append("history lost: begun anew")
-        if self.capacity is not None and self.capacity.down_nodes:
-            found.append(f"{self.capacity.down_nodes} of {self.capacity.nodes or 'unknown'} nodes down")
+        if self.known.capacity is not None and self.known.capacity.down_nodes:
+            found.append(f"{self.known.capacity.down_nodes} of {self.known.capacity.nodes or 'unknown'} nodes down")
         return "; ".join(found) or None
 
     def _live(self, event: JobEvent) -> Job | None:
@@ -539,7 +613,12 @@ class Engine:
     def take_changes(self) -> Changes:
         """What was learnt since this was last called; who stores nothing calls it to be rid of it."""
         changes, self._changes = self._changes, Changes()
+        for name, rows in self._rows():
+            changes.rows[name], changes.oldest[name] = rows.take_new(), rows.oldest
         return changes
+
+    def _rows(self) -> Iterator[tuple[str, Rows]]:
+        return ((name, method.rows) for name, method in self.remembering.items() if method.rows is not None)
 
     def checkpoint(self) -> tuple[bytes, Changes]:
         """The state now, and what was learnt since the last checkpoint, which the state does not repeat.
@@ -553,7 +632,7 @@ class Engine:
             jobs=list(known.state.jobs.values()),
             remembered=list(self._remembered),
             times=list(self._expiry.times),
-            capacity=self.capacity,
+            capacity=self.known.capacity,
             started=known.history.count,
             first=known.history.first,
             history=known.history.size,
@@ -567,6 +646,11 @@ class Engine:
             accuracy=self.accuracy,
             cancelled=self.cancelled,
             methods={name: method.save() for name, method in self.methods.items()},
+            run_accuracy=self.run_accuracy,
+            run_predictions=self.run_predictions,
+            run_methods={name: method.save() for name, method in self.run_methods.items()},
+            rows={name: KeptRows(rows.count, rows.oldest) for name, rows in self._rows()},
+            most_cpus=known.most_cpus,
         )
         return msgspec.msgpack.encode(saved, enc_hook=encode_array), changes
 
@@ -577,6 +661,7 @@ class Engine:
         started: list[Started] | None,
         runs: list[Run] | None,
         settings: Settings | None = None,
+        rows: Mapping[str, Iterable[Row]] | None = None,
     ) -> "Engine":
         """An engine that goes on where the one that was saved stood.
 
@@ -585,7 +670,7 @@ class Engine:
         `RECOVERED` jobs have started.
 
         Raises:
-            ValueError: the state is of another version, or rows of the history are missing.
+            ValueError: the state is of a later version, or rows of the history are missing.
         """
         state = read_saved(saved)
         engine = cls(state.site, settings)
@@ -594,8 +679,8 @@ class Engine:
         if started is None or runs is None:
             engine.lost = True
         else:
-            engine._restore(state, started, runs)
-        engine.capacity = state.capacity
+            engine._restore(state, started, runs, rows or {})
+        engine.known.capacity, engine.known.most_cpus = state.capacity, state.most_cpus
         engine.events = state.events
         engine.anomalies = state.anomalies
         engine.lost = engine.lost or state.lost
@@ -605,17 +690,36 @@ class Engine:
         engine._expiry.watch_all(engine.known.state)
         engine.accuracy |= {name: kept for name, kept in state.accuracy.items() if name in engine.methods}
         engine.cancelled |= {name: kept for name, kept in state.cancelled.items() if name in engine.methods}
-        for name, method in engine.methods.items():
-            if name in state.methods:
-                method.load(state.methods[name])
+        engine.run_accuracy |= {name: kept for name, kept in state.run_accuracy.items() if name in engine.run_methods}
+        engine.run_predictions |= {n: count for n, count in state.run_predictions.items() if n in engine.run_methods}
+        engine._load_methods(state, with_rows=started is not None and runs is not None)
         return engine
 
-    def _restore(self, state: Saved, started: list[Started], runs: list[Run]) -> None:
+    def _load_methods(self, state: Saved, with_rows: bool) -> None:
+        kinds: tuple[tuple[Mapping[str, Method], dict[str, bytes]], ...]
+        kinds = ((self.methods, state.methods), (self.run_methods, state.run_methods))
+        for methods, saved in kinds:
+            for name, method in methods.items():
+                if name in saved and (with_rows or method.rows is None):
+                    method.load(saved[name])
+
+    def _restore(
+        self, state: Saved, started: list[Started], runs: list[Run], rows: Mapping[str, Iterable[Row]]
+    ) -> None:
         known = self.known
         known.history.restore(started, state.started, state.first, state.history)
-        known.runs.restore(kept_runs(state, runs), state.runs)
-        if len(known.runs) != state.runs_kept:
-            raise ValueError(f"history of run times has {len(known.runs)} of {state.runs_kept} entries")
+        kept = kept_runs(state, runs)
+        if len(kept) != state.runs_kept:
+            raise ValueError(f"history of run times has {len(kept)} of {state.runs_kept} entries")
+        read = [run for run in kept if run.category[0] in known.runs.templates]
+        known.runs.restore(read, state.runs)
+        if len(read) < len(kept):  # of templates that no method reads any longer
+            unread = [run for run in kept if run.category[0] not in known.runs.templates]
+            self._changes.forgotten_runs.extend(unread)
+        for name, own in self._rows():
+            included = state.rows.get(name)
+            if included is not None:
+                own.restore(rows.get(name, ()), included.count, included.oldest)
 
 
 def _ert(walltime: float | None, run_s: float | None) -> float:
@@ -654,8 +758,8 @@ def read_saved(saved: bytes) -> Saved:
     """
     try:
         version = msgspec.msgpack.decode(saved, type=SavedVersion).v
-        if version != STATE_VERSION:
-            raise ValueError(f"state of version {version}; this reads version {STATE_VERSION}")
+        if version > STATE_VERSION:
+            raise ValueError(f"state of version {version}, of a later queuecast; this one reads up to {STATE_VERSION}")
         return msgspec.msgpack.decode(saved, type=Saved, dec_hook=decode_array)
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a saved state: {error}") from error

@@ -55,6 +55,40 @@ class Bound(msgspec.Struct, array_like=True):
         self.pinball_s += max(q * (wait_s - bound_s), (q - 1) * (wait_s - bound_s))
 
 
+class RunAccuracy(msgspec.Struct):
+    """How one method for run times has done over the jobs that ended; one without an estimate counts as 0 s predicted.
+
+    `held` of `intervals` jobs ran within the interval that was given for them; `run_s` sums their actual run times.
+    """
+
+    jobs: int = 0
+    missing: int = 0
+    error: Histogram = msgspec.field(default_factory=lambda: Histogram.over(ERROR_BUCKETS))
+    run_s: float = 0.0
+    intervals: int = 0
+    held: int = 0
+
+    def add(self, predicted_s: float | None, run_s: float, interval: tuple[float, float] | None = None) -> None:
+        """Count in a job that ran for `run_s` seconds."""
+        self.jobs += 1
+        self.missing += predicted_s is None
+        self.error.add(abs((predicted_s or 0.0) - run_s), ERROR_BUCKETS)
+        self.run_s += run_s
+        if interval is not None:
+            self.intervals += 1
+            self.held += interval[0] <= run_s <= interval[1]
+
+    def measures(self) -> dict[str, float]:
+        """The measures by name: the mean absolute error in minutes, and as a share of the mean run time."""
+        found = {
+            "MAE_min": self.error.total / 60 / max(self.jobs, 1),
+            "share": self.error.total / max(self.run_s, 1.0),
+            "missing": self.missing,
+            "jobs": self.jobs,
+        }
+        return found | ({"within": self.held / self.intervals} if self.intervals else {})
+
+
 class Accuracy(msgspec.Struct):
     """How one method has done over the jobs seen so far.
 
@@ -80,8 +114,6 @@ class Accuracy(msgspec.Struct):
     ppe600: float = 0.0
     ppe1200: float = 0.0
     bounds: dict[str, Bound] = {}
-    runs: int = 0
-    run_error_s: float = 0.0
 
     def add_wait(self, predicted_s: float | None, wait_s: float, bounds: dict[str, float] | None = None) -> None:
         """Count in a job that left the queue after `wait_s` seconds."""
@@ -106,12 +138,6 @@ class Accuracy(msgspec.Struct):
         self.ppe.add(error / max(response, 1.0), PPE_BUCKETS)
         self.ppe600 += error / max(response, 600.0)
         self.ppe1200 += error / max(response, 1200.0)
-
-    def add_run(self, predicted_s: float | None, run_s: float) -> None:
-        """Count in a job's run time; one without an estimate is left out."""
-        if predicted_s is not None:
-            self.runs += 1
-            self.run_error_s += abs(predicted_s - run_s)
 
     def measures(self) -> dict[str, float]:
         """The measures by name, AAE in hours as in the literature."""

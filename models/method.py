@@ -1,35 +1,77 @@
 """What a method of prediction is: it predicts from what is known now and learns from what became known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from models.history import History
-from models.records import JobKey
-from models.runs import RunHistory
-from models.state import Estimate, Job, SiteState
+from models.records import Capacity, JobKey
+from models.rows import Rows
+from models.runs import RunHistory, Template
+from models.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
 
 
-@dataclass
-class Site:
-    """What is known of a site: its live jobs, the jobs that started, and what jobs of each category ran."""
-
-    state: SiteState
-    history: History
-    runs: RunHistory
-
-
-class WaitMethod:
-    """Predicts waits. One subclass, one file, one line in `models.registry`.
+class Method:
+    """What methods of both kinds have in common. One subclass, one file, one line in `models.registry`.
 
     A method is a function of what it was shown, in that order: no clock, and no random numbers without a seed that is
-    part of its state. What it keeps for itself, beyond the site's shared knowledge, it saves and loads.
+    part of its state. What it keeps for itself, beyond the site's shared knowledge, it saves and loads: what it
+    remembers of single jobs as `rows`, which are stored one by one, and what is small as `save` and `load` have it.
     """
 
     name: ClassVar[str]
 
     tunable: ClassVar[Mapping[str, Any]] = {}
     """The constructor's keywords: what the method can be tuned by, each with its type and bounds."""
+
+    rows: Rows | None = None
+    """The method's rows, where it has such; it sets this when it is made."""
+
+    def save(self) -> bytes:
+        """What this method keeps for itself, so that `load` in another process goes on as if nothing happened."""
+        return b""
+
+    def load(self, saved: bytes) -> None:
+        """Take back what `save` gave; `rows` are back already."""
+
+
+class RunMethod(Method):
+    """Predicts run times."""
+
+    templates: tuple[Template, ...] = ()
+    """The categories whose histories of run times it reads."""
+
+    def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
+        """The whole run time of a job that has run for `elapsed_s` seconds already (0: not started)."""
+        raise NotImplementedError
+
+    def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
+        """A job ended after having run for `run_s` seconds; `runs` does not hold it yet."""
+
+
+@dataclass
+class Site:
+    """What is known of a site: its live jobs, the jobs that started, what jobs of each category ran, and its size."""
+
+    state: SiteState
+    history: History
+    runs: RunHistory
+    runtimes: RunMethod
+    capacity: Capacity | None = field(default=None)
+    most_cpus: int = field(default=0)
+
+    @property
+    def cpus(self) -> int:
+        """Processors: as the site said, else the most that were ever seen in use."""
+        return self.capacity.cpus if self.capacity is not None and self.capacity.cpus > 0 else self.most_cpus
+
+    def see_cpus(self) -> None:
+        """Note how many processors are in use, after a start."""
+        self.most_cpus = max(self.most_cpus, self.state.totals(SITE, Phase.RUNNING).cpus)
+
+
+class WaitMethod(Method):
+    """Predicts waits."""
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""
@@ -38,12 +80,8 @@ class WaitMethod:
     def learn(self, job: Job, wait_s: float, site: Site) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""
 
+    def ended(self, job: Job, wait_s: float, run_s: float, site: Site) -> None:
+        """A job that this method predicted, and that had waited `wait_s`, ended after running for `run_s` seconds."""
+
     def forget(self, key: JobKey) -> None:
         """A job left the queue without a wait."""
-
-    def save(self) -> bytes:
-        """What this method keeps for itself, so that `load` in another process goes on as if nothing happened."""
-        return b""
-
-    def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""

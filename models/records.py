@@ -46,7 +46,11 @@ class JobEvent(Event, kw_only=True, frozen=True):
 
 
 class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
-    """A job entered the queue with this request."""
+    """A job entered the queue with this request.
+
+    `job_type` (serial, parallel, interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the
+    further characteristics by which Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
+    """
 
     kind: ClassVar[str] = "submit"
 
@@ -61,6 +65,11 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     memory: Bytes | None = None
     walltime: Seconds | None = None
     eligible: Time | None = None
+    job_type: Name | None = None
+    job_class: Name | None = None
+    script: Name | None = None
+    arguments: Name | None = None
+    network: Name | None = None
 
 
 class Start(JobEvent, tag="start", kw_only=True, frozen=True):
@@ -133,7 +142,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
 
     One record a (site, job, attempt, made_at, method); repeats are identical. `predicted_wait_s` is null where no
     estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
-    is at most, with that probability.
+    is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
     """
 
     v: Version = VERSION
@@ -145,6 +154,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     predicted_run_s: float | None
     predicted_start: float | None
     bounds: dict[str, float] | None = None
+    run_interval: tuple[float, float] | None = None
     method: str
     reason: str
     degraded: str | None = None
@@ -167,6 +177,7 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     predicted_wait_s: float | None
     predicted_run_s: float | None
     bounds: dict[str, float] | None = None
+    run_interval: tuple[float, float] | None = None
     observed_at: float
     actual_wait_s: float
     actual_run_s: float | None = None

@@ -1,13 +1,16 @@
 """The methods by name: a new one is one file beside this and one line here."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
+from models.closest import Closest
 from models.distributions import QesperaDistributions
 from models.median import Median
-from models.method import WaitMethod
+from models.method import Method, RunMethod, WaitMethod
 from models.qespera import Qespera
+from models.simulated import SimulatedConservative, SimulatedEasy, SimulatedFcfs, SimulatedLwf
 from models.zero import Zero
 
 METHODS: dict[str, type[WaitMethod]] = {
@@ -15,26 +18,58 @@ METHODS: dict[str, type[WaitMethod]] = {
     Median.name: Median,
     Qespera.name: Qespera,
     QesperaDistributions.name: QesperaDistributions,
+    SimulatedFcfs.name: SimulatedFcfs,
+    SimulatedLwf.name: SimulatedLwf,
+    SimulatedEasy.name: SimulatedEasy,
+    SimulatedConservative.name: SimulatedConservative,
 }
+"""The methods for waits."""
+
+RUN_METHODS: dict[str, type[RunMethod]] = {
+    Closest.name: Closest,
+}
+"""The methods for run times."""
 
 DEFAULT = Qespera.name
+DEFAULT_RUN = Closest.name
 TRIVIAL = (Zero.name, Median.name)
+
+M = TypeVar("M", bound=Method)
 
 
 def method_named(name: str, parameters: Mapping[str, object] | None = None) -> WaitMethod:
-    """A new method of this name, with these of its parameters and the defaults of the others.
+    """A new method for waits of this name, with these of its parameters and the defaults of the others.
 
     Raises:
         ValueError: there is no such method or parameter, and the message lists those there are; or a value is out of
             its bounds.
     """
-    kind = METHODS.get(name)
+    return _made(METHODS, name, parameters)
+
+
+def run_method_named(name: str, parameters: Mapping[str, object] | None = None) -> RunMethod:
+    """A new method for run times; as `method_named`."""
+    return _made(RUN_METHODS, name, parameters)
+
+
+def check_parameters(name: str, parameters: Mapping[str, object]) -> None:
+    """Make sure that a method, of either kind, has these parameters.
+
+    Raises:
+        ValueError: as `method_named`.
+    """
+    kinds: dict[str, type[Method]] = {**METHODS, **RUN_METHODS, **METHODS}
+    _made(kinds, name, parameters)
+
+
+def _made(kinds: Mapping[str, type[M]], name: str, parameters: Mapping[str, object] | None) -> M:
+    kind = kinds.get(name)
     if kind is None:
-        raise ValueError(f"no method {name!r}; there are: {', '.join(METHODS)}")
+        raise ValueError(f"no method {name!r}; there are: {', '.join(kinds)}")
     return kind(**{key: _checked(kind, key, value) for key, value in (parameters or {}).items()})
 
 
-def _checked(kind: type[WaitMethod], key: str, value: object) -> object:
+def _checked(kind: type[Method], key: str, value: object) -> object:
     """The value as the type that the parameter has: a whole number may stand for a float."""
     if key not in kind.tunable:
         there_are = f"there are: {', '.join(kind.tunable)}" if kind.tunable else "it has none"

@@ -1,11 +1,12 @@
-"""What jobs of each category ran: the per-category history of run times, and the plain estimate from it.
+"""What jobs of each category ran: the per-category histories that the methods for run times read.
 
-A category is a set of jobs that are alike in some attributes (Smith, Foster and Taylor 1998, section 2.1, call the
-attributes a template). A job's history is that of the first of its categories that has enough of one.
+A category is a set of jobs that are alike in the attributes that a template names (Smith, Foster and Taylor 1998,
+section 2.1): the template (queue, user) puts jobs into categories such as (night, ada).
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 
 import msgspec
 
@@ -27,44 +28,92 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cpus: int
 
 
-def cpus_range(cpus: int) -> str:
-    """The power of two at or above `cpus`, as its exponent: 1, 2, 3-4, 5-8 … share a range."""
-    return str((cpus - 1).bit_length())
+def power_of_two(size: int) -> str:
+    """The power of two at or above `size`, as its exponent: 1, 2, 3-4, 5-8 … share a range."""
+    return str((size - 1).bit_length())
 
 
-def categories_of(job: Job) -> list[Category]:
-    """The categories a job belongs to, closest first; those whose attributes are unknown are left out."""
-    found: list[Category] = []
-    if job.user is not None:
-        if job.executable is not None:
-            found.append(("executable,user", job.executable, job.user))
-        found.append(("user,cpus", job.user, cpus_range(job.cpus)))
-        if job.queue is not None:
-            found.append(("queue,user", job.queue, job.user))
-        found.append(("user", job.user))
-    found.append(("site",))
-    return found
+def _job_type(job: Job) -> str:
+    """Serial or parallel, where the site does not say more."""
+    return job.job_type or ("serial" if job.cpus == 1 else "parallel")
+
+
+ATTRIBUTES: dict[str, Callable[[Job], str | None]] = {
+    "type": _job_type,
+    "queue": lambda job: job.queue,
+    "class": lambda job: job.job_class,
+    "user": lambda job: job.user,
+    "group": lambda job: job.group,
+    "account": lambda job: job.account,
+    "script": lambda job: job.script,
+    "executable": lambda job: job.executable,
+    "arguments": lambda job: job.arguments,
+    "network": lambda job: job.network,
+    "cpus": lambda job: power_of_two(job.cpus),
+    "memory": lambda job: None if job.memory is None else power_of_two(max(job.memory, 1)),
+    "walltime": lambda job: None if job.walltime is None else f"{job.walltime:.0f}",
+}
+"""What templates are made of, by name; besides, `cpus/N` is the number of the job's range of N processors."""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """Attributes by which jobs are alike, and how many runs are kept of each category.
+
+    >>> Template(("user", "cpus/4")).category(Job(id="1", attempt=0, submit=0.0, user="ada", cpus=5))
+    ('user,cpus/4', 'ada', '1')
+    """
+
+    attributes: tuple[str, ...]
+    depth: int = 64
+
+    @property
+    def name(self) -> str:
+        """What its categories' names begin with."""
+        return ",".join(self.attributes) or "site"
+
+    def category(self, job: Job) -> Category | None:
+        """The job's category; None where an attribute of it is unknown. 1 µs an attribute."""
+        values = [self.name]
+        for attribute in self.attributes:
+            value = _reader(attribute)(job)
+            if value is None:
+                return None
+            values.append(value)
+        return tuple(values)
+
+
+@cache
+def _reader(attribute: str) -> Callable[[Job], str | None]:
+    kind, _, size = attribute.partition("/")
+    if not size:
+        return ATTRIBUTES[attribute]
+    if kind != "cpus":
+        raise KeyError(attribute)
+    return lambda job: str((job.cpus - 1) // int(size))
 
 
 class RunHistory:
-    """The last `depth` runs of each of the last `breadth` categories that were heard of.
+    """The last runs of each of the last `breadth` categories that were heard of.
 
     Parameters:
-        depth: runs kept in a category.
+        templates: those that anybody reads; where two have the same attributes, the deeper one counts.
         breadth: categories kept; the one that has been silent for longest goes first.
-        closest: runs that an estimate is the mean of.
-        enough: runs a category needs before it is believed.
 
-    >>> history = RunHistory()
-    >>> job = Job(id="1", attempt=0, submit=0.0, user="ada", cpus=4, walltime=3600.0)
-    >>> for number in range(3):
-    ...     new, gone = history.learn(job, 1800.0)
-    >>> history.predict(job)
-    1800.0
+    >>> history = RunHistory([Template(("user",), depth=2)])
+    >>> ada = Job(id="1", attempt=0, submit=0.0, user="ada")
+    >>> for run_s in (60.0, 120.0, 180.0):
+    ...     new, gone = history.learn(ada, run_s)
+    >>> [run.run_s for run in history.of(("user", "ada"))], gone[0].run_s
+    ([120.0, 180.0], 60.0)
     """
 
-    def __init__(self, depth: int = 64, breadth: int = 20_000, closest: int = 8, enough: int = 2) -> None:
-        self.depth, self.breadth, self.closest, self.enough = depth, breadth, closest, enough
+    def __init__(self, templates: Iterable[Template] = (), breadth: int = 50_000) -> None:
+        self.templates: dict[str, Template] = {}
+        for template in templates:
+            known = self.templates.get(template.name)
+            if known is None or known.depth < template.depth:
+                self.templates[template.name] = template
+        self.breadth = breadth
         self.categories: dict[Category, deque[Run]] = {}
         self.count = 0  # runs ever learnt, each once a category
         self._kept = 0
@@ -75,45 +124,31 @@ class RunHistory:
     def __iter__(self) -> Iterator[Run]:
         return (run for runs in self.categories.values() for run in runs)
 
-    def predict(self, job: Job) -> float | None:
-        """Seconds that the job is expected to run; None where nothing like it has run.
-
-        The mean of the closest category's last runs, each relative to its requested walltime where both jobs have
-        one, and no more than the walltime, at which the scheduler ends the job. O(closest), 5 µs.
-        """
-        for category in categories_of(job):
-            runs = self.categories.get(category)
-            if runs is not None and len(runs) >= self.enough:
-                return self._mean(job, list(runs)[-self.closest :])
-        return None
-
-    @staticmethod
-    def _mean(job: Job, runs: list[Run]) -> float:
-        limit = job.walltime or 0.0
-        if limit <= 0:
-            return sum(run.run_s for run in runs) / len(runs)
-        expected = sum(limit * min(run.run_s / run.walltime, 1.0) if run.walltime else run.run_s for run in runs)
-        return min(expected / len(runs), limit)
+    def of(self, category: Category | None) -> deque[Run]:
+        """The runs of a category, the oldest first; none where it is unknown."""
+        return self.categories.get(category) or deque() if category is not None else deque()
 
     def learn(self, job: Job, run_s: float) -> tuple[list[Run], list[Run]]:
         """Take in that `job` ran for `run_s`; gives the entries that are new and those that fell out."""
         new, gone = [], []
-        for category in categories_of(job):
-            self.count += 1
-            run = Run(self.count, category, job.id, job.attempt, run_s, job.walltime, job.cpus)
-            new.append(run)
-            gone.extend(self._keep(run))
+        for template in self.templates.values():
+            category = template.category(job)
+            if category is not None:
+                self.count += 1
+                run = Run(self.count, category, job.id, job.attempt, run_s, job.walltime, job.cpus)
+                new.append(run)
+                gone.extend(self._keep(run, template.depth))
         self._kept += len(new) - len(gone)
         return new, gone
 
-    def _keep(self, run: Run) -> list[Run]:
+    def _keep(self, run: Run, depth: int) -> list[Run]:
         gone: list[Run] = []
         runs = self.categories.pop(run.category, None)
         if runs is None:
             runs = deque()
             if len(self.categories) >= self.breadth:
                 gone.extend(self.categories.pop(next(iter(self.categories))))
-        elif len(runs) >= self.depth:
+        while len(runs) >= depth:
             gone.append(runs.popleft())
         runs.append(run)
         self.categories[run.category] = runs  # last in the order: the one heard of most lately

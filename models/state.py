@@ -7,6 +7,7 @@ at what is kept of a job (`gc=False`: there are no cycles), which with 100,000 o
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,13 +39,49 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bounds: dict[str, float] | None = None
 
 
+REQUEST = (
+    "user",
+    "group",
+    "account",
+    "queue",
+    "executable",
+    "cpus",
+    "nodes",
+    "gpus",
+    "memory",
+    "walltime",
+    "job_type",
+    "job_class",
+    "script",
+    "arguments",
+    "network",
+)
+"""What a job asks for, by the fields' names in a submit event and here."""
+
+
+class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one method says of a job's run time: seconds or None, why, and the interval it is expected in."""
+
+    run_s: float | None
+    reason: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """From `low` to `high`, where there are both."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
 class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, where it stands, and what was predicted of it when it was submitted.
 
     `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
     ran. `late` marks a job whose wait cannot be told: first seen at its start, or said to have started long before its
     submit. `requested` is False while its submit is still to come, `hold_time` is when it was last held or released,
-    `alter_time` when it was last altered. `features` are those of `models.features`, at submission.
+    `alter_time` when it was last altered. `features` are those of `models.features`, at submission. `estimates` and
+    `run_estimates` are by the method's name; `run_s` is the estimate that counts. New fields go to the end: states that
+    were saved before there was one are read with its default.
     """
 
     id: str
@@ -72,26 +109,23 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     run_s: float | None = None
     estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
     features: np.ndarray | None = None
+    job_type: str | None = None
+    job_class: str | None = None
+    script: str | None = None
+    arguments: str | None = None
+    network: str | None = None
+    run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, event: Submit) -> "Job":
         """The job that a submit event describes."""
-        return cls(
-            id=event.job,
-            attempt=event.attempt,
-            submit=event.time,
-            user=event.user,
-            group=event.group,
-            account=event.account,
-            queue=event.queue,
-            executable=event.executable,
-            cpus=event.cpus,
-            nodes=event.nodes,
-            gpus=event.gpus,
-            memory=event.memory,
-            walltime=event.walltime,
-            eligible=event.eligible,
-        )
+        request = {name: getattr(event, name) for name in REQUEST}
+        return cls(event.job, event.attempt, event.time, eligible=event.eligible, **request)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What it asks for, by the names in `REQUEST`."""
+        return {name: getattr(self, name) for name in REQUEST}
 
     @property
     def key(self) -> JobKey:
@@ -157,6 +191,8 @@ class SiteState:
 
     def __init__(self) -> None:
         self.jobs: dict[JobKey, Job] = {}
+        self.text_bytes = 0
+        """Bytes of the live jobs' names, which bound what their state takes when it is stored."""
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
 
     def __len__(self) -> int:
@@ -173,10 +209,12 @@ class SiteState:
     def enter(self, job: Job) -> None:
         """Take a job in, in the phase it has."""
         self.jobs[job.key] = job
+        self.text_bytes += text_bytes(job)
         self._count(job, 1)
 
     def leave(self, job: Job) -> None:
         """Take a job out."""
+        self.text_bytes -= text_bytes(job)
         self._count(job, -1)
         del self.jobs[job.key]
 
@@ -191,8 +229,10 @@ class SiteState:
     def alter(self, job: Job, **changes: object) -> None:
         """Change a job's request, keeping the totals true."""
         self._count(job, -1)
+        self.text_bytes -= text_bytes(job)
         for name, value in changes.items():
             setattr(job, name, value)
+        self.text_bytes += text_bytes(job)
         self._count(job, 1)
 
     def _count(self, job: Job, sign: int) -> None:
@@ -207,6 +247,26 @@ class SiteState:
             totals.add(job.cpus, ert, since_us, sign)
             if totals.count == 0:
                 del self._totals[key]  # names come and go for years
+
+
+_TEXTS = (
+    "user",
+    "group",
+    "account",
+    "queue",
+    "executable",
+    "job_type",
+    "job_class",
+    "script",
+    "arguments",
+    "network",
+)
+
+
+def text_bytes(job: Job) -> int:
+    """Bytes of the names in a job; 1 µs."""
+    texts = (job.id, *(getattr(job, name) for name in _TEXTS))
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text is not None)
 
 
 def _scopes(job: Job) -> list[Scope]:

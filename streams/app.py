@@ -3,32 +3,39 @@
 import asyncio
 import logging
 import os
+import shutil
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 from urllib.parse import quote
 
 import faust
 import msgspec
 from aiohttp.web import Response
+from aiokafka.errors import KafkaError
 from faust.exceptions import ConsumerNotStarted
 from faust.transport.drivers import aiokafka
-from faust.types import StreamT
+from faust.types import TP, StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from models.engine import Anomaly, Record, warm_up
 from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
-from streams.errors import UserError
+from streams import logs
+from streams.errors import Unreachable, UserError
+from streams.group import ConsumerThread
+from streams.health import Health
 from streams.intake import Unreadable, dead_letter, read_event
 from streams.ledger import Ledger, Slot, offset_of
 from streams.metrics import Metrics
 from streams.settings import KafkaSettings, Settings, WorkerSettings
 from streams.store import SiteStore, check_redis, connect
-from streams.topics import STATE_MESSAGE_BYTES, Topics, check_group, check_topics
+from streams.topics import STATE_MESSAGE_BYTES, Topics, check_group, check_topics, holder_of
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +44,17 @@ SETTLE_S = 5.0
 
 STOP_S = 9.0
 """Seconds within which a worker that was told to stop has ended, whatever it still waits for."""
+
+HEARTBEAT_S = 0.5
+"""Between a worker's signs of life, by whose answers it hears that others join or leave."""
+
+WAITS_S = (1.0, 2.0, 5.0, 10.0)
+"""Between looks at servers that cannot be reached when a worker starts; the last one is repeated."""
+
+LATE = "late"
+"""The header of a prediction that left late: after how many whole seconds, in ASCII."""
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,12 +85,30 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
     """The consumer, which begins at the beginning of partitions of which nothing is committed yet.
 
     While Faust reads the table it fetches events too, and drops them. Afterwards it seeks back, but by itself only in
-    partitions that have a committed offset.
+    partitions that have a committed offset. One beyond the partition's end is none: the topic was made anew.
     """
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        thread = ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        thread.holder_of = self.app.holder_of
+        return thread
+
+    async def on_stop(self) -> None:
+        """Commit and leave the group, so that others have the partitions at once.
+
+        By itself a member with a lasting name stays until its session has expired, as one that has failed does here:
+        it comes back.
+        """
+        await super().on_stop()
+        if self.app.failed is None:
+            self._thread.leave()
 
     async def perform_seek(self) -> None:
         """Seek to where the events go on."""
         await super().perform_seek()
+        for tp, end in (await self.highwaters(*self.assignment())).items():
+            if (self._committed_offset[tp] or 0) > end:
+                self._committed_offset[tp] = self._read_offset[tp] = None
         new = [tp for tp in self.assignment() if self._committed_offset[tp] is None and not self._is_changelog_tp(tp)]
         if new:
             await self._thread.seek_to_beginning(*(self._new_topicpartition(*tp) for tp in new))
@@ -89,13 +125,14 @@ class Worker:
 
     def __init__(self, app: "QueuecastApp", settings: Settings, ledger: Ledger, metrics: Metrics) -> None:
         self._app = app
+        self.health = Health(settings)
         self._topics = Topics(settings.kafka.prefix)
-        self._bootstrap = settings.kafka.bootstrap
         self._ledger = ledger
         self._metrics = metrics
         self._partitions: frozenset[int] = frozenset()
         self._turn = 0  # counts how often partitions were taken away
         self._session = settings.worker.session_seconds
+        self._late_s = settings.worker.late_seconds
         self._alive: float | None = None  # when that was last looked at
         self._overslept: RuntimeError | None = None
         self._busy = asyncio.Lock()  # the agent, the timer and a rebalance take turns
@@ -132,7 +169,8 @@ class Worker:
         try:
             records = slot.engine.apply(event)
         except Exception as error:  # a flaw of ours must not stop the other sites, nor hide
-            log.exception("site %s, offset %d: the engine failed", event.site, raw.offset)
+            where = {"site": event.site, "partition": raw.partition, "offset": raw.offset}
+            log.exception("the engine failed", extra=where)
             return [await self._reject("engine_failed", repr(error), event.site, raw)]
         key = raw.key
         sends = [await self._send(record, event.site, key, raw) for record in _outgoing(records)]
@@ -143,8 +181,17 @@ class Worker:
     async def _send(self, record: Record, site: str, key: bytes, raw: Any) -> Awaitable[Any]:
         if isinstance(record, Anomaly):
             return await self._reject(record.reason, record.detail, site, raw)
-        topic = self._topics.predictions if isinstance(record, Prediction) else self._topics.outcomes
-        return await self._produce(topic, key, record)
+        if isinstance(record, Prediction):
+            return await self._produce(self._topics.predictions, key, record, self._lateness(raw.timestamp))
+        return await self._produce(self._topics.outcomes, key, record)
+
+    def _lateness(self, arrived: float) -> list[tuple[str, bytes]]:
+        """The mark of a prediction that leaves late; a header, for the value stays the same when it is repeated."""
+        seconds = time.time() - arrived
+        if seconds <= self._late_s:
+            return []
+        self._metrics.late()
+        return [(LATE, b"%d" % seconds)]
 
     async def _reject(self, reason: str, detail: str, site: str | None, raw: Any) -> Awaitable[Any]:
         self._metrics.rejected(reason)
@@ -152,9 +199,13 @@ class Worker:
         return await self._produce(self._topics.dead_letters, raw.key, letter)
 
     async def _produce(
-        self, topic: str, key: bytes | None, record: Prediction | Outcome | DeadLetter
+        self,
+        topic: str,
+        key: bytes | None,
+        record: Prediction | Outcome | DeadLetter,
+        headers: Iterable[tuple[str, bytes]] = (),
     ) -> Awaitable[Any]:
-        sent: Awaitable[Any] = await self._app.producer.send(topic, key, _encode(record), None, None, None)
+        sent: Awaitable[Any] = await self._app.producer.send(topic, key, _encode(record), None, None, list(headers))
         return sent
 
     async def take_over(self, partitions: Iterable[int]) -> None:
@@ -174,7 +225,8 @@ class Worker:
             return "no partitions: joining, reading back their states, or more workers than partitions"
         if self._ledger.trouble is not None:
             return self._ledger.trouble
-        return await _broker_away(self._bootstrap)
+        await self.health.look()
+        return self.health.broker or self.health.store
 
     def check_alive(self) -> None:
         """Make sure that this process was not asleep for so long that its partitions may be another's.
@@ -182,7 +234,7 @@ class Worker:
         Raises:
             RuntimeError: it was; what it has in hand must not be written.
         """
-        now = time.monotonic()
+        now = since_boot()
         asleep, self._alive = now - (self._alive or now), now
         if asleep > self._session / 2 and self._overslept is None:
             self._overslept = RuntimeError(
@@ -211,16 +263,9 @@ class Worker:
             self._ledger.drop(partitions)
 
 
-async def _broker_away(bootstrap: str) -> str | None:
-    """That none of the brokers lets itself be connected to, or None."""
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(1.0):
-                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            writer.close()
-            return None
-    return f"no broker can be reached at {bootstrap}"
+def since_boot() -> float:
+    """Seconds since some moment; while the machine is suspended they count too, where the system tells."""
+    return time.clock_gettime(_CLOCK)
 
 
 def _outgoing(records: Iterable[Record]) -> list[Record]:
@@ -236,6 +281,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     failed: BaseException | None = None
     check_alive: Callable[[], None]
+    holder_of: Callable[[str], str | None]
 
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)
@@ -246,14 +292,19 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         while not self.should_stop:
             try:
                 self.check_alive()
-            except RuntimeError as error:
+                if lost := self.consumer._thread.lost():
+                    raise lost
+            except (RuntimeError, UserError) as error:
                 await self.give_up(error)
                 raise
             await self.sleep(1.0)
 
     async def give_up(self, error: BaseException) -> None:
         """Stop the worker because of an error."""
-        log.error("the worker stops: %r", error, exc_info=error)
+        if isinstance(error, UserError):
+            log.error("the worker stops: %s", error)
+        else:
+            log.error("the worker stops: %r", error, exc_info=error)
         self.failed = error
         await self.crash(error)
 
@@ -269,8 +320,34 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
 
     def _end(self) -> None:
         log.warning("not stopped within %.0f s, so ended; what was open will be seen again", STOP_S)
+        shutil.rmtree(self.conf.datadir, ignore_errors=True)
         logging.shutdown()
         os._exit(1 if self.failed else 0)
+
+
+class EventsTopic:
+    """What the ledger asks of the events topic, and tells about it."""
+
+    def __init__(self, app: QueuecastApp, name: str, metrics: Metrics) -> None:
+        self._app = app
+        self._name = name
+        self._metrics = metrics
+
+    async def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """Each partition's end: the offset that its next event will have.
+
+        Raises:
+            OSError: the broker does not answer.
+        """
+        try:
+            found = await self._app.consumer.highwaters(*(TP(self._name, partition) for partition in partitions))
+        except KafkaError as error:
+            raise ConnectionError(f"{error!r}") from error
+        return {tp.partition: end for tp, end in found.items()}
+
+    def renewed(self, partition: int) -> None:
+        """A partition has been made anew, or cut short, since its states were stored."""
+        self._metrics.renewed(partition)
 
 
 def build_app(settings: Settings, directory: str) -> QueuecastApp:
@@ -282,7 +359,9 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
     store = SiteStore(connect(settings.redis), settings.redis.prefix)
     ledger = Ledger(table, store, settings.engine, settings.worker)
     metrics = Metrics(ledger, settings.worker.metric_sites)
+    ledger.events = EventsTopic(app, topics.events, metrics)
     worker = Worker(app, settings, ledger, metrics)
+    app.holder_of = partial(holder_of, settings)
     app.check_alive = ledger.before_write = worker.check_alive
 
     @app.agent(events, concurrency=1, name="forecast")
@@ -326,6 +405,8 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
     async def show_metrics(*_: Any) -> Response:
         with suppress(ConsumerNotStarted):
             metrics.lag(app.consumer, topics.events)
+        await worker.health.look()
+        metrics.servers(worker.health)
         return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.page("/healthz")
@@ -361,6 +442,8 @@ def _options(settings: Settings) -> dict[str, Any]:
         # Who comes back under its name is handed what it had, and must then be at the URL at which it had it.
         "canonical_url": f"http://worker/{quote(worker.name, safe='')}",
         "broker_session_timeout": worker.session_seconds,
+        "broker_heartbeat_interval": HEARTBEAT_S,
+        "table_standby_replicas": 0,  # what they keep in memory Faust reads anew all the same when they take over
         "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
         "broker_commit_livelock_soft_timeout": 0.0,
         "producer_acks": -1,
@@ -397,26 +480,67 @@ def check_port(settings: WorkerSettings) -> None:
         raise UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port") from None
 
 
+def await_servers(settings: Settings, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Make sure that Kafka, its topics and Redis are as they must be; wait a while for what cannot be reached.
+
+    Raises:
+        UserError: something is not so, or was not reached within `worker.start_seconds`.
+    """
+    deadline = time.monotonic() + settings.worker.start_seconds
+    for pause in chain(WAITS_S, repeat(WAITS_S[-1])):
+        try:
+            check_topics(settings, Topics(settings.kafka.prefix).uses)
+            check_group(settings)
+            asyncio.run(check_redis(settings.redis))
+            return
+        except Unreachable as error:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            pause = min(pause, left)
+            log.warning("not yet: %s (next look in %.0f s, the last one in %.0f s)", error, pause, left)
+        sleep(pause)
+
+
 def run_worker(settings: Settings) -> None:
     """Run a worker until it is told to stop (SIGTERM, SIGINT), after making sure that all it needs is there.
 
     Raises:
         UserError: Kafka, its topics, Redis or the web port are not as they must be.
+        SystemExit: the same, which the log has told where it is in JSON.
     """
-    check_topics(settings, Topics(settings.kafka.prefix).uses)
-    check_group(settings)
-    asyncio.run(check_redis(settings.redis))
-    check_port(settings.worker)
+    logging_config = logs.configure(settings.worker)
+    try:
+        await_servers(settings)
+        check_port(settings.worker)
+        _run(settings, logging_config)
+    except UserError as error:
+        if settings.worker.log_format == "text":
+            raise
+        log.critical("%s", error)
+        raise SystemExit(1) from None
+
+
+def _run(settings: Settings, logging_config: dict[str, Any]) -> None:
     started = time.perf_counter()
     warm_up(settings.engine)
     log.info("compiled in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
         app = build_app(settings, directory)
-        worker = faust.Worker(app, loglevel=settings.worker.log_level, redirect_stdouts=False, quiet=True)
+        worker = faust.Worker(
+            app,
+            loglevel=settings.worker.log_level,
+            redirect_stdouts=False,
+            quiet=True,
+            logging_config=logging_config,
+        )
         try:
             with suppress(SystemExit):
                 worker.execute_from_commandline()
         except Exception as error:
             app.failed = app.failed or error
+        app.failed = app.failed or worker.crash_reason
+    if isinstance(app.failed, UserError):
+        raise app.failed
     if app.failed is not None:
         raise UserError(f"the worker stopped: {app.failed!r}; its log says more")

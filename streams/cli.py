@@ -22,6 +22,7 @@ from streams.terminal import printable, show_accuracy, show_table
 
 if TYPE_CHECKING:
     from streams.feed import Publisher
+    from streams.replay import Scores
     from streams.settings import Settings
     from streams.swf import Trace
 
@@ -127,6 +128,10 @@ def replay(
         list[str] | None,
         typer.Option(metavar="NAME", help="Method to run; repeatable, the first one counts. Default: the settings'."),
     ] = None,
+    runtimes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Method for run times; repeatable, as --method."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions there, JSON lines.")] = None,
     outcomes: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the outcomes there.")] = None,
     shadows: Annotated[bool, typer.Option("--shadows", help="Write every method's records, not the first's.")] = False,
@@ -147,8 +152,9 @@ def replay(
     The columns: mean absolute error (AAE), median error, error as a share of
     the response time (PPE; PPE600 and PPE1200 with that at least 600 or 1200 s),
     shares of jobs predicted within a factor of 2 or 3, within 1 or 10 minutes,
-    jobs without an estimate, jobs, mean error of run times, and for each bound
-    the share of jobs at or below it.
+    jobs without an estimate, jobs, and for each bound the share of jobs at or
+    below it. A second table has the run times: mean absolute error in minutes
+    and as a share of the mean run time, and the share within its interval.
     """
     from models.engine import Anomaly
     from streams.replay import Lines, Scores, jobs_in, record, replay, settings_for
@@ -156,11 +162,11 @@ def replay(
 
     if ids and rows:
         raise typer.BadParameter("--ids and --rows exclude each other.")
-    settings = settings_for(_settings(context).engine, method or ())
+    settings = settings_for(_settings(context).engine, method or (), runtimes or ())
     jobs = _read(trace, skip_broken)
     check_site(name := jobs.site if site is None else site)
     range_ = jobs_in(jobs, ids, rows)
-    scores = Scores(lambda outcome: outcome.job in range_, cancelled=not started)
+    scores = Scores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
     anomalies: Counter[str] = Counter()
     with Lines(out) as predicted, Lines(outcomes) as happened, _progress("jobs", len(jobs.jobs)) as advance:
         records = replay(events_of(jobs, name), settings)
@@ -169,24 +175,78 @@ def replay(
                 anomalies[item.reason] += 1
             elif item.method == settings.method:
                 advance()
-    _report(jobs, scores.rows(), anomalies, as_json)
+    _report(jobs, scores, anomalies, as_json)
 
 
-def _report(trace: "Trace", rows: dict[str, dict[str, float]], anomalies: Counter[str], as_json: bool) -> None:
+def _report(trace: "Trace", scores: "Scores", anomalies: Counter[str], as_json: bool) -> None:
+    rows, run_rows = scores.rows(), scores.run_rows()
     if not rows:
         raise UserError(f"{trace.path}: no job of that range is scored")
     if as_json:
         import msgspec
 
         found = {"trace": str(trace.path), "jobs": len(trace.jobs), "without_wait": trace.without_wait}
-        document = msgspec.json.encode(found | {"methods": rows, "anomalies": anomalies})
+        document = msgspec.json.encode(found | {"methods": rows, "run_times": run_rows, "anomalies": anomalies})
         sys.stdout.write(document.decode() + "\n")
         return
-    show_accuracy(rows)
+    show_accuracy(rows, "waits")
+    show_accuracy(run_rows, "run times")
     if trace.without_wait:
         _tell(f"{trace.without_wait} jobs without a wait were left out")
     for reason, count in anomalies.most_common():
         _tell(f"{count} × {reason}")
+
+
+@app.command(epilog="Example: queuecast compare KTH-SP2-1996-2.1-cln.swf.gz --rows 10001 20000")
+def compare(
+    context: typer.Context,
+    trace: TraceFile,
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this method; repeatable. Default: every one.")
+    ] = None,
+    ids: Annotated[Range | None, typer.Option(metavar="LO HI", help="Score these job numbers, inclusive.")] = None,
+    rows: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Score these positions in submit order, from 1, inclusive.")
+    ] = None,
+    started: Annotated[bool, typer.Option("--started", help="Leave out jobs cancelled in the queue.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")] = False,
+) -> None:
+    """Run every method over a trace, and print how good each was: waits, run times, bounds on waits.
+
+    The trivial rules stand on top. The columns are those of `queuecast replay`;
+    of a bound, the share of jobs at or below it, its mean, and its mean
+    quantile loss.
+    """
+    import msgspec
+
+    from streams.compare import compare as compared
+    from streams.replay import jobs_in
+
+    if ids and rows:
+        raise typer.BadParameter("--ids and --rows exclude each other.")
+    jobs = _read(trace, skip_broken)
+    range_ = jobs_in(jobs, ids, rows)
+    with _progress("‰", 1000) as advance:
+        told = 0
+
+        def tell(share: int) -> None:
+            nonlocal told
+            for _ in range(told, share):
+                advance()
+            told = max(told, share)
+
+        found = compared(
+            jobs, range_, _settings(context).engine, method or (), workers or os.cpu_count() or 1, not started, tell
+        )
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        return
+    show_accuracy(found.waits, "waits")
+    show_accuracy(found.run_times, "run times")
+    if found.bounds:
+        show_accuracy(found.bounds, "bounds")
 
 
 @app.command(epilog="Example: queuecast tune CTC-SP2-1996-3.1-cln.swf.gz --save ctc.toml")
@@ -381,11 +441,11 @@ def watch(
 
     shown = 0
     with closing(records(_settings(context), Wanted(site, job), outcomes, from_beginning)) as found:
-        for record, raw in found:
+        for record, raw, late in found:
             if isinstance(record, Skipped):
                 _tell(f"skipped: {record.reason}")
                 continue
-            sys.stdout.write((json_line(raw) if as_json else line(record)) + "\n")
+            sys.stdout.write((json_line(raw) if as_json else line(record, late)) + "\n")
             sys.stdout.flush()
             shown += 1
             if shown == count:

@@ -389,7 +389,7 @@ def streamed(settings: Settings, board: Board, seconds: float, servers: Iterable
         while feeder.is_alive() or (board.records < feeder.expected and time.monotonic() < heard + SILENCE_S):
             polled = consumer.poll(timeout_ms=100, max_records=2000)
             heard = time.monotonic() if polled or feeder.is_alive() else heard
-            yield [record for record, _ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
+            yield [record for record, *_ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
             _check(feeder, servers)
         if board.records < feeder.expected:
             raise UserError(f"the worker fell silent at {board.records} of {feeder.expected} records; above is its log")

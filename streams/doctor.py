@@ -154,6 +154,10 @@ def workers(client: KafkaAdminClient, settings: Settings) -> Result:
         done = max(committed[place].offset if place in committed else -1, first[place].offset)
         if lag := last[place].offset - done:
             lags[f"partition {place.partition}"] = lag
+    if cut := [name for name, lag in lags.items() if lag < 0]:
+        text = f"more events done than the topic {names.events} has: {', '.join(cut)}"
+        advice = "it was made anew or cut short; workers that start now go on from its beginning"
+        return Result("workers", "warn", text, advice)
     text = f"{members} running, {f'events to do: {_listed(lags)}' if lags else 'nothing to do'}"
     if not members:
         return Result("workers", "warn", text, "start one with `queuecast worker`")

@@ -8,3 +8,7 @@ UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 
 class UserError(Exception):
     """Something outside the program is wrong; the message names it and says what was expected or what to do."""
+
+
+class Unreachable(UserError):
+    """A server cannot be reached, which may pass."""

@@ -16,7 +16,7 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from streams.errors import UNTRUSTED, UserError
+from streams.errors import UNTRUSTED, Unreachable, UserError
 from streams.settings import KafkaSettings
 
 PERMISSIONS = "what each needs is in deploy/README.md, Locked doors"
@@ -36,13 +36,15 @@ class _Heard(logging.Handler):
 
 @contextmanager
 def kafka_faults(settings: KafkaSettings) -> Iterator[None]:
-    """What Kafka refuses, or does not answer, in the block becomes a `UserError`."""
+    """What Kafka refuses in the block becomes a `UserError`; that it does not answer, an `Unreachable`."""
     heard, log = _Heard(), logging.getLogger("kafka")
     log.addHandler(heard)
     try:
         yield
     except KafkaError as error:
-        raise UserError(explain(error, heard.errors.values(), settings)) from None
+        said = explain(error, heard.errors.values(), settings)
+        may_pass = error.retriable and said in (_away(settings), f"{_place(settings)}: {error}")
+        raise (Unreachable if may_pass else UserError)(said) from None
     finally:
         log.removeHandler(heard)
 
@@ -53,7 +55,7 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
     Parameters:
         heard: errors that the client tried to get over before it gave up.
     """
-    place = f"kafka at {settings.bootstrap}"
+    place = _place(settings)
     errors = [error, *heard]
     for known in errors:
         if isinstance(known, SaslAuthenticationFailedError):
@@ -69,6 +71,14 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
     if any(sign in str(known) for known in errors for sign in ("Handshake failed", "frame length", "disconnected")):
         asked = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
         return f"{place}: it hangs up on {who(settings)}; is it {asked}{settings.security}?"
+    return _away(settings)
+
+
+def _place(settings: KafkaSettings) -> str:
+    return f"kafka at {settings.bootstrap}"
+
+
+def _away(settings: KafkaSettings) -> str:
     return f"kafka: no broker answers at {settings.bootstrap}; is it running, and is it this address?"
 
 

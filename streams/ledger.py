@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -25,21 +25,26 @@ RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 
 class Kept(msgspec.Struct, array_like=True):
-    """A site's state and the offset of the last event in it, as one value; `state` is compressed."""
+    """A site's state and the offset of the last event in it, as one value; `state` is compressed.
+
+    `epoch` counts how often the partition's offsets have begun again.
+    """
 
     v: int
     partition: int
     offset: int
     state: bytes
+    epoch: int = 0
 
 
 _encode_kept = msgspec.msgpack.Encoder().encode
 _decode_kept = msgspec.msgpack.Decoder(Kept).decode
 
 
-def offset_of(value: bytes) -> int:
-    """The offset of the last event in a state as the table holds it."""
-    return _decode_kept(value).offset
+def offset_of(value: bytes) -> tuple[int, int]:
+    """The epoch and offset of the last event in a state as the table holds it: of two the greater is the later."""
+    kept = _decode_kept(value)
+    return kept.epoch, kept.offset
 
 
 class Table(Protocol):
@@ -55,6 +60,16 @@ class Table(Protocol):
         """Set the value of a site; done when the changelog has it."""
 
 
+class Events(Protocol):
+    """What the ledger needs of the events topic."""
+
+    async def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
+        """Each partition's end; raises OSError while the broker does not answer."""
+
+    def renewed(self, partition: int) -> None:
+        """A partition has been made anew since its states were stored."""
+
+
 class Delivered(Protocol):
     """A message that was taken from Kafka and is to be acknowledged."""
 
@@ -64,11 +79,12 @@ class Delivered(Protocol):
 
 @dataclass
 class Slot:
-    """One site at this worker: its engine, and the offset of the last event that is in it (-1: none)."""
+    """One site at this worker: its engine, and the offset of the last event that is in it (-1: none), in its epoch."""
 
     engine: Engine
     partition: int
     offset: int = -1
+    epoch: int = 0
 
 
 @dataclass
@@ -115,6 +131,7 @@ class Ledger:
     ) -> None:
         self.slots: dict[str, Slot] = {}
         self.trouble: str | None = None  # what is being waited for
+        self.events: Events | None = None
         self.before_write: Callable[[], None] = lambda: None  # raises where nothing must be written any longer
         self._open: dict[int, Open] = {}
         self._settling: dict[int, Open] = {}
@@ -145,31 +162,64 @@ class Ledger:
 
     async def take_over(self, partitions: Container[int]) -> None:
         """Load every stored site of these partitions, so that they are served before their next event."""
-        for key in list(self._table.keys()):
-            value = self._table.get(key)
-            if value is not None and (partition := _decode_kept(value).partition) in partitions:
-                await self.slot(key.decode(), partition)
+        places = {key: self._place(key) for key in list(self._table.keys())}
+        places = {key: place for key, place in places.items() if place[0] in partitions}
+        if self.events is not None and places:
+            await self._begin_epochs(self.events, places)
+        for key, (partition, _) in places.items():
+            await self.slot(key.decode(), partition)
+
+    def _place(self, key: bytes) -> tuple[int, int]:
+        """The partition and offset of the last event in a stored state."""
+        kept = _decode_kept(self._table.get(key) or b"")
+        return kept.partition, kept.offset
+
+    async def _begin_epochs(self, events: Events, places: Mapping[bytes, tuple[int, int]]) -> None:
+        """Where states count events that the topic does not have, its offsets have begun again: so do the states'.
+
+        That is written at once, since later the new offsets may have grown beyond the old ones.
+        """
+        last: dict[int, int] = {}
+        for partition, offset in places.values():
+            last[partition] = max(offset, last.get(partition, -1))
+        ends = await self._until_done("kafka: the ends of partitions", partial(events.ends, last))
+        for partition in (partition for partition in last if last[partition] >= ends[partition]):
+            log.error(
+                "the events topic was made anew or cut short: it ends at %d here, the states go up to %d; "
+                "they go on with what it holds now",
+                ends[partition],
+                last[partition],
+                extra={"partition": partition},
+            )
+            events.renewed(partition)
+            self.before_write()
+            await asyncio.gather(*(self._begin_epoch(key) for key, place in places.items() if place[0] == partition))
+
+    async def _begin_epoch(self, key: bytes) -> None:
+        kept = _decode_kept(self._table.get(key) or b"")
+        kept.epoch, kept.offset = kept.epoch + 1, -1
+        await self._table.put(key, _encode_kept(kept), kept.partition)
 
     async def _load(self, site: str, partition: int) -> Slot:
         value = self._table.get(site.encode())
         if value is None:
-            await self._until_done(f"redis: clearing {site}", partial(self._store.forget, site))
+            await self._until_done("redis: clearing", partial(self._store.forget, site), site)
             return Slot(Engine(site, self._engine_settings), partition)
         kept = _decode_kept(value)
         state = zlib.decompress(kept.state)
         saved = read_saved(state)
         history = self._engine_settings.history
-        started, runs = await self._until_done(
-            f"redis: reading {site}", partial(self._store.load, site, saved, history)
-        )
+        stored = await self._until_done("redis: reading", partial(self._store.load, site, saved, history), site)
         try:
-            engine = Engine.load(state, started, runs, self._engine_settings)
+            engine = Engine.load(state, stored.started, stored.runs, self._engine_settings, stored.rows)
         except ValueError as error:
-            log.error("site %s: Redis has lost entries (%s); its histories begin anew, degraded", site, error)
-            await self._until_done(f"redis: clearing {site}", partial(self._store.forget, site))
+            where = {"site": site, "partition": partition}
+            log.error("Redis has lost entries (%s); the histories begin anew, degraded", error, extra=where)
+            await self._until_done("redis: clearing", partial(self._store.forget, site), site)
             engine = Engine.load(state, None, None, self._engine_settings)
-        log.info("site %s goes on after offset %d: %d live jobs", site, kept.offset, len(engine.known.state))
-        return Slot(engine, partition, kept.offset)
+        where = {"site": site, "partition": partition, "offset": kept.offset}
+        log.info("the site goes on, %d live jobs", len(engine.known.state), extra=where)
+        return Slot(engine, partition, kept.offset, kept.epoch)
 
     def record(self, partition: int, event: Delivered, site: str | None, sends: Iterable[Awaitable[Any]]) -> None:
         """An event has been processed: `site` is the one it changed, `sends` its outputs on their way."""
@@ -208,13 +258,13 @@ class Ledger:
         oldest = {site: self.slots[site].engine.known.history.oldest for site, *_ in states}
         await asyncio.gather(*work.sends)
         for site, _, changes in states:
-            await self._until_done(f"redis: writing {site}", partial(self._store.write, site, changes))
+            await self._until_done("redis: writing", partial(self._store.write, site, changes), site)
         if work.dropped:
             return
         self.before_write()
         await asyncio.gather(*(self._table.put(site.encode(), value, partition) for site, value, _ in states))
         for site, _, changes in states:
-            await self._until_done(f"redis: trimming {site}", partial(self._store.trim, site, oldest[site], changes))
+            await self._until_done("redis: trimming", partial(self._store.trim, site, oldest[site], changes), site)
         if not work.dropped:
             for event in work.events:
                 event.ack()
@@ -222,7 +272,7 @@ class Ledger:
     def _checkpoint(self, site: str) -> tuple[bytes, Changes]:
         slot = self.slots[site]
         state, changes = slot.engine.checkpoint()
-        return _encode_kept(Kept(1, slot.partition, slot.offset, zlib.compress(state, 1))), changes
+        return _encode_kept(Kept(1, slot.partition, slot.offset, zlib.compress(state, 1), slot.epoch)), changes
 
     async def settle_all(self) -> None:
         """Settle every partition: before a clean stop."""
@@ -238,8 +288,8 @@ class Ledger:
             for site in [site for site, slot in self.slots.items() if slot.partition == partition]:
                 del self.slots[site]
 
-    async def _until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until Redis does it: nothing may be left out, and nothing else can be done meanwhile."""
+    async def _until_done(self, what: str, attempt: Callable[[], Awaitable[T]], site: str | None = None) -> T:
+        """Try until a server does it: nothing may be left out, and nothing else can be done meanwhile."""
         failures = 0
         while True:
             self.before_write()
@@ -248,8 +298,8 @@ class Ledger:
                 self.trouble = None
                 return done
             except (RedisError, OSError) as error:
-                self.trouble = f"{what} failed: {error}"
+                self.trouble = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
                 pause = RETRY_S[min(failures, len(RETRY_S) - 1)]
                 failures += 1
-                log.warning("%s failed (%s); again in %.1f s", what, error, pause)
+                log.warning("%s failed (%s); again in %.1f s", what, error, pause, extra={"site": site})
                 await asyncio.sleep(pause)

@@ -17,6 +17,7 @@ from models.features import FEATURES
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
 from models.measures import Histogram as Counted
 from models.state import SITE, Phase
+from streams.health import Health
 from streams.ledger import Ledger, Slot
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -51,6 +52,19 @@ class Metrics:
             ["partition"],
             registry=self.registry,
         )
+        self._late = Counter(
+            "queuecast_late_predictions",
+            "Predictions that left more than worker.late_seconds after their event's arrival at the broker.",
+            registry=self.registry,
+        )
+        self._renewed = Counter(
+            "queuecast_events_topic_renewals",
+            "Partitions of the events topic that had been made anew, or cut short, since their states were stored.",
+            ["partition"],
+            registry=self.registry,
+        )
+        self._broker = Gauge("queuecast_broker_up", "Whether a broker can be reached.", registry=self.registry)
+        self._store = Gauge("queuecast_store_up", "Whether Redis answers within a second.", registry=self.registry)
         self._offsets: dict[int, int] = {}
 
     def read(self, partition: int, offset: int, timestamp: float) -> None:
@@ -66,6 +80,19 @@ class Metrics:
     def predicted(self, arrived: float) -> None:
         """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""
         self._latency.observe(max(time.time() - arrived, 0.0))
+
+    def late(self) -> None:
+        """A prediction has left late."""
+        self._late.inc()
+
+    def renewed(self, partition: int) -> None:
+        """A partition of the events topic has been made anew."""
+        self._renewed.labels(str(partition)).inc()
+
+    def servers(self, health: Health) -> None:
+        """Bring up to date which servers answer."""
+        self._broker.set(health.broker is None)
+        self._store.set(health.store is None)
 
     def lag(self, consumer: Any, topic: str) -> None:
         """Bring the lag up to date, from what the consumer has heard of the ends of the topic's partitions."""
@@ -98,6 +125,7 @@ class EngineCollector:
         yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(slots))
         yield from _counts(engines)
         yield from _accuracy(engines)
+        yield from _run_accuracy(engines)
 
 
 def _counts(engines: list[Engine]) -> Iterator[Metric]:
@@ -153,6 +181,30 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
                 withheld.add_metric(values, accuracy.missing)
                 _add_bounds(held, bounded, values, accuracy)
     yield from (predictions, error, ppe, x2, withheld, held, bounded)
+
+
+def _run_accuracy(engines: list[Engine]) -> Iterator[Metric]:
+    labels = ["site", "method"]
+    error = HistogramMetricFamily(
+        "queuecast_run_error_seconds",
+        "Absolute error of the predicted run time; no estimate counts as 0 s.",
+        labels=labels,
+    )
+    run = CounterMetricFamily("queuecast_run_seconds", "Run times of those jobs, summed.", labels=labels)
+    predictions = CounterMetricFamily("queuecast_run_predictions", "Run times predicted.", labels=labels)
+    held = CounterMetricFamily(
+        "queuecast_run_interval_held_jobs", "Jobs that ran within their interval.", labels=labels
+    )
+    given = CounterMetricFamily("queuecast_run_interval_jobs", "Jobs that had an interval.", labels=labels)
+    for engine in engines:
+        for method, accuracy in engine.run_accuracy.items():
+            values = [engine.site, method]
+            error.add_metric(values, _buckets(accuracy.error, ERROR_BUCKETS), accuracy.error.total)
+            run.add_metric(values, accuracy.run_s)
+            predictions.add_metric(values, engine.run_predictions[method])
+            held.add_metric(values, accuracy.held)
+            given.add_metric(values, accuracy.intervals)
+    yield from (error, run, predictions, held, given)
 
 
 def _add_bounds(held: CounterMetricFamily, bounded: CounterMetricFamily, labels: list[str], accuracy: Accuracy) -> None:

@@ -8,9 +8,9 @@ from typing import IO, Self
 import msgspec
 
 from models.engine import Anomaly, Engine, Record, Settings
-from models.measures import Accuracy
+from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
-from models.registry import METHODS, TRIVIAL
+from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.errors import UserError
 from streams.swf import Trace
 
@@ -32,17 +32,28 @@ class Scores:
     Parameters:
         wanted: tells whether a job is in the range.
         cancelled: whether jobs cancelled in the queue count, as if they had started then.
+        settings: those of the replay, which tell whose run times go with the predictions.
     """
 
-    def __init__(self, wanted: Callable[[Outcome], bool] = lambda _: True, cancelled: bool = True) -> None:
+    def __init__(
+        self,
+        wanted: Callable[[Outcome], bool] = lambda _: True,
+        cancelled: bool = True,
+        settings: Settings | None = None,
+    ) -> None:
         self._wanted = wanted
         self._cancelled = cancelled
+        self._settings = settings or Settings()
         self._accuracy: dict[str, Accuracy] = {}
+        self._runs = {name: RunAccuracy() for name in self._settings.run_methods}
         self._errors: dict[str, list[float]] = {}
 
     def add(self, outcome: Outcome) -> None:
         """Take in what became of a prediction: first the wait, later the run time."""
         if not self._wanted(outcome) or (outcome.censored and not self._cancelled):
+            return
+        self._add_run(outcome)
+        if outcome.method in RUN_METHODS and outcome.method not in METHODS:
             return
         accuracy = self._accuracy.setdefault(outcome.method, Accuracy())
         wait_s, predicted_s = outcome.actual_wait_s, outcome.predicted_wait_s
@@ -51,9 +62,16 @@ class Scores:
             self._errors.setdefault(outcome.method, []).append(abs(outcome.error_s))
         else:
             accuracy.add_response(predicted_s, wait_s, outcome.actual_run_s)
-            accuracy.add_run(outcome.predicted_run_s, outcome.actual_run_s)
         if outcome.censored:
             accuracy.add_response(predicted_s, wait_s, 0.0)
+
+    def _add_run(self, outcome: Outcome) -> None:
+        """Each method for run times once: as a shadow, or with the method for waits that counts."""
+        name = outcome.method
+        if name not in self._runs and name == self._settings.method:
+            name = self._settings.runtimes
+        if name in self._runs and outcome.actual_run_s is not None:
+            self._runs[name].add(outcome.predicted_run_s, outcome.actual_run_s, outcome.run_interval)
 
     def rows(self) -> dict[str, dict[str, float]]:
         """The measures by method, the trivial rules first."""
@@ -63,11 +81,26 @@ class Scores:
     def _row(self, method: str) -> dict[str, float]:
         accuracy, errors = self._accuracy[method], sorted(self._errors[method])
         row = accuracy.measures() | {"median_min": errors[len(errors) // 2] / 60}
-        if accuracy.runs:
-            row["run_MAE_min"] = accuracy.run_error_s / accuracy.runs / 60
         for q, bound in sorted(accuracy.bounds.items()):
             row[f"cov_{q}"] = bound.held / bound.jobs
         return row
+
+    def run_rows(self) -> dict[str, dict[str, float]]:
+        """The measures of the methods for run times, by their names."""
+        return {name: accuracy.measures() for name, accuracy in self._runs.items() if accuracy.jobs}
+
+    def bound_rows(self) -> dict[str, dict[str, float]]:
+        """How the bounds did, by method and probability: the share that held, mean width and quantile loss in hours."""
+        return {
+            f"{name} {q}": {
+                "coverage": bound.held / bound.jobs,
+                "width_h": bound.width_s / bound.jobs / 3600,
+                "pinball_h": bound.pinball_s / bound.jobs / 3600,
+                "jobs": bound.jobs,
+            }
+            for name, accuracy in self._accuracy.items()
+            for q, bound in sorted(accuracy.bounds.items())
+        }
 
 
 class Lines:
@@ -98,22 +131,36 @@ class Lines:
             self._file.close()
 
 
-def settings_for(settings: Settings, methods: Sequence[str]) -> Settings:
-    """Settings to replay with: these methods, the first one's predictions counting, and always the trivial rules.
+def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[str] = ()) -> Settings:
+    """Settings to replay with: of each kind these methods, the first one's predictions counting, and the trivial rules.
 
     Parameters:
-        settings: what is not about methods, and the methods where none are named.
-        methods: names.
+        settings: what is not about methods, and the methods of a kind where none are named.
+        methods: names of methods for waits, or for run times alone.
+        runtimes: names of methods for run times.
 
     Raises:
         UserError: there is no such method.
     """
-    method, *shadows = methods or settings.methods
-    for name in (method, *shadows):
-        if name not in METHODS:
-            raise UserError(f"no method {name!r}; there are: {', '.join(METHODS)}")
+    known = list(dict.fromkeys((*METHODS, *RUN_METHODS)))
+    if unknown := [name for name in methods if name not in known]:
+        raise UserError(f"no method {unknown[0]!r}; there are: {', '.join(known)}")
+    if unknown := [name for name in runtimes if name not in RUN_METHODS]:
+        raise UserError(f"no method {unknown[0]!r} for run times; there are: {', '.join(RUN_METHODS)}")
+    method, *shadows = [name for name in methods if name in METHODS] or settings.methods
+    run_method, *run_shadows = (
+        *runtimes,
+        *(name for name in methods if name not in METHODS and name not in runtimes),
+    ) or settings.run_methods
     beside = tuple(dict.fromkeys(name for name in (*shadows, *TRIVIAL) if name != method))
-    return msgspec.structs.replace(settings, method=method, shadows=beside, publish_shadows=True)
+    return msgspec.structs.replace(
+        settings,
+        method=method,
+        shadows=beside,
+        runtimes=run_method,
+        run_shadows=tuple(run_shadows),
+        publish_shadows=True,
+    )
 
 
 def record(

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from models.engine import Settings as EngineSettings
-from models.registry import METHODS, method_named
+from models.registry import METHODS, RUN_METHODS, check_parameters
 from streams.errors import UserError
 
 PREFIX = "QUEUECAST"
@@ -136,6 +136,9 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     its group: a worker that comes back under it goes on within seconds; one that is silent for `session_seconds` has
     lost its partitions to others. `partition_sites` bounds the sites of a partition: events of further ones go to the
     dead letters, so that misspelt or hostile names cannot fill the memory. `metric_sites` bounds the site label.
+
+    Predictions that leave more than `late_seconds` after their event came to the broker are marked late. At its start
+    a worker waits `start_seconds` for servers that cannot be reached. `log_format` is text, for people, or json.
     """
 
     web_host: str = "127.0.0.1"
@@ -146,6 +149,9 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     checkpoint_seconds: Annotated[float, Meta(gt=0)] = 2.0
     partition_sites: Positive = 200
     metric_sites: Positive = 500
+    late_seconds: Annotated[float, Meta(gt=0)] = 60.0
+    start_seconds: Annotated[float, Meta(ge=0)] = 60.0
+    log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @property
@@ -209,7 +215,7 @@ def _check_parameters(path: Path, parameters: Any) -> None:
         raise UserError(f"{path}: engine.parameters: expected a table for each method, [engine.parameters.METHOD]")
     for method, values in parameters.items():
         try:
-            method_named(method, values)
+            check_parameters(method, values)
         except ValueError as error:
             raise UserError(f"{path}: engine.parameters: {error}") from None
 
@@ -252,6 +258,9 @@ def _check(settings: Settings) -> None:
     for name in settings.engine.methods:
         if name not in METHODS:
             raise UserError(f"engine: {name!r} is not a method; there are: {', '.join(METHODS)}")
+    for name in settings.engine.run_methods:
+        if name not in RUN_METHODS:
+            raise UserError(f"engine: {name!r} is not a method for run times; there are: {', '.join(RUN_METHODS)}")
     if not _ADDRESSES.fullmatch(settings.kafka.bootstrap):
         raise UserError(f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas")
     if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown

@@ -51,12 +51,12 @@ def moment(time: float) -> str:
         return f"{time:g}"
 
 
-def show_accuracy(rows: Mapping[str, Mapping[str, float]]) -> None:
-    """Print the measures by method, each column named after its measure."""
+def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> None:
+    """Print the measures by method, each column named after its measure; `title` heads the column of methods."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     order = [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]
     lines = [[method, *(_figure(name, row.get(name)) for name in order)] for method, row in rows.items()]
-    show_table(["", *("AAE h" if name == "AAE" else name for name in order)], lines)
+    show_table([title, *("AAE h" if name == "AAE" else name for name in order)], lines)
 
 
 FIRST = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")

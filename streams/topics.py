@@ -18,8 +18,8 @@ from streams.faults import PERMISSIONS, kafka_faults, who
 from streams.settings import KafkaSettings, Settings
 
 HOUR_MS = 3_600_000
-STATE_MESSAGE_BYTES = 16 << 20
-"""The largest state of one site that can be stored: about half a million live jobs."""
+STATE_MESSAGE_BYTES = 64 << 20
+"""The largest state of one site that can be stored; `models.engine.LIVE_BYTES` keeps within it."""
 
 EVENT_MESSAGE_BYTES = 1 << 20
 """The largest message of any other topic."""
@@ -194,6 +194,18 @@ def check_group(settings: Settings) -> None:
     allowed = found["authorized_operations"]
     if allowed is not None and "READ" not in allowed:  # of a group that is yet to be, nothing is told
         raise refused(settings.kafka, "use", f"the group {group}")
+
+
+def holder_of(settings: Settings, name: str) -> str | None:
+    """The id of the member that has this lasting name in the workers' group; None where nobody has.
+
+    Raises:
+        UserError: we may not know, or the broker cannot be reached.
+    """
+    group = Topics(settings.kafka.prefix).group
+    with admin(settings.kafka) as client:
+        members = client.describe_groups([group])[group]["members"]
+    return next((member["member_id"] for member in members if member["group_instance_id"] == name), None)
 
 
 def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:

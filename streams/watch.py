@@ -20,6 +20,7 @@ class Message(Protocol):
     partition: int
     offset: int
     value: bytes | None
+    headers: list[tuple[str, bytes]]
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -41,8 +42,10 @@ class Wanted(msgspec.Struct, frozen=True):
 
 def watch(
     settings: Settings, wanted: Wanted, outcomes: bool = False, from_beginning: bool = False
-) -> Generator[tuple[Prediction | Outcome | Skipped, bytes]]:
-    """Records as they come, with the bytes they came as, without end; those of one site in order.
+) -> Generator[tuple[Prediction | Outcome | Skipped, bytes, int | None]]:
+    """Records as they come, without end; those of one site in order.
+
+    Each with the bytes it came as and, where it left the worker late, the seconds that it had taken.
 
     Parameters:
         wanted: which ones.
@@ -72,7 +75,7 @@ def watch(
 
 def read(
     messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], wanted: Wanted
-) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes]]:
+) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes, int | None]]:
     """The wanted records of messages, and those that cannot be read.
 
     Parameters:
@@ -85,10 +88,15 @@ def read(
             record = decoders[message.topic].decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
-            yield Skipped(f"{place}: {error}"), value
+            yield Skipped(f"{place}: {error}"), value, None
         else:
             if wanted.includes(record):
-                yield record, value
+                yield record, value, _late(message.headers)
+
+
+def _late(headers: Iterable[tuple[str, bytes]]) -> int | None:
+    seconds = dict(headers).get("late", b"")
+    return int(seconds) if seconds.isdigit() else None
 
 
 def json_line(raw: bytes) -> str:
@@ -96,12 +104,13 @@ def json_line(raw: bytes) -> str:
     return printable(msgspec.json.format(raw, indent=-1).decode("utf-8", "replace"))
 
 
-def line(record: Prediction | Outcome) -> str:
-    """A record in one line, printable whatever its names hold."""
+def line(record: Prediction | Outcome, late: int | None = None) -> str:
+    """A record in one line, printable whatever its names hold; with the mark that it was late by so many seconds."""
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
     attempt = f" (attempt {record.attempt})" if record.attempt else ""
     time = record.made_at if isinstance(record, Prediction) else record.observed_at
-    return printable(f"{moment(time)}  {record.site}  job {record.job}{attempt}  {text}")
+    mark = "" if late is None else f"  [left {duration(late)} late]"
+    return printable(f"{moment(time)}  {record.site}  job {record.job}{attempt}  {text}{mark}")
 
 
 def _prediction(record: Prediction) -> str:

@@ -1,6 +1,6 @@
 """Kafka, Redis and the table of sites in memory, and a crash at any step of what becomes durable there."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ from streams.app import Worker
 from streams.ledger import Ledger
 from streams.metrics import Metrics
 from streams.settings import Settings
-from streams.store import SiteStore
+from streams.store import SiteStore, Stored
 
 TOPIC = "queuecast.events"
 
@@ -37,6 +37,8 @@ class World:
         self.messages: dict[int, list[SimpleNamespace]] = {}
         self.committed: dict[int, int] = {}
         self.outputs: list[tuple[str, bytes | None, bytes]] = []
+        self.headers: list[list[tuple[str, bytes]]] = []  # of each of them
+        self.arrived = 0.0  # when the next message comes to Kafka
         self.table: dict[bytes, bytes] = {}
         self.started: dict[str, dict[int, Started]] = {}
         self.runs: dict[str, dict[int, Run]] = {}
@@ -52,7 +54,7 @@ class World:
     def publish(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
         """Put a message on the events topic."""
         log = self.messages.setdefault(partition, [])
-        place = {"topic": TOPIC, "partition": partition, "offset": len(log), "timestamp": 0.0}
+        place = {"topic": TOPIC, "partition": partition, "offset": len(log), "timestamp": self.arrived}
         log.append(SimpleNamespace(key=key, value=value, **place))
 
     def publish_events(self, events: Iterable[AnyEvent], partition: int = 0) -> None:
@@ -119,14 +121,14 @@ class MemoryStore(SiteStore):
         for run in changes.forgotten_runs:
             runs.pop(run.number, None)
 
-    async def load(self, site: str, saved: Saved, history: int) -> tuple[list[Started], list[Run]]:
+    async def load(self, site: str, saved: Saved, history: int) -> Stored:
         rows = list(self._world.started.get(site, {}).values())
         kept_rows = [row for row in rows if saved.started - history <= row.number < saved.started]
         kept = kept_runs(saved, self._world.runs.get(site, {}).values())
         self._world.step(f"load {site}")
         self._world.started[site] = {row.number: row for row in kept_rows}
         self._world.runs[site] = {run.number: run for run in kept}
-        return kept_rows, kept
+        return Stored(kept_rows, kept)
 
     async def forget(self, site: str) -> None:
         self._world.step(f"forget {site}")
@@ -140,19 +142,27 @@ class MemoryProducer:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def send(self, topic: str, key: bytes | None, value: bytes, *_: None) -> Any:
-        async def deliver() -> None:
+    async def send(self, topic: str, key: bytes | None, value: bytes, _: None, __: None, headers: Any) -> "Delivery":
+        def deliver() -> None:
             self._world.step(f"send {topic}")
             self._world.outputs.append((topic, key, value))
+            self._world.headers.append(headers)
 
         if not self._world.eager:
-            return deliver()
-        await deliver()
-        return nothing()
+            return Delivery(deliver)
+        deliver()
+        return Delivery(lambda: None)
 
 
-async def nothing() -> None:
-    """Nothing is left to wait for."""
+class Delivery:
+    """Waits for a delivery, or is let go of by a process that dies."""
+
+    def __init__(self, deliver: Callable[[], None]) -> None:
+        self._deliver = deliver
+
+    def __await__(self) -> Iterator[None]:
+        self._deliver()
+        yield
 
 
 class Process:

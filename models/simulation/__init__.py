@@ -1,13 +1,45 @@
-"""A simulated site: a workload after a published model, and a scheduler that runs it.
+"""A simulated site: a workload after a published model or from a trace, and the schedulers that run it.
 
-Pure and deterministic from a seed: for the demo grid, for measuring what routing between sites gains, and for tests.
+Pure and deterministic from a seed: for the demo grid, for measuring what routing between sites gains and what run-time
+predictions gain a scheduler, and for tests.
 
     jobs = generate(seed=1, jobs=10_000, cpus=512, load=0.85, start_time=1_700_000_000)
     for event in run(jobs, cpus=512, site="alpha"):
         ...
+    perform(jobs, 512, "lewf-fill", Predicted(Learner(run_method_named("closest")))).wait_s
 """
 
-from models.simulation.scheduler import POLICIES, Easy, Fcfs, Reservation, Scheduler, run
+from models.simulation.backfill import Conservative, Easy, EasyKill, Reservation
+from models.simulation.comparison import Performance, perform
+from models.simulation.estimates import Actual, Estimates, Learner, Predicted, RunTimePredictor
+from models.simulation.policies import POLICIES, run
+from models.simulation.preemptive import EasyPreemptive, Lerwf, LerwfFill
+from models.simulation.scheduler import Fcfs, FcfsFill, Lewf, LewfFill, Lwf, Scheduler
 from models.simulation.workload import SimulatedJob, generate
 
-__all__ = ["POLICIES", "Easy", "Fcfs", "Reservation", "Scheduler", "SimulatedJob", "generate", "run"]
+__all__ = [
+    "POLICIES",
+    "Actual",
+    "Conservative",
+    "Easy",
+    "EasyKill",
+    "EasyPreemptive",
+    "Estimates",
+    "Fcfs",
+    "FcfsFill",
+    "Learner",
+    "Lerwf",
+    "LerwfFill",
+    "Lewf",
+    "LewfFill",
+    "Lwf",
+    "Performance",
+    "Predicted",
+    "Reservation",
+    "RunTimePredictor",
+    "Scheduler",
+    "SimulatedJob",
+    "generate",
+    "perform",
+    "run",
+]

@@ -1,4 +1,4 @@
-"""Event-driven schedulers of one site: first come first served, and EASY backfilling.
+"""Event-driven schedulers of one site: what they have in common, and those that take the queue in an order.
 
 A scheduler is stepped from outside: `submit` a job at its time, `advance` the clock, `finish` what is left; each gives
 the events that happened. Within one second they come as: ends, withdrawals, the starts that these allow; then each
@@ -8,29 +8,64 @@ submission followed by the starts that it allows.
 import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, defaultdict
 from itertools import count
+from typing import ClassVar
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start
+from models.simulation.estimates import Estimates
 from models.simulation.workload import SimulatedJob
+
+
+class Running:
+    """A job on the machine: since when, when it will have ended, and until when it is planned to run.
+
+    `done` is how long it had run before, where it was suspended.
+    """
+
+    __slots__ = ("done", "end", "job", "limit", "ordinal", "since")
+
+    def __init__(self, job: SimulatedJob, since: int, end: int, limit: int, ordinal: int, done: int) -> None:
+        self.job = job
+        self.since = since
+        self.end = end
+        self.limit = limit
+        self.ordinal = ordinal
+        self.done = done
 
 
 class Scheduler(ABC):
     """A queue and a machine of `cpus` processors. A policy says, as a subclass, which queued jobs start now.
 
-    Jobs are killed at their walltime, and withdrawn when their patience ends while they queue. All times are whole
-    Unix seconds.
+    Jobs are withdrawn when their patience ends while they queue. All times are whole Unix seconds.
+
+    Parameters:
+        site: its name, for the events.
+        cpus: the machine's processors.
+        start_time: when the clock begins.
+        estimates: the run times to plan with; by default the walltimes. A queued job is estimated as it comes, and
+            anew when a job of its user has ended, if estimates learn from that.
+        enforced: whether jobs are killed at their walltimes.
     """
 
-    def __init__(self, site: str, cpus: int, start_time: int = 0) -> None:
+    plans: ClassVar[bool] = True
+    """Whether the policy looks at estimates at all."""
+
+    def __init__(
+        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+    ) -> None:
         self.site = site
         self.cpus = cpus
         self.free = cpus
         self.now = start_time
+        self.estimates = Estimates() if estimates is None else estimates
+        self.enforced = enforced
         self.queue: OrderedDict[str, SimulatedJob] = OrderedDict()
-        self._releases: list[tuple[int, int, int]] = []  # of running jobs, sorted: (end by walltime, ordinal, cpus)
-        self._ends: list[tuple[int, int, int, SimulatedJob]] = []  # heap: (end, ordinal, end by walltime, job)
+        self.planned: dict[str, int] = {}
+        """How long each queued job is planned to hold its processors once it gets them."""
+        self.running: dict[str, Running] = {}
+        self._queued_of: defaultdict[str | None, dict[str, SimulatedJob]] = defaultdict(dict)
+        self._alarms: list[tuple[int, int, Running]] = []  # heap: (end or limit, ordinal, job), also of suspended jobs
         self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
         self._ordinals = count()
         self._events: list[AnyEvent] = []
@@ -51,7 +86,7 @@ class Scheduler(ABC):
         if job.job in self.queue:
             raise ValueError(f"job {job.job} is queued already")
         self._advance(job.submit)
-        self.queue[job.job] = job
+        self._enter(job)
         if job.patience is not None:
             heapq.heappush(self._withdrawals, (job.submit + job.patience, next(self._ordinals), job))
         self._events.append(job.submission(self.site))
@@ -69,30 +104,101 @@ class Scheduler(ABC):
             self._step(time)
         return self._take_events()
 
+    # What a policy says.
+
     @abstractmethod
     def _dispatch(self) -> None:
         """Start every queued job that the policy lets start now."""
 
     def _arrived(self, job: SimulatedJob) -> None:
-        """A job joined the end of the queue: a policy may know that no other can start for that."""
-        self._dispatch()
+        """A job joined the queue. Where it does not fit, nothing starts: all that could had started before."""
+        if job.cpus <= self.free:
+            self._dispatch()
+
+    def _estimate(self, job: SimulatedJob) -> int:
+        """How long a queued job is planned to hold its processors."""
+        return self.estimates.of(job)
+
+    def _limit(self, job: SimulatedJob, end: int) -> int:
+        """Until when a job that starts now is left alone, if it does not end before."""
+        return end
+
+    def _expire(self, running: Running) -> None:
+        """A running job has come to its limit and not to its end."""
+        raise NotImplementedError
+
+    # The queue.
 
     def _head(self) -> SimulatedJob | None:
         """The job that has queued longest."""
         return next(iter(self.queue.values()), None)
 
-    def _queues(self, job: SimulatedJob) -> bool:
+    def _waits(self, job: SimulatedJob) -> bool:
+        """Whether a job is still to start."""
         return self.queue.get(job.job) is job
 
-    def _start(self, job: SimulatedJob) -> None:
-        """Give a queued job its processors."""
+    def _enter(self, job: SimulatedJob) -> None:
+        self.queue[job.job] = job
+        self._plan(job)
+        if self.plans and self.estimates.learns:
+            self._queued_of[job.user][job.job] = job
+
+    def _plan(self, job: SimulatedJob) -> None:
+        """Estimate a queued job, for the first time or anew."""
+        if self.plans:
+            self.planned[job.job] = self._estimate(job)
+
+    def _leave(self, job: SimulatedJob) -> None:
         del self.queue[job.job]
-        self.free -= job.cpus
-        ordinal = next(self._ordinals)
-        limit = self.now + job.walltime
-        insort(self._releases, (limit, ordinal, job.cpus))
-        heapq.heappush(self._ends, (self.now + job.seconds, ordinal, limit, job))
+        self.planned.pop(job.job, None)
+        self._queued_of[job.user].pop(job.job, None)
+
+    def _learn(self, job: SimulatedJob, run: int) -> None:
+        self.estimates.learn(job, run)
+        for alike in tuple(self._queued_of[job.user].values()):
+            self._plan(alike)
+
+    # The machine.
+
+    def _start(self, job: SimulatedJob) -> None:
+        """Give a queued job its processors, for the first time."""
         self._events.append(Start(site=self.site, time=float(self.now), job=job.job, cpus=job.cpus))
+        self._run(job, done=0)
+
+    def _run(self, job: SimulatedJob, done: int) -> None:
+        """Have a queued job run, or run on after `done` seconds."""
+        seconds = job.seconds if self.enforced else job.run
+        end = self.now + seconds - done
+        running = Running(job, self.now, end, self._limit(job, end), next(self._ordinals), done)
+        self._leave(job)
+        self._place(running)
+
+    def _place(self, running: Running) -> None:
+        """A job takes its processors."""
+        self.free -= running.job.cpus
+        self.running[running.job.job] = running
+        self._watch(running)
+
+    def _lift(self, running: Running) -> None:
+        """A job gives back its processors."""
+        self.free += running.job.cpus
+        del self.running[running.job.job]
+
+    def _watch(self, running: Running) -> None:
+        heapq.heappush(self._alarms, (min(running.end, running.limit), running.ordinal, running))
+
+    def _finish(self, running: Running) -> None:
+        """A running job has come to its end."""
+        cut = self.enforced and running.job.run > running.job.seconds
+        self._end(running, "timeout" if cut else "completed")
+
+    def _end(self, running: Running, state: str) -> None:
+        job = running.job
+        self._lift(running)
+        self._events.append(End(site=self.site, time=float(self.now), job=job.job, state=state))
+        self._learn(job, running.done + self.now - running.since)
+
+    # The clock.
 
     def _advance(self, until: int) -> None:
         while (time := self._next_time()) is not None and time <= until:
@@ -100,31 +206,39 @@ class Scheduler(ABC):
         self.now = max(self.now, until)
 
     def _next_time(self) -> int | None:
-        """When the next job ends or is withdrawn."""
-        withdrawals = self._withdrawals
-        while withdrawals and not self._queues(withdrawals[0][2]):
+        """When the next job ends, comes to its limit or is withdrawn."""
+        alarms, withdrawals = self._alarms, self._withdrawals
+        while alarms and not self._runs(alarms[0][2]):
+            heapq.heappop(alarms)
+        while withdrawals and not self._waits(withdrawals[0][2]):
             heapq.heappop(withdrawals)
-        times = [heap[0][0] for heap in (self._ends, withdrawals) if heap]
+        times = [heap[0][0] for heap in (alarms, withdrawals) if heap]
         return min(times, default=None)
+
+    def _runs(self, running: Running) -> bool:
+        return self.running.get(running.job.job) is running
 
     def _step(self, time: int) -> None:
         """Let happen all that ends at this second, and what may start for it."""
         self.now = time
-        while self._ends and self._ends[0][0] == time:
-            self._end(*heapq.heappop(self._ends)[1:])
+        outlived = []
+        while self._alarms and self._alarms[0][0] == time:
+            running = heapq.heappop(self._alarms)[2]
+            if not self._runs(running):
+                continue
+            if running.end == time:
+                self._finish(running)
+            else:
+                outlived.append(running)
+        for running in outlived:
+            self._expire(running)
         while self._withdrawals and self._withdrawals[0][0] == time:
             self._withdraw(heapq.heappop(self._withdrawals)[2])
         self._dispatch()
 
-    def _end(self, ordinal: int, limit: int, job: SimulatedJob) -> None:
-        self.free += job.cpus
-        del self._releases[bisect_left(self._releases, (limit, ordinal, job.cpus))]
-        state = "timeout" if job.run > job.walltime else "completed"
-        self._events.append(End(site=self.site, time=float(self.now), job=job.job, state=state))
-
     def _withdraw(self, job: SimulatedJob) -> None:
-        if self._queues(job):
-            del self.queue[job.job]
+        if self._waits(job):
+            self._leave(job)
             self._events.append(Cancel(site=self.site, time=float(self.now), job=job.job))
 
     def _take_events(self) -> list[AnyEvent]:
@@ -132,92 +246,97 @@ class Scheduler(ABC):
         return events
 
 
-class Fcfs(Scheduler):
-    """First come, first served: nothing starts before an earlier job.
+class Ordered(Scheduler):
+    """Takes the queue in an order: the general algorithm of Gibbons 1997, section 5.1 (figure 5.1).
+
+    The first job that does not fit blocks those behind it, unless the policy is `filling`: then it goes on and starts
+    all that fit.
+    """
+
+    filling: ClassVar[bool] = False
+
+    def __init__(
+        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+    ) -> None:
+        super().__init__(site, cpus, start_time, estimates, enforced)
+        self._order: list[tuple[int, int, SimulatedJob]] = []  # of the queue, sorted: (rank, arrival, job)
+        self._entries: dict[str, tuple[int, int, SimulatedJob]] = {}
+        self._arrivals: dict[str, int] = {}  # of queued and running jobs
+
+    @abstractmethod
+    def _rank(self, job: SimulatedJob) -> int:
+        """What the queue is ordered by, least first; those of one rank go in the order of submission."""
+
+    def _dispatch(self) -> None:
+        place = 0
+        while self.free and place < len(self._order):
+            job = self._order[place][2]
+            if job.cpus <= self.free:
+                self._start(job)
+            elif self.filling:
+                place += 1
+            else:
+                return
+
+    def _plan(self, job: SimulatedJob) -> None:
+        super()._plan(job)
+        self._drop(job)
+        arrival = self._arrivals.setdefault(job.job, next(self._ordinals))
+        entry = self._entries[job.job] = (self._rank(job), arrival, job)
+        insort(self._order, entry)
+
+    def _leave(self, job: SimulatedJob) -> None:
+        self._drop(job)
+        super()._leave(job)
+
+    def _drop(self, job: SimulatedJob) -> None:
+        entry = self._entries.pop(job.job, None)
+        if entry is not None:
+            del self._order[bisect_left(self._order, entry)]
+
+    def _end(self, running: Running, state: str) -> None:
+        super()._end(running, state)
+        del self._arrivals[running.job.job]
+
+    def _withdraw(self, job: SimulatedJob) -> None:
+        if self._waits(job):
+            del self._arrivals[job.job]
+        super()._withdraw(job)
+
+
+class Fcfs(Ordered):
+    """First come, first served: nothing starts before an earlier job (Gibbons 1997, section 5.2).
 
     Under the published workload it fills no more than two thirds of a machine; a higher load queues without end.
     """
 
-    def _dispatch(self) -> None:
-        while (head := self._head()) is not None and head.cpus <= self.free:
-            self._start(head)
+    plans = False
+
+    def _rank(self, job: SimulatedJob) -> int:
+        return 0
 
 
-class Reservation:
-    """When a blocked head of the queue can start at the latest, and what is free beside it then."""
+class FcfsFill(Fcfs):
+    """First come, first served, and later jobs start wherever they fit, whomever they delay (section 5.2)."""
 
-    __slots__ = ("job", "spare", "time")
-
-    def __init__(self, job: SimulatedJob, time: int, spare: int) -> None:
-        self.job = job
-        self.time = time
-        self.spare = spare
+    filling = True
 
 
-class Easy(Fcfs):
-    """EASY backfilling: a later job may start if, by the walltimes, it does not delay the head of the queue.
+class Lewf(Ordered):
+    """Least estimated work first, where Gibbons' work is the execution time (1997, section 5.3)."""
 
-    D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; A. W. Mu'alem, D. G. Feitelson, "Utilization,
-    predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling", IEEE TPDS 12(6),
-    2001. The head's reservation (the "shadow time") is when enough running jobs have reached their walltimes; a later
-    job starts if it ends by then, or if it fits in the processors ("extra nodes") that the head leaves free.
-    """
-
-    def __init__(self, site: str, cpus: int, start_time: int = 0) -> None:
-        super().__init__(site, cpus, start_time)
-        self.reservation: Reservation | None = None
-        """That of the head of the queue; None while nothing queues."""
-
-    def _dispatch(self) -> None:
-        super()._dispatch()
-        head = self._head()
-        self.reservation = None if head is None else self._reserve(head)
-        if self.reservation is not None and self.free:
-            self._backfill(self.reservation, [job for job in self.queue.values() if job.cpus <= self.free])
-
-    def _arrived(self, job: SimulatedJob) -> None:
-        # Nothing else has changed: what could not be backfilled a while ago, with more time before the head's start,
-        # cannot be now.
-        if self.reservation is None:
-            self._dispatch()
-        else:
-            self._backfill(self.reservation, [job])
-
-    def _reserve(self, head: SimulatedJob) -> Reservation:
-        free = self.free
-        time = self.now
-        for limit, _, cpus in self._releases:
-            if free >= head.cpus and limit > time:
-                break
-            free += cpus
-            time = limit
-        return Reservation(head, time, free - head.cpus)
-
-    def _backfill(self, reservation: Reservation, jobs: Iterable[SimulatedJob]) -> None:
-        for job in jobs:
-            if job.cpus > self.free:
-                continue
-            if self.now + job.walltime <= reservation.time:
-                self._start(job)
-            elif job.cpus <= reservation.spare:
-                reservation.spare -= job.cpus
-                self._start(job)
+    def _rank(self, job: SimulatedJob) -> int:
+        return self.planned[job.job]
 
 
-POLICIES: dict[str, type[Scheduler]] = {"fcfs": Fcfs, "easy": Easy}
-"""The policies by name; a further one is a subclass of Scheduler and a line here."""
+class LewfFill(Lewf):
+    """Least estimated work first, and others start wherever they fit (section 5.3)."""
+
+    filling = True
 
 
-def run(jobs: Iterable[SimulatedJob], cpus: int, site: str, policy: str = "easy") -> Iterator[AnyEvent]:
-    """The site's events in the order of time: its capacity at the first submission, then all that befalls the jobs.
+class Lwf(Lewf):
+    """Least work first: work is processors times execution time (Smith, Taylor and Foster 1999, section 2.1.4)."""
 
-    `jobs` come in the order of submission. Raises KeyError for an unknown policy, and ValueError as `submit` does.
-    """
-    scheduler: Scheduler | None = None
-    for job in jobs:
-        if scheduler is None:
-            scheduler = POLICIES[policy](site, cpus, job.submit)
-            yield scheduler.capacity()
-        yield from scheduler.submit(job)
-    if scheduler is not None:
-        yield from scheduler.finish()
+    def _rank(self, job: SimulatedJob) -> int:
+        return job.cpus * self.planned[job.job]

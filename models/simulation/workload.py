@@ -88,25 +88,26 @@ EXECUTABLES = (
 class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job with what only the simulation knows of it: its full run time and how long its user will queue.
 
-    Times and durations are whole seconds. `run` is what the job needs, so it is killed where that exceeds `walltime`;
-    `patience` is how long after its submission it is withdrawn if it has not started, or None for never.
+    Times and durations are whole seconds. `run` is what the job needs, so it is killed where that exceeds `walltime`
+    (None for no such limit); `patience` is how long after its submission it is withdrawn if it has not started, or
+    None for never.
     """
 
     job: str
     submit: int
-    user: str
-    group: str
-    queue: str
-    executable: str
+    user: str | None
+    group: str | None
+    queue: str | None
+    executable: str | None
     cpus: int
     run: int
-    walltime: int
+    walltime: int | None
     patience: int | None = None
 
     @property
     def seconds(self) -> int:
         """How long the job holds its processors."""
-        return min(self.run, self.walltime)
+        return self.run if self.walltime is None else min(self.run, self.walltime)
 
     def submission(self, site: str) -> Submit:
         """The event of this job's submission to a site."""
@@ -119,7 +120,7 @@ class SimulatedJob(msgspec.Struct, frozen=True, kw_only=True):
             queue=self.queue,
             executable=self.executable,
             cpus=self.cpus,
-            walltime=float(self.walltime),
+            walltime=None if self.walltime is None else float(self.walltime),
         )
 
 

@@ -11,13 +11,13 @@ import redis
 from integration.worker import parts, simulated
 
 from deploy.stack import LocalStack, Redis, free_port
+from models.closest import Closest
 from models.engine import Changes, Engine, Saved, Settings, read_saved
-from models.history import Started
 from models.runs import Run, RunHistory
 from models.state import Job
 from streams.errors import UserError
 from streams.settings import RedisSettings
-from streams.store import SiteStore, check_redis, connect
+from streams.store import SiteStore, Stored, check_redis, connect
 
 pytestmark = pytest.mark.stack
 
@@ -48,7 +48,7 @@ class Store:
     def trim(self, engine: Engine, changes: Changes) -> None:
         self.do(lambda store: store.trim(engine.site, engine.known.history.oldest, changes))
 
-    def load(self, site: str, saved: Saved) -> tuple[list[Started], list[Run]]:
+    def load(self, site: str, saved: Saved) -> Stored:
         return self.do(lambda store: store.load(site, saved, SETTINGS.history))
 
     def dump(self, pattern: str = "*") -> dict[bytes, Any]:
@@ -76,9 +76,9 @@ def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Sto
         store.write("alder", changes)
         assert store.dump() == before
         store.trim(engine, changes)
-        rows, runs = store.load("alder", read_saved(state))
-        again = Engine.load(state, rows, runs, SETTINGS)
-        assert len(rows) == min(engine.known.history.count, SETTINGS.history)
+        stored = store.load("alder", read_saved(state))
+        again = Engine.load(state, stored.started, stored.runs, SETTINGS, stored.rows)
+        assert len(stored.started) == min(engine.known.history.count, SETTINGS.history)
         assert again.known.history.count == engine.known.history.count
         assert (again.known.history.waits == engine.known.history.waits).all()
         assert again.known.runs.categories == engine.known.runs.categories
@@ -97,8 +97,8 @@ def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> 
         engine.apply(event)
     _, later = engine.checkpoint()
     store.write("alder", later)  # and dies before the state is stored
-    rows, runs = store.load("alder", read_saved(state))
-    assert comparable(rows, runs) == comparable(*known)
+    stored = store.load("alder", read_saved(state))
+    assert comparable(stored) == comparable(known)
     left = store.dump()
     categories = {name for name in left if name.endswith(b":categories")}
     assert {name: entries for name, entries in left.items() if name not in categories} == {
@@ -108,10 +108,10 @@ def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> 
     assert store.dump() == before
 
 
-def comparable(rows: list[Started], runs: list[Run]) -> tuple[list[tuple[object, ...]], list[Run]]:
+def comparable(stored: Stored) -> tuple[list[tuple[object, ...]], list[Run]]:
     """Rows and runs in order, as what can be compared: arrays can't."""
-    found = [(row.number, row.job, row.attempt, row.wait_s, row.features.tobytes()) for row in rows]
-    return sorted(found), sorted(runs, key=lambda run: run.number)
+    found = [(row.number, row.job, row.attempt, row.wait_s, row.features.tobytes()) for row in stored.started]
+    return sorted(found), sorted(stored.runs, key=lambda run: run.number)
 
 
 def test_what_the_state_before_needs_stays_until_it_is_trimmed(store: Store) -> None:
@@ -126,9 +126,9 @@ def test_what_the_state_before_needs_stays_until_it_is_trimmed(store: Store) -> 
     _, later = engine.checkpoint()
     assert later.forgotten_runs
     store.write("alder", later)
-    rows, runs = store.load("alder", read_saved(state))
-    assert len(rows) == SETTINGS.history
-    assert len(runs) == read_saved(state).runs_kept
+    stored = store.load("alder", read_saved(state))
+    assert len(stored.started) == SETTINGS.history
+    assert len(stored.runs) == read_saved(state).runs_kept
 
 
 HOSTILE = ("a", "a:history", "a}", "{a}", "*", "a:runs:site", "ä\n\x00", "%41", "a b", "🌲" * 64)
@@ -137,7 +137,7 @@ HOSTILE = ("a", "a:history", "a}", "{a}", "*", "a:runs:site", "ä\n\x00", "%41",
 def test_no_name_reaches_into_another_site(store: Store) -> None:
     for site in HOSTILE:
         job = Job(id="1", attempt=0, submit=0.0, user=site, queue="a:b", executable="x}", cpus=2)
-        new, _ = RunHistory().learn(job, 10.0)
+        new, _ = RunHistory(Closest.templates).learn(job, 10.0)
         store.write(site, Changes(runs=new))
     everything = store.dump()
     assert len([name for name in everything if name.endswith(b":categories")]) == len(HOSTILE)

@@ -125,6 +125,7 @@ def test_what_is_not_there_at_the_start_is_said_in_a_line(
             "QUEUECAST_KAFKA_BOOTSTRAP": settings.kafka.bootstrap,
             "QUEUECAST_KAFKA_PREFIX": settings.kafka.prefix,
             "QUEUECAST_REDIS_URL": settings.redis.url,
+            "QUEUECAST_WORKER_START_SECONDS": "0",
         }
         given = {name: value.format(**ports) for name, value in environment.items()}
         with Command(tmp_path, "worker", **usual | given) as worker:

@@ -1,10 +1,13 @@
 """A test's own part of the shared servers: topics, Redis keys, and a worker that runs as a process."""
 
 import heapq
+import threading
 import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -77,7 +80,9 @@ class Deployment:
         self.producer = KafkaProducer(**settings.kafka.client_options(), linger_ms=5, acks="all")
         self._consumer = KafkaConsumer(**settings.kafka.client_options(), auto_offset_reset="earliest")
         outputs = (self.topics.predictions, self.topics.outcomes, self.topics.dead_letters)
-        self._consumer.assign([TopicPartition(name, part) for name in outputs for part in range(PARTITIONS)])
+        self._consumer.assign(
+            [TopicPartition(name, part) for name in outputs for part in range(settings.topics.partitions)]
+        )
 
     def close(self) -> None:
         """End the worker, and let go of the servers."""
@@ -95,6 +100,27 @@ class Deployment:
         for key, value in messages:
             self.producer.send(self.topics.events, key=key, value=value)
         self.producer.flush(timeout=30)
+
+    @contextmanager
+    def fed(self, events: Iterator[AnyEvent], pace: float) -> Iterator[None]:
+        """Events come in evenly meanwhile, so many a second; those that are left at the end stay in the iterator."""
+        stop, begin = threading.Event(), time.monotonic()
+
+        def feed() -> None:
+            for number in count():
+                if stop.wait(max(begin + number / pace - time.monotonic(), 0.0)):
+                    break
+                for event in islice(events, 1):
+                    self.producer.send(self.topics.events, key=event.site.encode(), value=_encode(event))
+
+        thread = threading.Thread(target=feed, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self.producer.flush(timeout=30)
 
     def await_outputs(self, count: int, seconds: float = PATIENCE_S) -> None:
         """Read until there are so many different records, of all sites and topics."""
@@ -152,7 +178,8 @@ class Deployment:
     def stored(self, site: str) -> dict[str, dict[bytes, bytes]]:
         """What Redis holds of a site: its hashes by key."""
         keys = self.redis.scan_iter(self._key(site, "*"), count=1000)
-        return {key.decode(): self.redis.hgetall(key) for key in keys if not key.endswith(b":categories")}
+        hashes = (key for key in keys if not key.endswith((b":categories", b":methods")))
+        return {key.decode(): self.redis.hgetall(key) for key in hashes}
 
     def expected_in_redis(self, events: Iterable[AnyEvent], site: str) -> dict[str, dict[bytes, bytes]]:
         """What a site's events leave in Redis, once each."""
@@ -165,6 +192,9 @@ class Deployment:
         for kept in kept_runs:
             category = [quote(part, safe="") for part in kept.category]
             found[self._key(site, "runs", *category)][b"%d" % kept.number] = _pack(kept)
+        for name, rows in changes.rows.items():
+            for row in rows[changes.oldest[name] :]:
+                found[self._key(site, "rows", quote(name, safe=""))][b"%d" % row.number] = row.value
         return dict(found)
 
     def _key(self, site: str, *parts: str) -> str:

@@ -434,7 +434,7 @@ def test_an_older_capacity_does_not_undo_a_newer_one() -> None:
     assert engine.apply(newer) == []
     [anomaly] = engine.apply(older)
     assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.rejected) == ("stale_capacity", True)
-    assert engine.capacity == newer
+    assert engine.known.capacity == newer
 
 
 def other_jobs(count: int) -> list[AnyEvent]:

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.closest import Closest
 from models.distributions import SAMPLES, SETS, QesperaDistributions, chi_square, non_uniformity, norms, samples_of
 from models.history import History, Started
 from models.method import Site
@@ -91,7 +92,7 @@ def play(method: QesperaDistributions, site: Site, first: int, last: int) -> lis
 
 
 def new_site() -> Site:
-    return Site(SiteState(), History(50), RunHistory())
+    return Site(SiteState(), History(50), RunHistory(), Closest())
 
 
 def test_states_of_the_same_sums_are_told_apart() -> None:

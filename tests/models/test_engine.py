@@ -3,6 +3,7 @@ import os
 import random
 import subprocess
 import sys
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from models.engine import (
 )
 from models.features import features_of
 from models.history import Started
-from models.measures import Accuracy
+from models.measures import Accuracy, RunAccuracy
 from models.method import Site, WaitMethod
 from models.records import (
     Alter,
@@ -44,13 +45,16 @@ from models.records import (
     Start,
     Submit,
 )
-from models.registry import DEFAULT, METHODS
+from models.registry import DEFAULT, DEFAULT_RUN, METHODS, RUN_METHODS
+from models.rows import Row
 from models.runs import Run
 from models.simulation import generate, run
 from models.state import SITE, Estimate, Job, Phase
 
 MEDIAN = Settings(method="median", shadows=("zero",))
-SMALL = Settings(history=30, remembered=40, publish_shadows=True)
+SMALL = Settings(
+    history=30, remembered=40, publish_shadows=True, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS)
+)
 """Every method, published, with windows that a short workload fills several times."""
 
 
@@ -184,7 +188,8 @@ def test_an_end_tells_the_run_time() -> None:
     engine.apply(start("4", 100.0))
     told = outcome(engine, end("4", 130.0))
     assert (told.observed_at, told.actual_run_s, told.run_error_s) == (130.0, 30.0, 50.0)
-    assert (engine.accuracy["median"].runs, engine.accuracy["median"].run_error_s) == (1, 50.0)
+    accuracy = engine.run_accuracy["closest"]
+    assert (accuracy.jobs, accuracy.missing, accuracy.error.total, accuracy.run_s) == (3, 2, 40.0 + 40.0 + 50.0, 110.0)
     assert engine.accuracy["median"].responses == 3
     assert not engine.known.state.jobs
 
@@ -328,21 +333,34 @@ def test_accuracy_is_that_of_the_outcomes() -> None:
     engine = Engine("s", SMALL)
     accuracy = {name: Accuracy() for name in engine.methods}
     cancelled = {name: Accuracy() for name in engine.methods}
+    runs: dict[str, dict[tuple[str, int], tuple[float | None, float, tuple[float, float] | None]]] = {}
     for event in workload(1):
         for record in engine.apply(event):
             if not isinstance(record, Outcome):
+                continue
+            if record.actual_run_s is not None:
+                mine_run = runs.setdefault(record.method if record.method in RUN_METHODS else DEFAULT_RUN, {})
+                mine_run[record.job, record.attempt] = (
+                    record.predicted_run_s,
+                    record.actual_run_s,
+                    record.run_interval,
+                )
+            if record.method not in METHODS:
                 continue
             wait_s, predicted_s = record.actual_wait_s, record.predicted_wait_s
             assert record.error_s == (predicted_s or 0.0) - wait_s
             mine = (cancelled if record.censored else accuracy)[record.method]
             if record.actual_run_s is None:
                 mine.add_wait(predicted_s, wait_s, record.bounds)
-            else:
-                mine.add_run(record.predicted_run_s, record.actual_run_s)
             if record.censored or record.actual_run_s is not None:
                 mine.add_response(predicted_s, wait_s, record.actual_run_s or 0.0)
     assert accuracy == engine.accuracy
     assert cancelled == engine.cancelled
+    for name, told in runs.items():
+        of_runs = RunAccuracy()
+        for predicted_s, run_s, interval in told.values():
+            of_runs.add(predicted_s, run_s, interval)
+        assert of_runs == engine.run_accuracy[name]
     assert min(accuracy["zero"].jobs, cancelled["zero"].jobs) > 0
 
 
@@ -449,6 +467,7 @@ class Disk:
     def __init__(self) -> None:
         self.started: dict[int, bytes] = {}
         self.runs: dict[int, bytes] = {}
+        self.own: dict[str, dict[int, Row]] = {}
         self.state: bytes | None = None
         self.place = 0
         self.trimmed = 0
@@ -466,11 +485,15 @@ class Disk:
     def _write(self, changes: Changes) -> None:
         self.started |= {row.number: msgspec.msgpack.encode(row, enc_hook=encode_array) for row in changes.started}
         self.runs |= {row.number: msgspec.msgpack.encode(row) for row in changes.runs}
+        for name, rows in changes.rows.items():
+            self.own.setdefault(name, {}).update((row.number, row) for row in rows)
 
     def _trim(self, changes: Changes, oldest: int) -> None:
         self.started = {number: row for number, row in self.started.items() if number >= oldest}
         for row in changes.forgotten_runs:
             del self.runs[row.number]
+        for name, oldest_row in changes.oldest.items():
+            self.own[name] = {number: row for number, row in self.own[name].items() if number >= oldest_row}
         self.trimmed += len(changes.forgotten_runs)
 
     def rows(self) -> tuple[list[Started], list[Run]]:
@@ -480,14 +503,18 @@ class Disk:
         ]
         return started, [msgspec.msgpack.decode(row, type=Run) for row in reversed(self.runs.values())]
 
+    def own_rows(self) -> dict[str, list[Row]]:
+        """The methods' own."""
+        return {name: list(reversed(rows.values())) for name, rows in self.own.items()}
+
     def recover(self) -> tuple[Engine, int]:
         """An engine from what is there, and where it goes on; what it does not need is deleted."""
         if self.state is None:
-            self.started, self.runs = {}, {}
+            self.started, self.runs, self.own = {}, {}, {}
             return Engine("s", SMALL), 0
         started, runs = self.rows()
         saved = read_saved(self.state)
-        engine = Engine.load(self.state, started, runs, SMALL)
+        engine = Engine.load(self.state, started, runs, SMALL, self.own_rows())
         self.started = {number: row for number, row in self.started.items() if number < saved.started}
         self.runs = {run.number: self.runs[run.number] for run in kept_runs(saved, runs)}
         return engine, self.place
@@ -543,6 +570,47 @@ def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:
         place += 1
 
 
+# How much there may be.
+
+
+def test_no_more_jobs_are_taken_in_than_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.engine.LIVE_BYTES", 20 * 400)
+    engine = Engine("s", MEDIAN)
+
+    for place in range(50):
+        engine.apply(submit(str(place), 1.0, user="u" * 100))
+    jobs = len(engine.known.state)
+    assert 10 < jobs < 50
+    assert engine.anomalies == {"state_full": 50 - jobs}
+    full = engine.checkpoint()[0]
+    for event in (submit("new", 2.0), start("never seen", 2.0), Alter(site="s", time=2.0, job="1", queue="q" * 256)):
+        assert [record.reason for record in engine.apply(event) if isinstance(record, Anomaly)] == ["state_full"]
+    assert len(engine.checkpoint()[0]) < len(full) + 100
+    for event in (start("1", 3.0), end("1", 4.0), start("2", 3.0), end("2", 4.0)):
+        engine.apply(event)
+    assert isinstance(engine.apply(submit("new", 5.0))[0], Prediction)
+
+
+def test_what_is_stored_of_a_job_is_within_what_is_counted_for_it() -> None:
+    dice = random.Random(1)
+    engine = Engine("s", Settings(shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS)))
+    for event in workload(1):
+        engine.apply(event)
+    before, counted = zlib.compress(engine.checkpoint()[0], 1), engine.known.state.text_bytes
+
+    def name() -> str:
+        return "".join(chr(dice.randrange(0x4E00, 0x9FFF)) for _ in range(dice.randrange(1, 60)))
+
+    fields = ("user", "group", "account", "queue", "executable", "script", "arguments")
+    for place in range(2000):
+        names = {field: name() for field in fields}
+        walltime, time = dice.uniform(1, 1e6), 1e9 + dice.random() * 1e6
+        engine.apply(submit(f"{place}", time, cpus=dice.randrange(1, 10**9), walltime=walltime, **names))
+    after = zlib.compress(engine.checkpoint()[0], 1)
+    methods = len(engine.methods) + len(engine.run_methods)
+    assert len(after) - len(before) < engine.known.state.text_bytes - counted + 2000 * (128 + 48 * methods)
+
+
 # What cannot be loaded.
 
 
@@ -558,18 +626,49 @@ def test_every_row_is_needed() -> None:
     assert state is not None and len(started) == SMALL.history and runs
     for missing in range(len(started)):
         with pytest.raises(ValueError, match="29 of the last 30 jobs"):
-            Engine.load(state, started[:missing] + started[missing + 1 :], runs, SMALL)
+            Engine.load(state, started[:missing] + started[missing + 1 :], runs, SMALL, kept().own_rows())
     for missing in range(0, len(runs), 17):
         with pytest.raises(ValueError, match=f"{len(runs) - 1} of {len(runs)} entries"):
-            Engine.load(state, started, runs[:missing] + runs[missing + 1 :], SMALL)
-    Engine.load(state, started, runs, SMALL)
+            Engine.load(state, started, runs[:missing] + runs[missing + 1 :], SMALL, kept().own_rows())
+    Engine.load(state, started, runs, SMALL, kept().own_rows())
 
 
-@pytest.mark.parametrize("version", [0, STATE_VERSION + 1])
-def test_a_state_of_another_version_is_refused(version: int) -> None:
-    state = msgspec.msgpack.encode({"v": version, "something": ["quite", "different"]})
-    with pytest.raises(ValueError, match=f"state of version {version}; this reads version {STATE_VERSION}"):
+def test_a_state_of_a_later_version_is_refused() -> None:
+    state = msgspec.msgpack.encode({"v": STATE_VERSION + 1, "something": ["quite", "different"]})
+    with pytest.raises(ValueError, match=f"version {STATE_VERSION + 1}, of a later queuecast; this one reads up to"):
         Engine.load(state, [], [], SMALL)
+
+
+class Golden(msgspec.Struct):
+    """What the first version had stored of a site after `applied` of its events, and these events."""
+
+    state: bytes
+    started: list[bytes]
+    runs: list[bytes]
+    events: list[bytes]
+    applied: int
+
+
+def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
+    file = Path(__file__).with_name("state-v1.bin")
+    golden = msgspec.msgpack.decode(zlib.decompress(file.read_bytes()), type=Golden)
+    events = [msgspec.json.decode(line, type=AnyEvent) for line in golden.events]
+    started = [msgspec.msgpack.decode(row, type=Started, dec_hook=decode_array) for row in golden.started]
+    runs = [msgspec.msgpack.decode(row, type=Run) for row in golden.runs]
+    old = Engine.load(golden.state, started, runs, Settings(history=64))
+    new = Engine("alder", Settings(history=64))
+    for event in events[: golden.applied]:
+        new.apply(event)
+    assert (len(old.known.state), len(old.known.history)) == (30, 64)
+    assert {n: a.measures() for n, a in old.accuracy.items()} == {n: a.measures() for n, a in new.accuracy.items()}
+    assert not old.lost
+
+    def told(engine: Engine) -> list[tuple[str, float | None, float | None]]:
+        records = [record for event in events[golden.applied :] for record in engine.apply(event)]
+        predictions = [record for record in records if isinstance(record, Prediction)]
+        return [(said.job, said.predicted_wait_s, said.predicted_run_s) for said in predictions]
+
+    assert told(old) == told(new) != []
 
 
 @settings(deadline=None)

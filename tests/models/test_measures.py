@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Bound, Histogram
+from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy, Bound, Histogram, RunAccuracy
 
 REFEREE = Path(__file__).parents[3] / "shared" / "referee" / "score.py"
 
@@ -123,12 +123,15 @@ def test_nothing_seen_is_no_error() -> None:
     assert set(Accuracy().measures().values()) == {0}
 
 
-def test_run_times_without_an_estimate_are_left_out() -> None:
-    accuracy = Accuracy()
-    accuracy.add_run(None, 100.0)
-    accuracy.add_run(60.0, 100.0)
-    accuracy.add_run(0.0, 10.0)
-    assert (accuracy.runs, accuracy.run_error_s) == (2, 50.0)
+def test_a_run_time_without_an_estimate_counts_as_missing_and_scores_as_zero() -> None:
+    accuracy = RunAccuracy()
+    accuracy.add(None, 120.0)
+    accuracy.add(60.0, 120.0, (0.0, 100.0))
+    accuracy.add(0.0, 60.0, (0.0, 60.0))
+    assert (accuracy.jobs, accuracy.missing, accuracy.run_s) == (3, 1, 300.0)
+    measures = accuracy.measures()
+    assert (measures["MAE_min"], measures["share"], measures["within"]) == (pytest.approx(4 / 3), 0.8, 0.5)
+    assert "within" not in RunAccuracy().measures()
 
 
 def test_a_value_on_an_edge_is_in_the_bucket_below_it() -> None:
@@ -157,10 +160,7 @@ def test_what_was_counted_survives_being_stored() -> None:
         for wait_s, run_s, predicted_s, bounds in half:
             accuracy.add_wait(predicted_s, wait_s, bounds)
             accuracy.add_response(predicted_s, wait_s, run_s)
-            accuracy.add_run(predicted_s, run_s)
     uninterrupted = accuracy_over(jobs)
-    for _, run_s, predicted_s, _ in jobs:
-        uninterrupted.add_run(predicted_s, run_s)
     assert accuracy == uninterrupted
     assert msgspec.msgpack.encode(accuracy) == msgspec.msgpack.encode(uninterrupted)
 

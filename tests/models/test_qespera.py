@@ -3,6 +3,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from models.closest import Closest
 from models.engine import Engine, Settings
 from models.features import COUNT
 from models.history import History
@@ -137,7 +138,7 @@ def test_nothing_is_said_without_history() -> None:
     short = LEAST_HISTORY - 1
     assert predict(np.zeros(2), columns_of([[0.0, 0.0]] * short), np.zeros(short), np.zeros(short), PAPER) is None
     job = Job(id="1", attempt=0, submit=0.0, features=np.zeros(COUNT))
-    estimate = Qespera().predict(job, Site(SiteState(), History(100), RunHistory()))
+    estimate = Qespera().predict(job, Site(SiteState(), History(100), RunHistory(), Closest()))
     assert (estimate.wait_s, estimate.reason) == (None, "no history")
 
 

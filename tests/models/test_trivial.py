@@ -3,6 +3,7 @@ import random
 import numpy as np
 import pytest
 
+from models.closest import Closest
 from models.features import COUNT
 from models.history import History
 from models.median import WINDOW, Median
@@ -20,7 +21,7 @@ def site_after(waits: list[float], size: int = 6000) -> Site:
     for number, wait_s in enumerate(waits):
         job = Job(id=str(number), attempt=0, submit=0.0, start=wait_s, features=np.zeros(COUNT))
         history.learn(job, wait_s)
-    return Site(SiteState(), history, RunHistory())
+    return Site(SiteState(), history, RunHistory(), Closest())
 
 
 def upper_median(waits: list[float]) -> float:

@@ -1,6 +1,8 @@
 """What a worker does with messages, and with its own death at any moment."""
 
 import asyncio
+import logging
+import os
 import time
 import zlib
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from faust.types import TP
 from hypothesis import example, given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from models.engine import Engine, read_saved
 from models.engine import Settings as EngineSettings
@@ -23,7 +26,7 @@ from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams import app
 from streams.app import build_app, check_port
-from streams.errors import UserError
+from streams.errors import Unreachable, UserError
 from streams.ledger import Kept
 from streams.replay import replay
 from streams.settings import KafkaSettings, Settings, WorkerSettings
@@ -169,7 +172,7 @@ def test_messages_of_partitions_that_are_others_are_left_alone(process: Process)
 
 
 def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
-    process: Process, monkeypatch: pytest.MonkeyPatch
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = Engine.apply
 
@@ -185,6 +188,8 @@ def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
     (letter,) = (msgspec.json.decode(value, type=DeadLetter) for value in process.world.said("dead-letters"))
     assert (letter.reason, letter.site, letter.offset) == ("engine_failed", "alder", 1)
     assert "ZeroDivisionError" in letter.detail
+    (record,) = (record for record in caplog.records if record.name == "streams.app")
+    assert (record.site, record.partition, record.offset) == ("alder", 0, 1)  # type: ignore[attr-defined]
 
 
 def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart() -> None:
@@ -217,7 +222,7 @@ def test_what_cannot_be_settled_in_time_is_left_to_the_next_owner(monkeypatch: p
 
 def test_a_process_that_stood_still_writes_nothing_more(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(app, "since_boot", lambda: now)
     process.worker.check_alive()
     now += 29.0
     process.worker.check_alive()
@@ -253,27 +258,139 @@ def test_partitions_of_which_nothing_is_committed_are_read_from_their_beginnings
     async def to_beginning(*places: Any) -> None:
         sought.extend((place.topic, place.partition) for place in places)
 
+    async def ends(*places: TP) -> dict[TP, int]:
+        return dict.fromkeys(places, 17)
+
     assert type(faust_app.consumer) is app.Consumer
     consumer = faust_app.consumer
     monkeypatch.setattr(aiokafka.Consumer, "perform_seek", to_committed)
-    monkeypatch.setattr(consumer, "_thread", SimpleNamespace(seek_to_beginning=to_beginning))
+    monkeypatch.setattr(consumer, "_thread", SimpleNamespace(seek_to_beginning=to_beginning, highwaters=ends))
     monkeypatch.setattr(consumer, "_is_changelog_tp", lambda place: place.topic == state)
-    monkeypatch.setattr(consumer, "assignment", lambda: [TP(events, 0), TP(events, 1), TP(state, 1)])
+    monkeypatch.setattr(consumer, "assignment", lambda: [TP(events, 0), TP(events, 1), TP(events, 2), TP(state, 1)])
     consumer._committed_offset[TP(events, 0)] = 17
+    consumer._committed_offset[TP(events, 2)] = consumer._read_offset[TP(events, 2)] = 18  # of a topic before this one
     asyncio.run(consumer.perform_seek())
-    assert sought == ["committed", (events, 1)]
+    assert sought == ["committed", (events, 1), (events, 2)]
+    assert consumer._read_offset[TP(events, 2)] is None  # else what comes before it would be dropped
 
 
 def test_of_two_states_the_later_one_counts_whichever_was_written_last(faust_app: Any) -> None:
-    def state(offset: int) -> bytes:
-        return msgspec.msgpack.encode(Kept(1, 0, offset, b"%d" % offset))
+    def state(offset: int, epoch: int = 0) -> bytes:
+        return msgspec.msgpack.encode(Kept(1, 0, offset, b"%d" % offset, epoch))
 
     table = faust_app.tables["sites"]
-    batch = [
-        SimpleNamespace(key=key, value=state(offset)) for key, offset in ((b"a", 3), (b"a", 9), (b"a", 5), (b"b", 1))
+    written = [(b"a", state(3)), (b"a", state(9)), (b"a", state(5)), (b"b", state(1))]
+    written += [(b"c", state(7)), (b"c", state(2, epoch=1)), (b"c", state(8))]
+    table.apply_changelog_batch([SimpleNamespace(key=key, value=value) for key, value in written])
+    assert {key: table.get(key) for key in table.keys()} == {  # noqa: SIM118
+        b"a": state(9),
+        b"b": state(1),
+        b"c": state(2, epoch=1),
+    }
+
+
+def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, now = World(), 10_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    for arrived, job in ((now - 60.0, "1"), (now - 75.9, "2"), (now + 5.0, "3")):
+        world.arrived = arrived
+        world.publish_events([Submit(site="alder", time=1.0, job=job), Start(site="alder", time=2.0, job=job)])
+    process = Process(world, settings(late_seconds=60.0))
+    live(process)
+    marks = [
+        (topic.rpartition(".")[2], headers) for (topic, *_), headers in zip(world.outputs, world.headers, strict=True)
     ]
-    table.apply_changelog_batch(batch)
-    assert {key: table.get(key) for key in table.keys()} == {b"a": state(9), b"b": state(1)}  # noqa: SIM118
+    assert [headers for topic, headers in marks if topic == "predictions"] == [[], [("late", b"75")], []]
+    assert not any(headers for topic, headers in marks if topic != "predictions")
+    assert b"queuecast_late_predictions_total 1.0" in generate_latest(process.metrics.registry)
+
+    world.committed, world.table, now = {}, {}, now + 1000.0
+    live(Process(world, settings(late_seconds=60.0)))
+    half = len(world.outputs) // 2
+    assert world.outputs[half:] == world.outputs[:half]
+    assert [headers for headers in world.headers[half:] if headers] == [
+        [("late", b"1060")],
+        [("late", b"1075")],
+        [("late", b"995")],
+    ]
+
+
+class Waits:
+    """Servers of which some are away for some looks; and how long was waited."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: UserError) -> None:
+        self.now, self.pauses, self.errors = 0.0, list[float](), list(errors)
+        monkeypatch.setattr(app, "check_topics", lambda *_: self.look())
+        monkeypatch.setattr(app, "check_group", lambda _: None)
+        monkeypatch.setattr(app, "check_redis", self.redis)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    async def redis(self, _: Any) -> None:
+        self.look()
+
+    def look(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = Waits(monkeypatch, *(Unreachable(f"away {n}") for n in range(6)))
+    app.await_servers(settings(), waits.sleep)
+    assert waits.pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0]
+    assert caplog.records[0].getMessage().startswith("not yet: away 0 (next look in 1 s")
+    assert len(caplog.records) == 6
+
+
+def test_they_are_not_waited_for_longer_than_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = Waits(monkeypatch, *(Unreachable("away") for _ in range(9)))
+    with pytest.raises(Unreachable):
+        app.await_servers(settings(start_seconds=4.0), waits.sleep)
+    assert waits.pauses == [1.0, 2.0, 1.0]
+    waits = Waits(monkeypatch, Unreachable("away"))
+    with pytest.raises(Unreachable):
+        app.await_servers(settings(start_seconds=0.0), waits.sleep)
+    assert waits.pauses == []
+
+
+def test_what_will_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = Waits(monkeypatch, Unreachable("away"), UserError("refused"))
+    with pytest.raises(UserError, match="refused"):
+        app.await_servers(settings(), waits.sleep)
+    assert waits.pauses == [1.0]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_ends_a_worker_is_told_in_the_logs_format(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log_format: str
+) -> None:
+    Waits(monkeypatch, UserError("topics are missing"))
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers[:])
+    with pytest.raises(SystemExit if log_format == "json" else UserError):
+        app.run_worker(settings(log_format=log_format))
+    lines = [msgspec.json.decode(line)["message"] for line in capsys.readouterr().err.splitlines()]
+    assert lines == (["topics are missing"] if log_format == "json" else [])
+
+
+def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+    directory = tmp_path / "queuecast-x"
+    (directory / "v1").mkdir(parents=True)
+    built = build_app(Settings(engine=ENGINE), str(directory))
+    built._end()
+    assert ended == [0]
+    assert not directory.exists()
+    built.failed = RuntimeError()
+    built._end()
+    assert ended == [0, 1]
 
 
 def test_a_host_that_is_not_ours_is_an_error() -> None:

@@ -157,10 +157,12 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
         "90",
     ]
     assert main(["replay", str(trace), *wanted]) == 0
-    head, _, *lines = (line.split() for line in capsys.readouterr().out.splitlines() if line.strip())
-    assert " ".join(head) == "AAE h median_min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs run_MAE_min"
+    head, _, *lines, of_runs, _, run_times = (line.split() for line in capsys.readouterr().out.splitlines() if line)
+    assert " ".join(head) == "waits AAE h median_min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
     assert [line[0] for line in lines] == ["zero", "median"]
     assert {line[11] for line in lines} == {"71"}
+    assert " ".join(of_runs) == "run times missing jobs MAE_min share"
+    assert run_times[0] == "closest"
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
     assert len(said) > 100
     assert {(record["site"], record["method"]) for record in said} == {("here", "median")}
@@ -239,15 +241,15 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
 
     def records(*arguments: Any) -> Iterator[tuple[Any, bytes]]:
         asked.append(arguments)
-        yield watch.Skipped("p, partition 1, offset 5: no JSON"), b""
+        yield watch.Skipped("p, partition 1, offset 5: no JSON"), b"", None
         while True:
-            yield said, msgspec.json.encode(said)
+            yield said, msgspec.json.encode(said), 75
 
     monkeypatch.setattr(watch, "watch", records)
     assert main(["watch", "--count", "2", "--site", "ctc", "--outcomes"]) == 0
     shown = capsys.readouterr()
     assert shown.err == "skipped: p, partition 1, offset 5: no JSON\n"
-    assert shown.out == "1996-06-26 21:06:00  ctc  job \\u001b[2J  waits 1m0s  (median: so)\n" * 2
+    assert shown.out == "1996-06-26 21:06:00  ctc  job \\u001b[2J  waits 1m0s  (median: so)  [left 1m15s late]\n" * 2
     assert asked[0][1:] == (watch.Wanted(site="ctc"), True, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"

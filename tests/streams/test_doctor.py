@@ -166,6 +166,15 @@ def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
     assert looked()["workers"].state == "warn"
 
 
+def test_a_topic_that_was_made_anew_is_told(broker: Broker, store: Store) -> None:
+    broker.committed = [500, 700]
+    assert looked()["workers"].state == "ok"
+    broker.ends[1] = 12
+    found = looked()["workers"]
+    assert (found.state, found.found) == ("warn", "more events done than the topic queuecast.events has: partition 1")
+    assert found.advice
+
+
 def test_without_workers_there_is_advice(broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.members = []
     assert looked()["workers"].advice == "start one with `queuecast worker`"

@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from models.engine import Changes
 from models.engine import Settings as EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
-from streams.ledger import RETRY_S, Kept, Ledger, Slot
+from streams.ledger import RETRY_S, Kept, Ledger, Slot, offset_of
 from streams.settings import Settings, WorkerSettings
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)
@@ -130,11 +130,89 @@ def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew(clock: li
 def test_a_state_of_another_version_is_not_read(clock: list[float]) -> None:
     world = a_few(World())
     live(world)
-    kept = msgspec.msgpack.decode(world.table[b"alder"], type=Kept)
-    kept.state = zlib.compress(msgspec.msgpack.encode({"v": 99}))
-    world.table[b"alder"] = msgspec.msgpack.encode(kept)
+    stored = msgspec.msgpack.decode(world.table[b"alder"], type=Kept)
+    stored.state = zlib.compress(msgspec.msgpack.encode({"v": 99}))
+    world.table[b"alder"] = msgspec.msgpack.encode(stored)
     with pytest.raises(ValueError, match="state of version 99"):
         asyncio.run(over(world, clock).take_over({0}))
+
+
+class Renewed:
+    """An events topic that has these ends, and what was said about it; away at first."""
+
+    def __init__(self, ends: dict[int, int], failures: int = 0) -> None:
+        self.partitions: list[int] = []
+        self._ends, self._failures = ends, failures
+
+    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise ConnectionError("no leader")
+        return {partition: self._ends[partition] for partition in partitions}
+
+    def renewed(self, partition: int) -> None:
+        self.partitions.append(partition)
+
+
+def kept(world: World) -> dict[str, tuple[int, int]]:
+    """The epoch and offset of each stored state."""
+    return {site.decode(): offset_of(value) for site, value in world.table.items()}
+
+
+def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch(clock: list[float]) -> None:
+    world = a_few(a_few(World(), "alder", 0), "birch", 1)  # which go up to offset 2
+    live(world)
+    assert kept(world) == {"alder": (0, 2), "birch": (0, 2)}
+    before, states = dict(world.table), {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()}
+    ledger = over(world, clock)
+    ledger.events = events = Renewed({0: 2, 1: 3})
+    asyncio.run(ledger.take_over({0, 1}))
+    assert events.partitions == [0]
+    assert {site: (slot.epoch, slot.offset) for site, slot in ledger.slots.items()} == {
+        "alder": (1, -1),
+        "birch": (0, 2),
+    }
+    assert kept(world) == {"alder": (1, -1), "birch": (0, 2)}
+    assert world.table[b"birch"] == before[b"birch"]
+    assert {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()} == states
+
+    world.messages, world.committed = {}, {}
+    world.publish_events([Submit(site="alder", time=20.0, job="2")])
+    process = live(world, table=MemoryTable(world))
+    assert kept(world)["alder"] == (1, 0)
+    assert process.world.said("predictions")
+    ledger = over(world, clock)
+    ledger.events = events = Renewed({0: 1, 1: 3})
+    asyncio.run(ledger.take_over({0, 1}))
+    assert events.partitions == []
+
+
+def test_the_ends_of_the_topic_are_waited_for(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    world = a_few(World())
+    live(world)
+    ledger = over(world, clock)
+    ledger.events = Renewed({0: 3}, failures=2)
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        assert ledger.trouble == "kafka: the ends of partitions failed: no leader"
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(ledger.take_over({0}))
+    assert pauses == list(RETRY_S[:2])
+    assert ledger.trouble is None
+    assert kept(world) == {"alder": (0, 2)}
+
+
+def test_a_state_from_before_there_were_epochs_is_of_the_first() -> None:
+    old = msgspec.msgpack.encode([1, 3, 17, b"state"])
+    assert offset_of(old) == (0, 17)
+    assert msgspec.msgpack.decode(old, type=Kept) == Kept(1, 3, 17, b"state", 0)
+    later = [Kept(1, 3, 17, b""), Kept(1, 3, 18, b""), Kept(1, 3, -1, b"", 1), Kept(1, 3, 2, b"", 1)]
+    offsets = [offset_of(msgspec.msgpack.encode(one)) for one in later]
+    assert offsets == sorted(offsets)
+    assert len(set(offsets)) == 4
 
 
 class Away(MemoryStore):

@@ -156,6 +156,18 @@ def test_what_this_process_does_is_counted() -> None:
     assert found["queuecast_prediction_latency_seconds_bucket"]["0.001",] == 1
 
 
+def test_late_predictions_new_topics_and_servers_are_told() -> None:
+    shown, health = metrics(), SimpleNamespace(broker=None, store="redis: gone")
+    shown.late()
+    shown.late()
+    shown.renewed(3)
+    shown.servers(health)  # type: ignore[arg-type]
+    found = samples(shown)
+    assert found["queuecast_late_predictions_total"] == {(): 2}
+    assert found["queuecast_events_topic_renewals_total"] == {("3",): 1}
+    assert (found["queuecast_broker_up"], found["queuecast_store_up"]) == ({(): 1}, {(): 0})
+
+
 def test_the_lag_is_what_is_left_to_read() -> None:
     ends = {("events", 0): 100, ("events", 1): 50, ("events", 2): None, ("events", 4): 7, ("changelog", 0): 9}
     places = [SimpleNamespace(topic=topic, partition=partition) for topic, partition in ends]

@@ -242,7 +242,7 @@ def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) ->
 
 
 def test_the_scores_of_a_few_jobs() -> None:
-    scores = Scores()
+    scores = Scores(settings=Settings(method="m"))
     for one in (
         outcome("1", 100.0, bounds={"0.9": 50.0}),
         outcome("1", 100.0, run_s=100.0),
@@ -255,8 +255,9 @@ def test_the_scores_of_a_few_jobs() -> None:
     assert row["AAE"] == pytest.approx((0 + 300 + 600) / 3 / 3600)
     assert row["PPE"] == pytest.approx((0 + 300 / 600 + 600 / 700) / 3)
     assert row["median_min"] == 5.0
-    assert row["run_MAE_min"] == pytest.approx((40 + 140) / 2 / 60)
+    assert scores.run_rows()["closest"]["MAE_min"] == pytest.approx((40 + 140) / 2 / 60)
     assert row["cov_0.9"] == pytest.approx(2 / 3)
+    assert scores.bound_rows()["m 0.9"]["coverage"] == row["cov_0.9"]
     assert row["jobs"] == 3
 
 

@@ -15,6 +15,7 @@ class Message(msgspec.Struct):
     value: bytes | None
     partition: int = 3
     offset: int = 17
+    headers: list[tuple[str, bytes]] = []
 
 
 def prediction(**more: Any) -> Prediction:
@@ -108,18 +109,39 @@ def test_wanted_records_are_given_as_they_came() -> None:
     messages = [message(one), message(other), message(end)]
 
     def given(wanted: Wanted) -> list[Any]:
-        return [record for record, _ in read(messages, KINDS, wanted)]
+        return [record for record, *_ in read(messages, KINDS, wanted)]
 
     assert given(Wanted()) == [one, other, end]
     assert given(Wanted(site="ctc")) == [one, end]
     assert given(Wanted(job="4711")) == [other]
     assert given(Wanted("kth", "1")) == []
-    assert [raw for _, raw in read(messages, KINDS, Wanted(job="1"))] == [messages[0].value, messages[2].value]
+    assert [raw for _, raw, _ in read(messages, KINDS, Wanted(job="1"))] == [messages[0].value, messages[2].value]
 
 
 @pytest.mark.parametrize("value", [None, b"", b"what", b'{"site": 1}', b"\xff\xfe", msgspec.json.encode(outcome())])
 def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> None:
-    skipped, good = (record for record, _ in read([Message("p", value), message(prediction())], KINDS, Wanted("ctc")))
+    skipped, good = (record for record, *_ in read([Message("p", value), message(prediction())], KINDS, Wanted("ctc")))
     assert isinstance(skipped, Skipped)
     assert skipped.reason.startswith("p, partition 3, offset 17: ")
     assert good == prediction()
+
+
+@pytest.mark.parametrize(
+    ("headers", "late"),
+    [
+        ([], None),
+        ([("late", b"75")], 75),
+        ([("trace", b"\xff"), ("late", b"0")], 0),
+        ([("late", b"soon")], None),
+        ([("late", b"-1")], None),
+    ],
+)
+def test_a_late_prediction_is_told_with_its_delay(headers: list[tuple[str, bytes]], late: int | None) -> None:
+    ((record, _, found),) = read([Message("p", msgspec.json.encode(prediction()), headers=headers)], KINDS, Wanted())
+    assert found == late
+    assert isinstance(record, Prediction)
+    assert line(record, found).endswith(" late]") == (late is not None)
+
+
+def test_the_mark_of_a_late_prediction_is_readable() -> None:
+    assert line(prediction(), 75) == line(prediction()) + "  [left 1m15s late]"

@@ -1,0 +1,266 @@
+"""When the jobs of a queue will start, by the rules of the scheduler, if no other comes.
+
+Smith, Taylor and Foster 1999, sections 2.1.4 and 3. Each schedule is a compiled function of what is live, `Live`: it
+gives the seconds until each queued job starts, (queued,), infinity where it never does or was not asked for. The rules
+are those of `models.simulation`: at one instant first jobs end, then others start.
+
+A job has two run times. After `run_s` it gives back its processors; `planned_s`, never shorter, is what the scheduler
+takes for its run time where it looks ahead.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STEPS = 3_000_000
+"""Entries of plans that conservative backfilling looks at before it settles for the plan it has; 10 ms."""
+
+
+class Jobs(NamedTuple):
+    """Jobs as columns, (jobs,): processors, and how long they hold them, from now on or from their starts."""
+
+    cpus: Ints
+    run_s: Floats
+    planned_s: Floats
+
+
+class Live(NamedTuple):
+    """A machine of `cpus` processors, the jobs that run on it, and those queued in the order of arrival."""
+
+    cpus: int
+    running: Jobs
+    queued: Jobs
+
+
+Schedule = Callable[[Live, bool], Floats]
+"""A policy. Unless the `whole` schedule is asked for, it goes as far as the start of the last job of the queue."""
+
+
+@njit(cache=True)
+def fcfs(live: Live, whole: bool) -> Floats:
+    """First come, first served: nothing starts before an earlier job. O(n·log n)."""
+    return _in_order(live, np.arange(len(live.queued.cpus)), whole)
+
+
+@njit(cache=True)
+def lwf(live: Live, whole: bool) -> Floats:
+    """Least work first: nothing starts before a job of fewer processors times planned seconds. O(n·log n)."""
+    return _in_order(live, np.argsort(live.queued.cpus * live.queued.planned_s, kind="mergesort"), whole)
+
+
+@njit(cache=True)
+def _in_order(live: Live, order: Ints, whole: bool) -> Floats:
+    cpus, run_s = live.queued.cpus, live.queued.run_s
+    starts = np.full(len(cpus), np.inf)
+    free = live.cpus - live.running.cpus.sum()
+    ends = [(live.running.run_s[job], live.running.cpus[job]) for job in range(len(live.running.cpus))]
+    heapq.heapify(ends)
+    now = 0.0
+    for job in order:
+        while free < cpus[job] and len(ends) > 0:
+            now, released = heapq.heappop(ends)
+            free += released
+        if free < cpus[job]:
+            break
+        starts[job] = now
+        free -= cpus[job]
+        heapq.heappush(ends, (now + run_s[job], cpus[job]))
+        if job == len(cpus) - 1 and not whole:
+            break
+    return starts
+
+
+@njit(cache=True)
+def easy(live: Live, whole: bool) -> Floats:
+    """EASY backfilling: a later job starts where, by the plan, it does not delay the head of the queue. O(n²).
+
+    The head's reservation, the "shadow time", is when enough running jobs have come to their planned ends; "extra" are
+    the processors that it leaves free then (Lifka 1995; Mu'alem and Feitelson 2001).
+    """
+    jobs, ends, limits, releases, running = _set_up(live)
+    first, last = running, len(jobs.cpus) - 1
+    starts = np.full(len(jobs.cpus), np.inf)
+    free = live.cpus - live.running.cpus.sum()
+    waiting = np.arange(first, last + 1)
+    now = 0.0
+    while True:
+        kept, reserved, shadow, extra = 0, False, np.inf, 0
+        for job in waiting:
+            cpus = jobs.cpus[job]
+            if cpus > free and not reserved:
+                reserved = True
+                shadow, extra = _reservation(cpus, free, now, jobs.cpus, limits, releases[:running])
+            late = now + jobs.planned_s[job] > shadow
+            if cpus > free or (late and cpus > extra):
+                waiting[kept] = job
+                kept += 1
+                continue
+            if late:
+                extra -= cpus
+            starts[job], limits[job] = now, now + jobs.planned_s[job]
+            heapq.heappush(ends, (now + jobs.run_s[job], job))
+            _insert(job, limits, releases, running)
+            running += 1
+            free -= cpus
+        waiting = waiting[:kept]
+        if len(ends) == 0 or kept == 0 or (waiting[kept - 1] != last and not whole):
+            return starts[first:]
+        now = ends[0][0]
+        while len(ends) > 0 and ends[0][0] == now:
+            job = heapq.heappop(ends)[1]
+            _remove(job, limits, releases, running)
+            running -= 1
+            free += jobs.cpus[job]
+
+
+@njit(cache=True)
+def conservative(live: Live, whole: bool) -> Floats:
+    """Conservative backfilling: a later job starts where, by the plan, it delays no earlier one.
+
+    Whenever a job ends, processors are reserved anew for each job at the earliest time, in the order of arrival
+    (Smith, Taylor and Foster 1999, section 2.1.4). Where all run as planned, this changes nothing, and planning once,
+    O(n²), is enough. Else it is planned until `STEPS` have been taken, and what then still queues is planned once more,
+    by the run times.
+    """
+    jobs, ends, limits, releases, running = _set_up(live)
+    first, last = running, len(jobs.cpus) - 1
+    starts = np.full(len(jobs.cpus), np.inf)
+    free = live.cpus - live.running.cpus.sum()
+    waiting = np.arange(first, last + 1)
+    now = 0.0
+    steps = 0 if np.any(jobs.run_s < jobs.planned_s) else STEPS
+    while steps < STEPS:
+        held = releases[:running]
+        wanted, planned_s = jobs.cpus[waiting], jobs.planned_s[waiting]
+        planned, taken = _plan(now, free, limits[held], jobs.cpus[held], wanted, planned_s, False)
+        steps += taken
+        kept = 0
+        for place in range(len(waiting)):
+            job = waiting[place]
+            if planned[place] > now:
+                waiting[kept] = job
+                kept += 1
+                continue
+            starts[job], limits[job] = now, now + jobs.planned_s[job]
+            heapq.heappush(ends, (now + jobs.run_s[job], job))
+            _insert(job, limits, releases, running)
+            running += 1
+            free -= jobs.cpus[job]
+        waiting = waiting[:kept]
+        if len(ends) == 0 or kept == 0 or (waiting[kept - 1] != last and not whole):
+            return starts[first:]
+        now = ends[0][0]
+        while len(ends) > 0 and ends[0][0] == now:
+            job = heapq.heappop(ends)[1]
+            _remove(job, limits, releases, running)
+            running -= 1
+            free += jobs.cpus[job]
+    ends.sort()
+    times, held = np.array([end for end, _ in ends]), np.array([job for _, job in ends], dtype=np.int64)
+    wanted, run_s = jobs.cpus[waiting], jobs.run_s[waiting]
+    starts[waiting] = _plan(now, free, times, jobs.cpus[held], wanted, run_s, True)[0]
+    return starts[first:]
+
+
+@njit(cache=True)
+def _set_up(live: Live) -> tuple[Jobs, list[tuple[float, int]], Floats, Ints, int]:
+    """All jobs, the running ones first; a heap of these by their ends; their limits; and these in order of limits.
+
+    A limit is the planned end. The last is how many run.
+    """
+    running, queued = live.running, live.queued
+    jobs = Jobs(
+        np.concatenate((running.cpus, queued.cpus)),
+        np.concatenate((running.run_s, queued.run_s)),
+        np.concatenate((running.planned_s, queued.planned_s)),
+    )
+    ends = [(running.run_s[job], job) for job in range(len(running.cpus))]
+    heapq.heapify(ends)
+    releases = np.empty(len(jobs.cpus), np.int64)
+    releases[: len(ends)] = np.argsort(running.planned_s, kind="mergesort")
+    return jobs, ends, jobs.planned_s.copy(), releases, len(ends)
+
+
+@njit(cache=True)
+def _insert(job: int, limits: Floats, releases: Ints, count: int) -> None:
+    """Take a job into those that run, `releases[:count]`, which are in the order of their limits."""
+    place = count
+    while place > 0 and limits[releases[place - 1]] > limits[job]:
+        releases[place] = releases[place - 1]
+        place -= 1
+    releases[place] = job
+
+
+@njit(cache=True)
+def _remove(job: int, limits: Floats, releases: Ints, count: int) -> None:
+    """Take a job out of `releases[:count]`."""
+    place = 0
+    while releases[place] != job:
+        place += 1
+    for later in range(place + 1, count):
+        releases[later - 1] = releases[later]
+
+
+@njit(cache=True)
+def _reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, releases: Ints) -> tuple[float, int]:
+    """When so many processors are free by the plan, and how many besides; never is infinity."""
+    time = now
+    for job in releases:
+        if free >= wanted and limits[job] > time:
+            break
+        free += cpus[job]
+        time = limits[job]
+    return (time, free - wanted) if free >= wanted else (np.inf, 0)
+
+
+@njit(cache=True)
+def _plan(
+    now: float, free: int, times: Floats, released: Ints, cpus: Ints, seconds: Floats, whole: bool
+) -> tuple[Floats, int]:
+    """The earliest start of each job, (jobs,), beside those before it, and how many steps it took.
+
+    At `times`, ascending, running jobs release processors. Unless the `whole` plan is asked for, only starts at `now`
+    are sure to be in it.
+    """
+    jobs = len(cpus)
+    starts = np.full(jobs, np.inf)
+    least = cpus.copy()  # of this job and those after it
+    for job in range(jobs - 2, -1, -1):
+        least[job] = min(least[job], least[job + 1])
+    # frees[k] processors are free from begins[k] until begins[k + 1], for k < size.
+    begins, frees = np.empty(1 + len(times) + jobs), np.empty(1 + len(times) + jobs, np.int64)
+    begins[0], frees[0], size, steps = now, free, 1, jobs + len(times)
+    for time, more in zip(times, released):  # noqa: B905 (numba knows no strict)
+        if time > begins[size - 1]:
+            begins[size], frees[size] = time, frees[size - 1]
+            size += 1
+        frees[size - 1] += more
+    for job in range(jobs):
+        if not whole and frees[0] < least[job]:
+            break
+        if frees[size - 1] < cpus[job]:
+            continue
+        start = end = 0  # it holds its processors from begins[start] until some time in [begins[end - 1], begins[end]]
+        while end < size and (end == start or begins[end] < begins[start] + seconds[job]):
+            if frees[end] < cpus[job]:
+                start = end + 1
+            end += 1
+        steps += end
+        starts[job] = begins[start]
+        until = begins[start] + seconds[job]
+        if end == size or begins[end] > until:
+            for k in range(size, end, -1):
+                begins[k], frees[k] = begins[k - 1], frees[k - 1]
+            begins[end], frees[end] = until, frees[end - 1]
+            steps += size - end
+            size += 1
+        for k in range(start, end):
+            frees[k] -= cpus[job]
+    return starts, steps

@@ -1,0 +1,61 @@
+"""What a method remembers of single jobs, as numbered rows that the stores keep for it."""
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+
+class Row(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One entry: its number, counted from 0, and what the method wrote into it."""
+
+    number: int
+    value: bytes
+
+
+class Rows:
+    """The last `depth` rows of a method. It appends; the engine has new ones stored, and brings them back.
+
+    >>> rows = Rows(2)
+    >>> for value in (b"a", b"b", b"c"):
+    ...     rows.append(value)
+    >>> [row.value for row in rows.kept], rows.oldest
+    ([b'b', b'c'], 1)
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.count = 0
+        self.first = 0
+        self.kept: deque[Row] = deque(maxlen=depth)
+        self._new: list[Row] = []
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest row that is kept."""
+        return max(self.count - self.depth, self.first)
+
+    def append(self, value: bytes) -> None:
+        """Add a row; the oldest leaves."""
+        row = Row(self.count, value)
+        self.kept.append(row)
+        self._new.append(row)
+        self.count += 1
+
+    def take_new(self) -> list[Row]:
+        """The rows that are new since this was last called."""
+        new, self._new = self._new, []
+        return new
+
+    def restore(self, rows: Iterable[Row], count: int, oldest: int) -> None:
+        """Take back the rows, in any order, that were kept when there had been `count` and `oldest` was the first.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        self.count = count
+        self.first = max(oldest, count - self.depth)
+        found = {row.number: row for row in rows if self.first <= row.number < count}
+        if len(found) < count - self.first:
+            raise ValueError(f"{len(found)} of the last {count - self.first} rows")
+        self.kept = deque((found[number] for number in sorted(found)), maxlen=self.depth)

@@ -1,0 +1,103 @@
+"""What a scheduler takes for the run times of its jobs: requested, true, or predicted from those that have ended."""
+
+import math
+from typing import Protocol
+
+from models.method import RunMethod
+from models.runs import RunHistory
+from models.simulation.workload import SimulatedJob
+from models.state import Job
+
+UNKNOWN = 3600.0
+"""Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""
+
+
+class RunTimePredictor(Protocol):
+    """Predicts run times from the jobs that it was told of."""
+
+    def predict(self, job: Job, elapsed_s: float) -> float | None:
+        """Seconds that the job runs in all, given that it has run for `elapsed_s`; None where it cannot be told."""
+
+    def learn(self, job: Job, run_s: float) -> None:
+        """Take in that the job has ended after `run_s` seconds."""
+
+
+class Learner:
+    """A method for run times and the history that it reads, as a predictor."""
+
+    def __init__(self, method: RunMethod) -> None:
+        self.method = method
+        self.runs = RunHistory(method.templates)
+
+    def predict(self, job: Job, elapsed_s: float) -> float | None:
+        """As the method predicts."""
+        return self.method.predict(job, self.runs, elapsed_s).run_s
+
+    def learn(self, job: Job, run_s: float) -> None:
+        """Show the job to the method, then keep it in the history."""
+        self.method.learn(job, run_s, self.runs)
+        self.runs.learn(job, run_s)
+
+
+class Estimates:
+    """Estimates by the requested walltimes, and what all others fall back on.
+
+    A job without an estimate is taken to run for its walltime, or where it has none for the mean of those that have
+    ended, or before any has for an hour. A job that has outlived its estimate is taken to run for as long again as it
+    has already, but no longer than to its walltime while that is still to come.
+    """
+
+    learns = False
+    """Whether an estimate of a job may change when another job ends."""
+
+    def __init__(self) -> None:
+        self._ended = 0
+        self._run_s = 0
+
+    def of(self, job: SimulatedJob, elapsed: int = 0) -> int:
+        """Whole seconds that the job runs in all, at least 1, and more than the `elapsed` that it has run."""
+        expected = self._expect(job, elapsed)
+        if expected is None:
+            expected = job.walltime or (self._run_s / self._ended if self._ended else UNKNOWN)
+        estimate = max(math.ceil(expected), 1)
+        if estimate > elapsed:
+            return estimate
+        return job.walltime if job.walltime and elapsed < job.walltime < 2 * elapsed else 2 * elapsed
+
+    def learn(self, job: SimulatedJob, run: int) -> None:
+        """Take in that the job has ended after `run` seconds."""
+        self._ended += 1
+        self._run_s += run
+
+    def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
+        return None
+
+
+class Actual(Estimates):
+    """The true run times: the most that knowing them could give."""
+
+    def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
+        return job.run
+
+
+class Predicted(Estimates):
+    """Estimates by a predictor, which learns of each job as it ends (Smith, Taylor and Foster 1999, section 2.1.4)."""
+
+    learns = True
+
+    def __init__(self, predictor: RunTimePredictor) -> None:
+        super().__init__()
+        self.predictor = predictor
+
+    def learn(self, job: SimulatedJob, run: int) -> None:
+        """Take in that the job has ended after `run` seconds, and have the predictor learn it."""
+        super().learn(job, run)
+        self.predictor.learn(_seen(job), float(run))
+
+    def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
+        return self.predictor.predict(_seen(job), float(elapsed))
+
+
+def _seen(job: SimulatedJob) -> Job:
+    """What may be known of a job before it has ended."""
+    return Job.of(job.submission(""))

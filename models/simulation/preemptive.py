@@ -1,0 +1,176 @@
+"""Schedulers that suspend running jobs: to resume, a job needs the very processors that it had.
+
+Gibbons 1997, section 5.4: there is no migration. A new job is kept off the processors that the next suspended job
+needs, if there are others (5.4 and 5.7, the heuristic that he found the better one and used). Suspending and resuming
+take no time here; on his system resuming took up to 30 seconds.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from heapq import merge
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.simulation.backfill import Conservative
+from models.simulation.estimates import Estimates
+from models.simulation.scheduler import Ordered, Running, Scheduler
+from models.simulation.workload import SimulatedJob
+
+Numbers = NDArray[np.intp]
+
+
+class Preemptive(Scheduler):
+    """Knows which processors a job has, and how long those have run that are suspended: they queue again."""
+
+    def __init__(
+        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+    ) -> None:
+        super().__init__(site, cpus, start_time, estimates, enforced)
+        self.suspended: dict[str, Running] = {}
+        """The queued jobs that have run, as they ran last."""
+        self.suspensions: Counter[str] = Counter()
+        """How often each job was suspended."""
+        self.processors: dict[str, Numbers] = {}
+        """Those of running and suspended jobs."""
+        self._idle = np.ones(cpus, dtype=np.bool_)
+
+    def _waits(self, job: SimulatedJob) -> bool:
+        return super()._waits(job) and job.job not in self.suspended
+
+    def _start(self, job: SimulatedJob) -> None:
+        """Have a queued job run on its processors, which are idle, for the first time or on."""
+        before = self.suspended.pop(job.job, None)
+        if before is None:
+            super()._start(job)
+        else:
+            self._run(job, before.done)
+
+    def _place(self, running: Running) -> None:
+        super()._place(running)
+        self._idle[self.processors[running.job.job]] = False
+
+    def _lift(self, running: Running) -> None:
+        super()._lift(running)
+        self._idle[self.processors[running.job.job]] = True
+
+    def _suspend(self, running: Running) -> None:
+        """Take a job off the machine and queue it."""
+        self._lift(running)
+        running.done += self.now - running.since
+        self.suspended[running.job.job] = running
+        self.suspensions[running.job.job] += 1
+        self._enter(running.job)
+
+    def _end(self, running: Running, state: str) -> None:
+        super()._end(running, state)
+        del self.processors[running.job.job]
+
+    def _reluctance(self, queue: Iterable[SimulatedJob]) -> NDArray[np.int64]:
+        """How little each processor should go to a new job: 1 for those that the next suspended job needs."""
+        reluctance = np.zeros(self.cpus, dtype=np.int64)
+        following = next((job for job in queue if job.job in self.suspended), None) if self.suspended else None
+        if following is not None:
+            reluctance[self.processors[following.job]] = 1
+        return reluctance
+
+
+class Lerwf(Preemptive, Ordered):
+    """Least estimated remaining work first (Gibbons 1997, sections 5.1 and 5.4; work is execution time, as in `Lewf`).
+
+    Whenever a job comes or ends, all jobs, running or not, are ordered by the time that they are estimated still to
+    run, and get processors in this order until there are too few for the next one. Those running that got none are
+    suspended. A suspended job, or a running one, whose processors have gone to one before it waits for them, and with
+    it all behind it that do not run.
+    """
+
+    def _rank(self, job: SimulatedJob) -> int:
+        return self.planned[job.job]
+
+    def _estimate(self, job: SimulatedJob) -> int:
+        before = self.suspended.get(job.job)
+        return self.estimates.of(job) if before is None else self._remaining(job, before.done)
+
+    def _remaining(self, job: SimulatedJob, done: int) -> int:
+        return self.estimates.of(job, done) - done
+
+    def _arrived(self, job: SimulatedJob) -> None:
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        chosen = self._choice()
+        for running in [running for name, running in self.running.items() if name not in chosen]:
+            self._suspend(running)
+        for name, job in chosen.items():
+            if name not in self.running:
+                self._start(job)
+
+    def _choice(self) -> dict[str, SimulatedJob]:
+        """The jobs that are to run now, by name; new ones are given their processors."""
+        running = sorted(
+            (self._remaining(each.job, each.done + self.now - each.since), self._arrivals[name], each.job)
+            for name, each in self.running.items()
+        )
+        reluctance = self._reluctance(job for _, _, job in self._order)
+        for place, (_, _, job) in enumerate(reversed(running), 2):
+            reluctance[self.processors[job.job]] = place  # the first to lose its processors is the last in order
+        chosen: dict[str, SimulatedJob] = {}
+        free, left = np.ones(self.cpus, dtype=np.bool_), self.cpus
+        blocked = False
+        for _, _, job in merge(self._order, running):
+            if not left:
+                break
+            if blocked and job.job not in self.running:
+                continue
+            if job.cpus > left:
+                if self.filling:
+                    continue
+                break
+            its = self.processors.get(job.job)
+            if its is None:
+                idle = np.flatnonzero(free)
+                its = idle[np.argsort(reluctance[idle], kind="stable")[: job.cpus]]
+                self.processors[job.job] = its
+            elif not free[its].all():
+                blocked = not self.filling
+                continue
+            free[its] = False
+            left -= job.cpus
+            chosen[job.job] = job
+        return chosen
+
+
+class LerwfFill(Lerwf):
+    """Least estimated remaining work first, and others run wherever they fit (section 5.4).
+
+    A job whose processors are in use waits for them; those behind it need not (the example of table 5.2).
+    """
+
+    filling = True
+
+
+class EasyPreemptive(Preemptive, Conservative):
+    """Gibbons' EASY (as `EasyKill`), but a job that exceeds its estimate is suspended (1997, section 5.6).
+
+    It goes to the back of the queue "just as if it had been resubmitted", with its original estimate, and is resumed
+    when it would be started. If its processors are in use then, it waits until they are not; meanwhile what was
+    reserved for it stays so.
+    """
+
+    def _estimate(self, job: SimulatedJob) -> int:
+        before = self.suspended.get(job.job)
+        return super()._estimate(job) if before is None else before.limit - before.since
+
+    def _expire(self, running: Running) -> None:
+        self._suspend(running)
+
+    def _fits(self, job: SimulatedJob) -> bool:
+        its = self.processors.get(job.job)
+        return job.cpus <= self.free if its is None else bool(self._idle[its].all())
+
+    def _start(self, job: SimulatedJob) -> None:
+        if job.job not in self.processors:
+            idle = np.flatnonzero(self._idle)
+            order = np.argsort(self._reluctance(self.queue.values())[idle], kind="stable")
+            self.processors[job.job] = idle[order[: job.cpus]]
+        super()._start(job)

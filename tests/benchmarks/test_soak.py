@@ -1,0 +1,107 @@
+"""An hour of heavy load, worked off as fast as it goes: the worker's memory stays flat, and nothing is left out.
+
+A shorter one: `QUEUECAST_SOAK_EVENTS=200000 pytest -m benchmark -s tests/benchmarks/test_soak.py`.
+"""
+
+import heapq
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+from statistics import median
+
+import msgspec
+import psutil
+import pytest
+from integration.conftest import deploy  # noqa: F401  # the fixture
+from integration.worker import PARTITIONS, Deployment, metrics, until
+from kafka import KafkaConsumer, TopicPartition
+
+from models.records import AnyEvent, Prediction, Submit
+from models.simulation import SimulatedJob, generate, run
+
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.timeout(4 * 3600)]
+
+EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1080000"))
+"""300 a second for an hour."""
+
+SITES = ("alder", "birch", "cedar", "douglas")
+CPUS = 128
+CHUNK_JOBS = 2000
+BLOCK = 10_000
+"""Events between two looks at the memory; so many are sent ahead."""
+
+WARM_UP = 0.25
+"""Share of the load after which the histories count as full: the waits' (6000 jobs) are after a fifteenth of an hour's
+load, the run times' go on taking in categories that are seldom heard of."""
+
+FLAT = 0.05
+"""How far the memory may move from where it was when the histories were full, as a share of it."""
+
+SLOWEST = 100.0
+"""Events a second below which we wait no longer."""
+
+
+def test_memory_stays_flat_under_an_hours_load(deploy: Callable[..., Deployment]) -> None:  # noqa: F811
+    here = deploy(history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
+    worker, sizes, submits, sent = here.worker, list[float](), 0, 0
+    worker.start()
+    process, begun = psutil.Process(worker.pid), time.monotonic()
+    load = islice(heapq.merge(*map(endless, SITES, count(1)), key=lambda event: event.time), EVENTS)
+    while block := list(islice(load, BLOCK)):
+        here.send(block)
+        submits += sum(isinstance(event, Submit) for event in block)
+        await_read(here, sent)
+        sent += len(block)
+        sizes.append(process.memory_info().rss / 1e6)
+    await_read(here, sent)
+    seconds = time.monotonic() - begun
+    warm = sizes[int(WARM_UP * len(sizes)) :]
+    level = median(warm[: max(len(warm) // 10, 1)])
+    print(
+        f"\n{sent} events in {seconds:.0f} s; MB every tenth of it: {', '.join(f'{s:.0f}' for s in tenths(sizes))}; "
+        f"after the warm-up {level:.0f}, then {min(warm):.0f} to {max(warm):.0f}"
+    )
+    here.worker.stop()
+    assert "Traceback" not in here.log
+    assert predicted(here) == submits
+    assert (1 - FLAT) * level <= min(warm) and max(warm) <= (1 + FLAT) * level
+
+
+def endless(site: str, seed: int) -> Iterator[AnyEvent]:
+    """A busy site's events, made as they are asked for."""
+    return run(endless_jobs(seed), CPUS, site)
+
+
+def endless_jobs(seed: int) -> Iterator[SimulatedJob]:
+    """Workload after workload, each from where the one before ended."""
+    begin = 0
+    for chunk in count():
+        jobs = generate(CHUNK_JOBS * seed + chunk, CHUNK_JOBS, CPUS, load=0.7, start_time=begin)
+        for job in jobs:
+            yield msgspec.structs.replace(job, job=f"{chunk}-{job.job}")
+        begin = jobs[-1].submit
+
+
+def await_read(here: Deployment, number: int) -> None:
+    """Wait until the worker has read so many messages."""
+    until(lambda: metrics(here.worker)["queuecast_messages_read_total"][()] >= number, 2 * BLOCK / SLOWEST)
+
+
+def tenths(sizes: list[float]) -> list[float]:
+    """The size at the end of each tenth of the load."""
+    return [sizes[len(sizes) * tenth // 10 - 1] for tenth in range(1, 11)]
+
+
+def predicted(here: Deployment) -> int:
+    """How many different jobs were predicted; read one batch at a time, for they are many."""
+    consumer = KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")
+    places = [TopicPartition(here.topics.predictions, part) for part in range(PARTITIONS)]
+    consumer.assign(places)
+    ends, decode = consumer.end_offsets(places), msgspec.json.Decoder(Prediction).decode
+    found = set[tuple[str, str]]()
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        for batch in consumer.poll(timeout_ms=100).values():
+            found.update((record.site, record.job) for record in (decode(message.value) for message in batch))
+    consumer.close()
+    return len(found)

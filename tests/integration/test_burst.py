@@ -1,0 +1,85 @@
+"""A backlog that came while no worker ran is worked off in as little memory as a small one, and the lag tells of it.
+
+A bigger one: `QUEUECAST_BURST_EVENTS=1000000 pytest -s tests/integration/test_burst.py`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import count, islice
+
+import msgspec
+import psutil
+import pytest
+from integration.worker import PARTITIONS, Deployment, metrics
+from kafka import KafkaConsumer, TopicPartition
+
+from models.records import AnyEvent, Cancel, Prediction, Submit
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(7200)]
+
+EVENTS = int(os.environ.get("QUEUECAST_BURST_EVENTS", "60000"))
+SMALL = 6000
+SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
+MOST = 1.15
+"""Of the memory that a small backlog takes."""
+
+SLOWEST = 200.0
+"""Events a second below which we wait no longer."""
+
+
+def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment]) -> None:
+    here = deploy(worker={"checkpoint_events": 1000})
+    events = brief_jobs()
+    here.send(islice(events, 2 * SMALL))
+    work_off(here, 2 * SMALL)  # so that what the engines keep is there before
+    here.send(islice(events, SMALL))
+    small, _ = work_off(here, SMALL)
+    here.send(islice(events, EVENTS))
+    large, lags = work_off(here, EVENTS)
+    print(
+        f"\npeak {small:.0f} MB with {SMALL} events waiting, {large:.0f} MB with {EVENTS}; lag {lags[0]:.0f} at first"
+    )
+    assert large < MOST * small
+    assert lags[0] > EVENTS / 2 and lags == sorted(lags, reverse=True)
+    assert predicted(here) == (3 * SMALL + EVENTS) // 2
+
+
+def brief_jobs() -> Iterator[AnyEvent]:
+    """Jobs that are withdrawn a second after their submit: what is known of a site soon grows no more."""
+    for number in count():
+        site, job, time_s = SITES[number % len(SITES)], str(number), float(number)
+        yield Submit(site=site, time=time_s, job=job, user=f"u{number % 50}", queue="batch", cpus=8, walltime=3600.0)
+        yield Cancel(site=site, time=time_s + 1.0, job=job)
+
+
+def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
+    """Start the worker before so many events, and stop it after them: its peak of memory in MB, and the lag falling."""
+    worker, peak, lags, read = here.worker, 0.0, list[float](), 0.0
+    worker.start()
+    process, deadline = psutil.Process(worker.pid), time.monotonic() + 60 + events / SLOWEST
+    while read < events or lags[-1:] != [0.0]:
+        assert time.monotonic() < deadline, f"{read:.0f} of {events} read; {here.log[-2000:]}"
+        told = metrics(worker)
+        read, lag = told["queuecast_messages_read_total"][()], told["queuecast_event_lag"]
+        peak = max(peak, process.memory_info().rss / 1e6)
+        if len(lag) == PARTITIONS:  # it tells of a partition once something of it has been read
+            lags.append(sum(lag.values()))
+        time.sleep(0.05)
+    here.worker.stop()
+    assert "Traceback" not in here.log
+    return peak, lags
+
+
+def predicted(here: Deployment) -> int:
+    """How many different jobs were predicted; read one batch at a time, for there may be a million."""
+    consumer = KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")
+    places = [TopicPartition(here.topics.predictions, part) for part in range(PARTITIONS)]
+    consumer.assign(places)
+    ends, decode = consumer.end_offsets(places), msgspec.json.Decoder(Prediction).decode
+    found = set[tuple[str, str]]()
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        for batch in consumer.poll(timeout_ms=100).values():
+            found.update((record.site, record.job) for record in (decode(message.value) for message in batch))
+    consumer.close()
+    return len(found)

@@ -1,0 +1,254 @@
+"""What whoever runs workers lives with: logs, backlogs, servers that are away or hang, names used twice, new topics."""
+
+import json
+import os
+import random
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.command import Command
+from integration.worker import PARTITIONS, Deployment, interleaved, metrics, parts, simulated, until
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata
+
+from deploy.stack import LocalStack
+from models.engine import Settings as EngineSettings
+from models.records import AnyEvent, Submit
+from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
+from streams.topics import create_topics
+from streams.up import WorkerProcess, as_toml
+
+pytestmark = pytest.mark.stack
+
+Deploy = Callable[..., Deployment]
+SITES = ("alder", "birch", "cedar", "oak")
+FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.app: forged"
+
+
+@pytest.fixture(scope="module")
+def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """Servers that may be killed without harm to other tests."""
+    with LocalStack(tmp_path_factory.mktemp("operations")) as own:
+        yield own
+
+
+@pytest.fixture
+def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Deployment]:
+    caplog.set_level("CRITICAL", "kafka")
+    prefix = f"o{random.SystemRandom().randrange(1 << 32):08x}"
+    settings = Settings(
+        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=f"{prefix}."),
+        topics=TopicSettings(partitions=PARTITIONS),
+        redis=RedisSettings(url=stack.redis.url, prefix=prefix),
+        worker=WorkerSettings(checkpoint_events=200, checkpoint_seconds=0.5, session_seconds=30),
+        engine=EngineSettings(history=80),
+    )
+    with closing(Deployment(settings, tmp_path / "first")) as deployment:
+        yield deployment
+        stack.redis.start()
+        stack.kafka.start()
+
+
+def four_sites(jobs: int) -> list[AnyEvent]:
+    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))
+
+
+def count(here: Deployment, events: list[AnyEvent]) -> int:
+    """How many predictions and outcomes the events lead to."""
+    return sum(map(len, here.expected(events).values()))
+
+
+def readiness(worker: WorkerProcess) -> tuple[int, str]:
+    """What /readyz says: status and text."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{worker.address}/readyz", timeout=10) as answer:
+            return answer.status, str(answer.read(), "utf-8")
+    except urllib.error.HTTPError as error:
+        return error.code, str(error.read(), "utf-8")
+
+
+def ready(worker: WorkerProcess) -> bool:
+    return readiness(worker) == (200, "ready\n")
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_every_line_of_the_log_is_the_workers_own_whatever_events_say(deploy: Deploy, log_format: str) -> None:
+    here, names = deploy(worker={"log_format": log_format}), (f"evil\n{FORGED}", "alder", "\x1b[2Jbirch\x9b")
+    here.send(Submit(site=site, time=1.0, job="1") for site in names)
+    here.worker.start()
+    here.await_outputs(len(names))
+    here.stop()
+    here.worker.start()  # which tells what each site goes on with
+    here.send([Submit(site="alder", time=2.0, job="2")])
+    here.await_outputs(len(names) + 1)
+    here.stop()
+    lines = here.log.splitlines()
+    assert here.log.replace("\n", "").isprintable()
+    if log_format == "text":
+        assert not [line for line in lines if line.startswith(FORGED)]
+        assert [line for line in lines if 'the site goes on, 1 live jobs site="alder" partition=' in line]
+        return
+    told = [json.loads(line) for line in lines]
+    goes_on = [one for one in told if one["message"] == "the site goes on, 1 live jobs"]
+    assert {one["site"] for one in goes_on} == set(names)
+    assert {type(one["partition"]) for one in goes_on} == {type(one["offset"]) for one in goes_on} == {int}
+    assert {one["instance"] for one in told} == {here.worker.directory.name}
+    assert {one["logger"].split(".")[0] for one in told} >= {"streams", "faust", "mode", "aiokafka"}
+    assert all(one["time"].endswith("+00:00") and one["level"] == "info" for one in told if one["message"] == "ready")
+
+
+@pytest.mark.parametrize(("late_seconds", "marked"), [(1.0, True), (600.0, False)])
+def test_predictions_from_a_backlog_are_marked_and_their_values_are_as_ever(
+    deploy: Deploy, late_seconds: float, marked: bool
+) -> None:
+    here, events = deploy(worker={"late_seconds": late_seconds}), simulated("alder", 60)
+    here.send(events)
+    time.sleep(1.0)  # and some more until the worker is up
+    here.worker.start()
+    here.await_outputs(count(here, events))
+    told = metrics(here.worker)
+    here.stop()
+    assert here.said() == here.expected(events)
+    found = here.messages[here.topics.predictions]
+    marks = [dict(message.headers) for message in found]
+    assert [set(mark) for mark in marks] == [{"late"} if marked else set()] * len(found)
+    assert all(int(mark["late"]) >= 1 for mark in marks if mark)
+    assert told["queuecast_late_predictions_total"][()] == (len(found) if marked else 0)
+    assert not any(message.headers for message in here.messages[here.topics.outcomes])
+
+
+def test_of_two_workers_with_one_name_the_first_ends_and_says_why(deploy: Deploy, tmp_path: Path) -> None:
+    here, events = deploy(), four_sites(40)
+    first, second = parts(events, 2)
+    here.worker.start()
+    until(lambda: ready(here.worker))
+    here.send(first)
+    here.await_outputs(count(here, first))
+    with WorkerProcess(tmp_path / "elsewhere" / here.worker.directory.name, here.settings) as namesake:
+        until(lambda: not here.worker.running)
+        name = here.worker.directory.name
+        assert f"another worker was started as '{name}'; give each a worker.instance of its own" in here.log
+        assert here.log.splitlines()[-1].startswith("queuecast: another worker was started as ")
+        until(lambda: ready(namesake))
+        here.send(second)
+        here.await_outputs(count(here, events))
+    here.read_all()
+    assert {where: list(dict.fromkeys(values)) for where, values in here.said().items()} == here.expected(events)
+
+
+@pytest.mark.parametrize("committed", ["gone", "left"])
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning(deploy: Deploy, committed: str) -> None:
+    here, events = deploy(), four_sites(60)
+    first, second = events[: len(events) * 2 // 3], events[len(events) * 2 // 3 :]
+    here.send(first)
+    here.worker.start()
+    here.await_outputs(count(here, first))
+    here.stop()
+    with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
+        before = client.list_group_offsets({here.topics.group: None})[here.topics.group]
+        client.delete_topics([here.topics.events])
+        until(lambda: not client.describe_topics([here.topics.events])[0]["partitions"])
+        create_topics(here.settings)
+        until(lambda: len(client.describe_topics([here.topics.events])[0]["partitions"]) == PARTITIONS)
+        if committed == "left":
+            places = {place: OffsetAndMetadata(old.offset, "", -1) for place, old in before.items()}
+            assert any(old.offset for place, old in before.items() if place.topic == here.topics.events)
+            client.alter_group_offsets(here.topics.group, places)
+        else:
+            client.delete_group_offsets(here.topics.group, [TopicPartition(here.topics.events, p) for p in range(4)])
+    here.send(second)
+    here.worker.start()
+    here.await_outputs(count(here, events))
+    told = metrics(here.worker)
+    here.worker.kill()
+    here.worker.start()  # in the new epoch already
+    until(lambda: ready(here.worker))
+    again = metrics(here.worker)
+    here.stop()
+    assert {where: list(dict.fromkeys(values)) for where, values in here.said().items()} == here.expected(events)
+    assert told["queuecast_events_topic_renewals_total"]
+    assert not again["queuecast_events_topic_renewals_total"]
+    assert "the events topic was made anew or cut short" in here.log
+
+
+def test_while_kafka_is_away_the_log_stays_readable(here: Deployment, stack: LocalStack) -> None:
+    here.worker.start()
+    until(lambda: ready(here.worker))
+    before = len(here.log.splitlines())
+    stack.kafka.kill()
+    until(lambda: readiness(here.worker)[0] == 503)
+    time.sleep(10.0)
+    told = here.log.splitlines()[before:]
+    assert metrics(here.worker)["queuecast_broker_up"][()] == 0
+    assert 1 <= len(told) <= 10, told
+    assert "Traceback" not in "".join(told)
+    stack.kafka.start()
+    until(lambda: ready(here.worker))
+    assert metrics(here.worker)["queuecast_broker_up"][()] == 1
+    assert [line for line in here.log.splitlines()[before:] if "like it)" in line]
+
+
+def test_a_redis_that_hangs_is_noticed_also_by_a_worker_with_nothing_to_do(here: Deployment, stack: LocalStack) -> None:
+    here.worker.start()
+    until(lambda: ready(here.worker))
+    os.kill(stack.redis.pid, signal.SIGSTOP)
+    try:
+        until(lambda: readiness(here.worker) == (503, "redis: no answer within 1 s\n"), 10.0)
+        assert metrics(here.worker)["queuecast_store_up"][()] == 0
+    finally:
+        os.kill(stack.redis.pid, signal.SIGCONT)
+    until(lambda: ready(here.worker))
+    assert metrics(here.worker)["queuecast_store_up"][()] == 1
+
+
+def test_a_worker_that_starts_before_its_servers_waits_for_them(
+    here: Deployment, stack: LocalStack, tmp_path: Path
+) -> None:
+    stack.kafka.kill()
+    stack.redis.kill()
+    config = tmp_path / "queuecast.toml"
+    config.write_text(as_toml(here.settings))
+
+    def worker(**environment: str) -> Command:
+        given = {f"QUEUECAST_{name}": value for name, value in environment.items()}
+        return Command(tmp_path, "--config", str(config), "worker", QUEUECAST_WORKER_WEB_PORT=port, **given)
+
+    port = str(here.worker.port)
+    with worker(WORKER_START_SECONDS="1") as gives_up:
+        assert gives_up.ended() == 1
+        assert gives_up.err.splitlines()[-1].startswith("queuecast: kafka: no broker answers at ")
+    with worker() as waits:
+        said: list[str] = []
+        for server, what in ((stack.kafka, "not yet: kafka: "), (stack.redis, "not yet: redis at ")):
+            until(lambda what=what: what in waits.err)  # type: ignore[misc]
+            said.append(what)
+            server.start()
+        until(lambda: "Worker ready" in waits.err)
+        assert waits.ended(signal.SIGTERM) == 0
+        assert "Traceback" not in waits.err
+
+
+def test_a_worker_that_had_to_be_ended_leaves_no_files(here: Deployment, stack: LocalStack) -> None:
+    def scratch() -> list[Any]:
+        return list(here.worker.directory.glob("queuecast-*"))
+
+    here.worker.start()
+    until(lambda: ready(here.worker))
+    assert scratch()
+    here.send(four_sites(20))
+    stack.redis.kill()
+    stack.kafka.kill()
+    time.sleep(1.0)
+    os.kill(here.worker.pid, signal.SIGTERM)
+    until(lambda: not here.worker.running, 15.0)
+    assert "not stopped within" in here.log
+    assert not scratch()

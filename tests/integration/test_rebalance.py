@@ -1,0 +1,60 @@
+"""Workers join and leave while twenty sites are fed; their states move with their partitions, and nothing shows."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from integration.worker import Deployment, interleaved, simulated, sites, unique, until
+
+from streams.up import WorkerProcess
+
+pytestmark = pytest.mark.stack
+
+Deploy = Callable[..., Deployment]
+
+SITES = tuple(f"site-{number:02d}" for number in range(20))
+PARTITIONS = 6
+PACE = 100
+"""Events a second while workers come and go."""
+
+
+def each_by_one(*workers: WorkerProcess) -> bool:
+    """Whether every worker serves sites, and every site is served by one of them alone."""
+    served = [sites(worker) for worker in workers]
+    return all(served) and Counter(site for some in served for site in some) == Counter(SITES)
+
+
+def test_twenty_sites_move_between_three_workers_and_lose_nothing(deploy: Deploy, tmp_path: Path) -> None:
+    here = deploy(partitions=PARTITIONS, history=50)
+    events = interleaved(*(simulated(site, 70, seed) for seed, site in enumerate(SITES)))
+    expected = here.expected(events)
+    coming = iter(events)
+    first = here.worker
+    second, third = (WorkerProcess(tmp_path / name, here.settings) for name in ("second", "third"))
+    with ExitStack() as running:
+        with here.fed(coming, PACE):
+            running.enter_context(first)
+            running.enter_context(second)
+            until(lambda: each_by_one(first, second))
+            running.enter_context(third)
+            until(lambda: each_by_one(first, second, third))
+            second.stop()
+            until(lambda: each_by_one(first, third))
+            third.kill()
+            third.start()
+            until(lambda: each_by_one(first, third))
+        here.send(coming)
+        here.await_outputs(sum(map(len, expected.values())))
+        assert each_by_one(first, third)
+    here.read_all()
+    assert {where: unique(values) for where, values in here.said().items()} == expected
+    for site in SITES:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+    assert no_faults(first, second, third)
+
+
+def no_faults(*workers: WorkerProcess) -> bool:
+    """Whether no worker's log tells of an exception."""
+    return not any("Traceback" in worker.log.read_text() for worker in workers)

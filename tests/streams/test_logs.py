@@ -1,0 +1,153 @@
+"""What comes out of a log: one line a record, whatever is in it, and few about a broker that is away."""
+
+import io
+import json
+import logging
+import logging.config
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, NodeNotReadyError
+
+from streams.errors import UserError
+from streams.logs import CALM_S, PAUSES_S, Calm, JsonLines, TextLines, configure
+from streams.settings import WorkerSettings
+
+NASTY = "x\n[2026-01-01 00:00:00,000] [ERROR] forged: y\r\x1b[2J\x7f\x9b\u2028\ud800"
+
+
+@pytest.fixture
+def log() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("tested")
+    logger.propagate, logger.handlers = False, []
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    logger.handlers = []
+
+
+def written(log: logging.Logger, formatter: logging.Formatter) -> io.StringIO:
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(formatter)
+    log.addHandler(handler)
+    return out
+
+
+def fail_with(log: logging.Logger, error: Exception) -> None:
+    try:
+        raise error
+    except Exception:
+        log.exception("what %s", NASTY, extra={"site": NASTY, "partition": 3, "offset": 0})
+
+
+def test_a_json_line_holds_all_that_is_known(log: logging.Logger) -> None:
+    out = written(log, JsonLines("w-1"))
+    fail_with(log, ValueError(NASTY))
+    log.info("plain")
+    failed, plain = map(json.loads, out.getvalue().splitlines())
+    assert out.getvalue().isascii()
+    assert failed.pop("time").endswith("+00:00")
+    trace = failed.pop("exception")
+    assert trace.startswith("Traceback")
+    assert "ValueError: x\n" in trace
+    assert failed == {
+        "level": "error",
+        "logger": "tested",
+        "message": f"what {NASTY}",
+        "instance": "w-1",
+        "site": NASTY,
+        "partition": 3,
+        "offset": 0,
+    }
+    assert set(plain) == {"time", "level", "logger", "message", "instance"}
+
+
+def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
+    out = written(log, TextLines("w-1"))
+    fail_with(log, ValueError(NASTY))
+    first, *trace = out.getvalue().split("\n")[:-1]
+    assert " [ERROR] tested: what x\\u000a[2026-01-01" in first
+    assert first.endswith(" partition=3 offset=0")
+    assert ' site="x\\n[2026' in first
+    assert trace[0] == "    Traceback (most recent call last):"
+    assert all(line.isprintable() for line in [first, *trace])
+    assert all(line.startswith("    ") for line in trace)
+    assert any("forged" in line for line in trace)
+
+
+def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> None:
+    text, lines = written(log, TextLines("w-1")), written(log, JsonLines("w-1"))
+    fail_with(log, UserError("start one"))
+    assert text.getvalue().count("\n") == 1
+    assert "exception" not in json.loads(lines.getvalue())
+
+
+class Times:
+    """A clock, and a filter that goes by it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.filter = Calm(lambda: self.now)
+
+    def says(self, message: str, *arguments: Any, name: str = "aiokafka.client", level: int = logging.ERROR) -> str:
+        """What comes out of a record; nothing where it is withheld."""
+        record = logging.LogRecord(name, level, "", 0, message, arguments, None)
+        return record.getMessage() if self.filter.filter(record) else ""
+
+
+AWAY = ConnectionRefusedError(111, "refused")
+
+
+def test_of_a_broker_that_is_away_a_line_is_told_now_and_then() -> None:
+    times, told = Times(), []
+    for _ in range(600):
+        for said in (times.says("Unable connect: %s", AWAY), times.says("Failed fetch: %s", NodeNotReadyError(1))):
+            told += [(times.now - 1000.0, said)] if said else []
+        times.now += 0.1
+    assert [round(at) for at, _ in told] == [0, 3, 9, 21, 51]
+    assert told[0][1] == f"Unable connect: {AWAY}"
+    assert told[1][1] == f"Unable connect: {AWAY} (and 59 like it)"
+    assert PAUSES_S == (3.0, 6.0, 12.0, 30.0)
+
+
+def test_when_it_was_calm_the_next_trouble_is_told_at_once() -> None:
+    times = Times()
+    assert times.says("Unable to update metadata from %s", [1])
+    assert not times.says("Unable to update metadata from %s", [1])
+    times.now += CALM_S + 0.1
+    assert times.says("Unable to update metadata from %s", [1]).endswith("(and 1 like it)")
+
+
+def test_everything_else_is_told_each_time() -> None:
+    times = Times()
+    times.says("Unable connect: %s", AWAY)
+    for _ in range(3):
+        assert times.says("Discovered coordinator %s", 1, level=logging.INFO)
+        assert times.says("Heartbeat failed: %s", GroupAuthorizationFailedError("g"))
+        assert times.says("redis: writing failed (%s)", AWAY, name="streams.ledger", level=logging.WARNING)
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    found, kafka = logging.getLogger(), logging.getLogger("kafka")
+    before = found.handlers[:], found.level, kafka.propagate, kafka.handlers[:]
+    yield found
+    found.handlers[:], kafka.propagate, kafka.handlers[:] = before[0], before[2], before[3]
+    found.setLevel(before[1])
+
+
+@pytest.mark.parametrize(("log_format", "formatter"), [("text", TextLines), ("json", JsonLines)])
+def test_libraries_log_the_same_way(
+    root: logging.Logger, log_format: Any, formatter: type[logging.Formatter], capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(WorkerSettings(log_format=log_format, log_level="warning", instance="w-9"))
+    (handler,) = root.handlers
+    assert isinstance(handler.formatter, formatter)
+    logging.getLogger("faust.app").warning("a table\n%s", "+--+")
+    logging.getLogger("faust.app").info("not this")
+    logging.getLogger("kafka.conn").error("which comes as an error")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert "faust.app" in shown.err
