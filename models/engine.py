@@ -33,10 +33,10 @@ from models.records import (
     Start,
     Submit,
 )
-from models.registry import DEFAULT, DEFAULT_RUN, TRIVIAL, method_named, run_method_named
+from models.registry import DEFAULT, DEFAULT_BOUNDS, DEFAULT_RUN, TRIVIAL, method_named, run_method_named
 from models.rows import Row, Rows
 from models.runs import Run, RunHistory
-from models.state import Estimate, Job, Phase, RunEstimate, SiteState
+from models.state import Estimate, Job, Phase, RunEstimate, SiteState, share_names
 
 STATE_VERSION = 2
 """Version of what `Engine.checkpoint` writes. Those before it are read too: what they lack has its default."""
@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shadows: tuple[str, ...] = TRIVIAL
     runtimes: str = DEFAULT_RUN
     run_shadows: tuple[str, ...] = ()
-    bounds: str = ""
+    bounds: str = DEFAULT_BOUNDS
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
@@ -262,7 +262,6 @@ class Engine:
                 estimate = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=withheld)
             job.estimates[name] = estimate
             self.predictions[name] += 1
-        self._lend_bounds(job)
         known.state.enter(job)
         self._expiry.watch(job)
         for name in (*self._published(), *self._published_runs()):
@@ -274,13 +273,13 @@ class Engine:
             self.run_predictions[name] += 1
         job.run_s = job.run_estimates[self.settings.runtimes].run_s
 
-    def _lend_bounds(self, job: Job) -> None:
-        """Estimates without bounds get those of the method that is named for it."""
+    def _bounds(self, job: Job, name: str) -> dict[str, float] | None:
+        """The bounds that go with a method's estimate: its own, else those of the method that lends them."""
+        estimate = job.estimates.get(name)
+        if estimate is None or estimate.wait_s is None or name in TRIVIAL:
+            return None
         lender = job.estimates.get(self.settings.bounds)
-        if lender is not None and lender.bounds:
-            for name, estimate in job.estimates.items():
-                if estimate.bounds is None and estimate.wait_s is not None and name not in TRIVIAL:
-                    job.estimates[name] = msgspec.structs.replace(estimate, bounds=lender.bounds)
+        return estimate.bounds or (None if lender is None else lender.bounds)
 
     def _fill_in(self, job: Job, request: Job) -> None:
         """A submit that comes after its start: the request is known now, the wait stays unscored."""
@@ -345,7 +344,7 @@ class Engine:
         for name, estimate in job.estimates.items():
             if name in self.methods:
                 self.methods[name].learn(job, wait_s, self.known)
-                self.accuracy[name].add_wait(estimate.wait_s, wait_s, estimate.bounds)
+                self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
         self._changes.started.append(self.known.history.learn(job, wait_s))
         self.lost = self.lost and self.known.history.count < RECOVERED
         yield from self._outcomes(job, event.time, wait_s)
@@ -425,7 +424,7 @@ class Engine:
         for name in self.methods:
             if name in job.estimates:
                 estimate = job.estimates[name]
-                self.cancelled[name].add_wait(estimate.wait_s, waited_s, estimate.bounds)
+                self.cancelled[name].add_wait(estimate.wait_s, waited_s, self._bounds(job, name))
                 self.cancelled[name].add_response(estimate.wait_s, waited_s, 0.0)
         yield from self._outcomes(job, at, waited_s, censored=True)
 
@@ -531,7 +530,7 @@ class Engine:
             predicted_wait_s=estimate.wait_s,
             predicted_run_s=run.run_s,
             predicted_start=None if estimate.wait_s is None else job.ready + estimate.wait_s,
-            bounds=estimate.bounds,
+            bounds=self._bounds(job, name),
             run_interval=run.interval,
             method=name,
             reason=estimate.reason,
@@ -557,7 +556,7 @@ class Engine:
                 method=name,
                 predicted_wait_s=estimate.wait_s,
                 predicted_run_s=run.run_s,
-                bounds=estimate.bounds,
+                bounds=self._bounds(job, name),
                 run_interval=run.interval,
                 observed_at=at,
                 actual_wait_s=wait_s,
@@ -674,7 +673,9 @@ class Engine:
         """
         state = read_saved(saved)
         engine = cls(state.site, settings)
+        pool: dict[str, str] = {}
         for job in state.jobs:
+            share_names(job, pool)
             engine.known.state.enter(job)
         if started is None or runs is None:
             engine.lost = True

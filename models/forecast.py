@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STEPS = 3_000_000
-"""Entries of plans that conservative backfilling looks at before it settles for the plan it has; 10 ms."""
+STEPS = 4_000_000
+"""Entries of plans that conservative backfilling looks at before it plans for the last time; 10 ms."""
 
 
 class Jobs(NamedTuple):
@@ -46,13 +46,16 @@ Schedule = Callable[[Live, bool], Floats]
 @njit(cache=True)
 def fcfs(live: Live, whole: bool) -> Floats:
     """First come, first served: nothing starts before an earlier job. O(n·log n)."""
-    return _in_order(live, np.arange(len(live.queued.cpus)), whole)
+    starts: Floats = _in_order(live, np.arange(len(live.queued.cpus)), whole)
+    return starts
 
 
 @njit(cache=True)
 def lwf(live: Live, whole: bool) -> Floats:
     """Least work first: nothing starts before a job of fewer processors times planned seconds. O(n·log n)."""
-    return _in_order(live, np.argsort(live.queued.cpus * live.queued.planned_s, kind="mergesort"), whole)
+    order = np.argsort(live.queued.cpus * live.queued.planned_s, kind="mergesort")
+    starts: Floats = _in_order(live, order, whole)
+    return starts
 
 
 @njit(cache=True)

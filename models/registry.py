@@ -7,10 +7,17 @@ import msgspec
 
 from models.closest import Closest
 from models.distributions import QesperaDistributions
+from models.downey import Downey
+from models.gibbons import Gibbons
+from models.ibl import Ibl, IblRuns
+from models.last_two import LastTwo
 from models.median import Median
 from models.method import Method, RunMethod, WaitMethod
+from models.qbets import Qbets
 from models.qespera import Qespera
 from models.simulated import SimulatedConservative, SimulatedEasy, SimulatedFcfs, SimulatedLwf
+from models.template import Templates
+from models.walltime import Walltime
 from models.zero import Zero
 
 METHODS: dict[str, type[WaitMethod]] = {
@@ -18,19 +25,28 @@ METHODS: dict[str, type[WaitMethod]] = {
     Median.name: Median,
     Qespera.name: Qespera,
     QesperaDistributions.name: QesperaDistributions,
+    Qbets.name: Qbets,
     SimulatedFcfs.name: SimulatedFcfs,
     SimulatedLwf.name: SimulatedLwf,
     SimulatedEasy.name: SimulatedEasy,
     SimulatedConservative.name: SimulatedConservative,
+    Ibl.name: Ibl,
 }
 """The methods for waits."""
 
 RUN_METHODS: dict[str, type[RunMethod]] = {
     Closest.name: Closest,
+    Templates.name: Templates,
+    IblRuns.name: IblRuns,
+    Gibbons.name: Gibbons,
+    Downey.name: Downey,
+    LastTwo.name: LastTwo,
+    Walltime.name: Walltime,
 }
 """The methods for run times."""
 
 DEFAULT = Qespera.name
+DEFAULT_BOUNDS = Qbets.name
 DEFAULT_RUN = Closest.name
 TRIVIAL = (Zero.name, Median.name)
 

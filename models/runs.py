@@ -134,12 +134,18 @@ class RunHistory:
         for template in self.templates.values():
             category = template.category(job)
             if category is not None:
+                category = self._shared(category)
                 self.count += 1
                 run = Run(self.count, category, job.id, job.attempt, run_s, job.walltime, job.cpus)
                 new.append(run)
                 gone.extend(self._keep(run, template.depth))
         self._kept += len(new) - len(gone)
         return new, gone
+
+    def _shared(self, category: Category) -> Category:
+        """The category as the runs that are here have it, so that it is in memory once."""
+        runs = self.categories.get(category)
+        return runs[0].category if runs else category
 
     def _keep(self, run: Run, depth: int) -> list[Run]:
         gone: list[Run] = []
@@ -158,6 +164,7 @@ class RunHistory:
         """Take back the entries that were kept, in any order, as they were after `count` of them."""
         self.categories.clear()
         for run in sorted(runs, key=lambda run: run.number):
+            msgspec.structs.force_setattr(run, "category", self._shared(run.category))
             self.categories[run.category] = self.categories.pop(run.category, deque())
             self.categories[run.category].append(run)
         self.count, self._kept = count, len(runs)

@@ -69,11 +69,13 @@ class Simulated(WaitMethod):
             if other.phase is Phase.RUNNING:
                 assert other.start is not None
                 elapsed_s = max(now - other.start, 0.0)
-                run_s = self._outlived.get(other.key) or _expected(other)
+                run_s = _expected(other)
                 if run_s <= elapsed_s:
-                    run_s = _expected_beyond(elapsed_s, other, site)
-                if run_s != _expected(other):
-                    outlived[other.key] = run_s
+                    key = other.key
+                    run_s = self._outlived.get(key, 0.0)
+                    if run_s <= elapsed_s:
+                        run_s = _expected_beyond(elapsed_s, other, site)
+                    outlived[key] = run_s
                 running.append(self._row(other, run_s, elapsed_s))
             elif other.phase is Phase.QUEUED and other.ready <= now and other.cpus <= most_cpus:
                 queued.append(self._row(other, _expected(other)))

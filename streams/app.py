@@ -35,7 +35,7 @@ from streams.ledger import Ledger, Slot, offset_of
 from streams.metrics import Metrics
 from streams.settings import KafkaSettings, Settings, WorkerSettings
 from streams.store import SiteStore, check_redis, connect
-from streams.topics import STATE_MESSAGE_BYTES, Topics, check_group, check_topics, holder_of
+from streams.topics import LATE, STATE_MESSAGE_BYTES, Topics, check_group, check_topics, holder_of
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +50,6 @@ HEARTBEAT_S = 0.5
 
 WAITS_S = (1.0, 2.0, 5.0, 10.0)
 """Between looks at servers that cannot be reached when a worker starts; the last one is repeated."""
-
-LATE = "late"
-"""The header of a prediction that left late: after how many whole seconds, in ASCII."""
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -355,7 +352,9 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
     topics = Topics(settings.kafka.prefix)
     app = QueuecastApp(topics.group, datadir=directory, **_options(settings))
     events = app.topic(topics.events, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-    table = app.Table("sites", key_type=bytes, value_type=bytes, partitions=settings.topics.partitions)
+    # States are large: a few at a time are enough to be held while the changelog is read.
+    columns = {"key_type": bytes, "value_type": bytes, "recovery_buffer_size": 4}
+    table = app.Table("sites", partitions=settings.topics.partitions, **columns)
     store = SiteStore(connect(settings.redis), settings.redis.prefix)
     ledger = Ledger(table, store, settings.engine, settings.worker)
     metrics = Metrics(ledger, settings.worker.metric_sites)
@@ -445,7 +444,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "broker_heartbeat_interval": HEARTBEAT_S,
         "table_standby_replicas": 0,  # what they keep in memory Faust reads anew all the same when they take over
         "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
-        "broker_commit_livelock_soft_timeout": 0.0,
+        "broker_commit_livelock_soft_timeout": float("inf"),  # a lag alone is no error; the metrics tell it
         "producer_acks": -1,
         "producer_linger": 0.005,
         "producer_max_batch_size": 65_536,

@@ -34,11 +34,11 @@ CALM_S = 10.0
 
 def configure(settings: WorkerSettings) -> dict[str, Any]:
     """Let all in this process, libraries too, log to stderr as the settings say; gives what `dictConfig` took."""
-    formatter = JsonLines if settings.log_format == "json" else TextLines
+    as_json, as_text = {"()": JsonLines, "instance": settings.name}, {"()": TextLines}
     configuration = {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"lines": {"()": formatter, "instance": settings.name}},
+        "formatters": {"lines": as_json if settings.log_format == "json" else as_text},
         "filters": {"calm": {"()": Calm}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "lines", "filters": ["calm"]},
@@ -53,9 +53,6 @@ def configure(settings: WorkerSettings) -> dict[str, Any]:
 
 class TextLines(logging.Formatter):
     """A record as a line for people, then its exception's, each further in."""
-
-    def __init__(self, instance: str) -> None:
-        super().__init__()
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""

@@ -25,6 +25,10 @@ EVENT_MESSAGE_BYTES = 1 << 20
 """The largest message of any other topic."""
 
 
+LATE = "late"
+"""The header of a prediction that left late: after how many whole seconds, in ASCII."""
+
+
 class Topics(msgspec.Struct, frozen=True):
     """The topics' names. All are keyed by site and have the same number of partitions."""
 

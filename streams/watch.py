@@ -10,7 +10,7 @@ from models.records import Outcome, Prediction
 from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.terminal import duration, moment, printable
-from streams.topics import Topics, check_topics
+from streams.topics import LATE, Topics, check_topics
 
 
 class Message(Protocol):
@@ -95,7 +95,7 @@ def read(
 
 
 def _late(headers: Iterable[tuple[str, bytes]]) -> int | None:
-    seconds = dict(headers).get("late", b"")
+    seconds = dict(headers).get(LATE, b"")
     return int(seconds) if seconds.isdigit() else None
 
 

@@ -1,3 +1,26 @@
-"""Instance-based learning."""
+"""Waits and run times from the nearest jobs: instance-based learning (Li, Groep and Wolters 2005).
+
+A job is compared with the last few thousand by its attributes (table 1) and, for waits, by the running and queued jobs
+that each found at its submission (table 3), categorised by the policy attributes (table 2): a site that serves its
+groups by shares is in another state where it is another group's jobs that wait. The prediction is the middle of the
+nearest jobs' waits or run times; the response time is the sum of the two. `models.ibl.search` finds what to compare by.
+
+Put right, as printed it cannot be: overlap(x, y) is 0 for equals, the vectors' distance sums |x - y|, and wp, ws and wa
+are the policy's, the state's and the job's weights.
+
+What the paper leaves open or has otherwise, and how it was settled:
+
+- *The middle* is the median under the paper's kernel where the search found it better than the paper's mean: waits are
+  skewed, and one long wait among many jobs that started at once draws a mean far from them.
+- *The queue* is one of the job's attributes, too: the paper's executables say as much there, which most sites' logs
+  lack.
+- *Of jobs equally near* the latest count.
+- *Two states without any job* are equal. A state stored by another policy than is in force is unknown.
+- *Run times still needed* are those that the site's method for run times predicted at submission (section 4.2.2), or
+  the walltime where it predicted none; a job that has run for longer needs nothing.
+- *A job that runs already* is compared with those that ran longer, and no run time is above the walltime.
+"""
+
 from models.ibl.method import Ibl, IblRuns, Parameters
+
 __all__ = ["Ibl", "IblRuns", "Parameters"]

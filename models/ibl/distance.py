@@ -55,7 +55,7 @@ class Columns(NamedTuple):
     value: Floats
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def nearest(
     point: Point, columns: Columns, first: int, last: int, most: int, job_share: float, above: float
 ) -> tuple[Places, Floats]:
@@ -129,9 +129,7 @@ def _job_distance(point: Point, columns: Columns, i: int, span: Floats) -> float
 
 
 @njit(cache=True)
-def _state_distance(
-    point: Point, columns: Columns, i: int, span: Floats, difference: Floats, amount: Floats
-) -> float:
+def _state_distance(point: Point, columns: Columns, i: int, span: Floats, difference: Floats, amount: Floats) -> float:
     """HEOM over the state attributes; 0 where there is none. `difference` and `amount` (s) are overwritten."""
     vectors = len(point.totals)
     total = 0.0

@@ -129,6 +129,7 @@ class Ibl(WaitMethod):
 
     name: ClassVar[str] = "ibl"
     tunable: ClassVar[Mapping[str, Any]] = get_type_hints(Parameters, include_extras=True)
+    rows: Rows
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = Parameters(**parameters)
@@ -178,6 +179,7 @@ class IblRuns(RunMethod):
 
     name: ClassVar[str] = "ibl"
     tunable: ClassVar[Mapping[str, Any]] = Ibl.tunable
+    rows: Rows
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = Parameters(**parameters)

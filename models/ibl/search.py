@@ -1,7 +1,7 @@
 """The genetic search for what to compare jobs by (Li, Groep and Wolters 2005, section 4.2).
 
-A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model, history};
-for run times {job attributes, model, history}. One more bit, ours, chooses between the paper's mean and the median.
+A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model,
+history}; for run times {job attributes, model, history}. One more bit, ours, chooses the paper's mean or the median.
 What the paper leaves open of the standard operators is settled so: tournaments of two choose parents, two points cross
 them, each bit of a child flips with probability 1/bits, and the best two chromosomes live on.
 """
@@ -21,6 +21,7 @@ from models.ibl.memory import Memory, Selection
 from models.ibl.method import Middle, Parameters
 from models.method import Site, WaitMethod
 from models.records import AnyEvent, JobKey
+from models.registry import DEFAULT
 from models.state import Estimate, Job
 from models.tuning import Truth
 
@@ -57,6 +58,58 @@ class Found(msgspec.Struct, frozen=True):
     bits: Bits
     parameters: Parameters
     error: float
+
+
+class Recorder(WaitMethod):
+    """Stands where a method would, and notes what could be learnt when, and the jobs to predict."""
+
+    name = "recorder"
+
+    def __init__(self, jobs: Mapping[str, Truth]) -> None:
+        self.waits, self.runs = Examples("wait"), Examples("run")
+        self._jobs = jobs
+        self._seen: dict[JobKey, Seen] = {}
+
+    def predict(self, job: Job, site: Site) -> Estimate:
+        """See the job and the state it finds, by all that could be selected; nothing is predicted."""
+        seen = self._seen[job.key] = Seen(request_of(job), state_of(site, job.submit))
+        truth = self._jobs.get(job.id)
+        if truth is not None:
+            self.waits.asked.append(Asked(seen, len(self.waits.learnt), truth.wait_s))
+            if truth.run_s > 0.0:
+                self.runs.asked.append(Asked(Seen(seen.request), len(self.runs.learnt), truth.run_s))
+        return Estimate(None, "not predicted")
+
+    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+        """A wait that can be learnt."""
+        self.waits.learnt.append((self._seen[job.key], wait_s))
+
+    def ended(self, job: Job, wait_s: float, run_s: float, site: Site) -> None:
+        """A run time that can be learnt."""
+        self.runs.learnt.append((Seen(self._seen.pop(job.key).request), run_s))
+
+    def forget(self, key: JobKey) -> None:
+        """A job of which nothing can be learnt."""
+        self._seen.pop(key, None)
+
+
+def collect(
+    events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: Settings | None = None
+) -> tuple[Examples, Examples]:
+    """The examples of waits and of run times that a site's events give.
+
+    Parameters:
+        events: from the site's beginning to the end of the stretch to tune on.
+        jobs: those to predict, by name, and what became of them.
+        settings: whose method for run times tells what the live jobs still need.
+    """
+    recorder = Recorder(jobs)
+    engine = Engine("searched", msgspec.structs.replace(settings or Settings(), method=DEFAULT, shadows=(), bounds=""))
+    engine.methods[DEFAULT] = recorder
+    for event in events:
+        engine.apply(event)
+        engine.take_changes()  # nothing is stored here
+    return recorder.waits, recorder.runs
 
 
 def search(

@@ -130,6 +130,10 @@ class Conservative(Backfilling):
         """Whether a job that is planned to start now can do so."""
         return True
 
+    def _earliest(self, job: SimulatedJob) -> int:
+        """Before when no processors are reserved for a job: now, or the limit of a running job."""
+        return self.now
+
     def reservations(self) -> dict[str, int]:
         """When each queued job starts, if nothing else comes and all estimates are true."""
         starts = self._schedule(list(self.queue.values()), whole=True)
@@ -137,16 +141,17 @@ class Conservative(Backfilling):
 
     def _schedule(self, jobs: Sequence[SimulatedJob], whole: bool) -> Ints:
         releases = np.array([(limit, cpus) for limit, _, cpus in self._releases], dtype=np.int64).reshape(-1, 2)
-        wanted = np.array([(job.cpus, self.planned[job.job]) for job in jobs], dtype=np.int64)
-        return np.asarray(_reserve_all(self.now, self.free, releases, wanted.reshape(-1, 2), whole))
+        wanted = np.array([(job.cpus, self.planned[job.job], self._earliest(job)) for job in jobs], dtype=np.int64)
+        return np.asarray(_reserve_all(self.now, self.free, releases, wanted.reshape(-1, 3), whole))
 
 
 @njit(cache=True)
 def _reserve_all(now: int, free: int, releases: Ints, wanted: Ints, whole: bool) -> Ints:
     """The earliest starts of jobs, (jobs,), each given those of the jobs before it; -1 where it was not asked.
 
-    `releases` are (time, cpus) in the order of time, `wanted` (cpus, seconds). Unless the `whole` schedule is asked
-    for, it ends where no processor is free now. O(jobs · (jobs + releases)).
+    `releases` are (time, cpus) in the order of time, `wanted` (cpus, seconds, earliest), the last one now or the time
+    of a release. Unless the `whole` schedule is asked for, it ends where no processor is free now.
+    O(jobs · (jobs + releases)).
     """
     jobs = len(wanted)
     starts = np.full(jobs, -1)
@@ -163,10 +168,10 @@ def _reserve_all(now: int, free: int, releases: Ints, wanted: Ints, whole: bool)
     for job in range(jobs):
         if not whole and frees[0] == 0:
             break
-        cpus, seconds = wanted[job]
+        cpus, seconds, earliest = wanted[job]
         first = last = 0  # it holds its processors from times[first] until some time after times[last]
         while True:
-            if frees[last] < cpus:
+            if frees[last] < cpus or times[first] < earliest:
                 first = last + 1
             elif last + 1 == size or times[last + 1] >= times[first] + seconds:
                 break

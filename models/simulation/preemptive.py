@@ -153,9 +153,15 @@ class EasyPreemptive(Preemptive, Conservative):
     """Gibbons' EASY (as `EasyKill`), but a job that exceeds its estimate is suspended (1997, section 5.6).
 
     It goes to the back of the queue "just as if it had been resubmitted", with its original estimate, and is resumed
-    when it would be started. If its processors are in use then, it waits until they are not; meanwhile what was
-    reserved for it stays so.
+    when it would be started: not before those that have its processors are planned to be done with them. If one is
+    not, it waits on.
     """
+
+    def __init__(
+        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+    ) -> None:
+        super().__init__(site, cpus, start_time, estimates, enforced)
+        self._taken_until = np.zeros(cpus, dtype=np.int64)
 
     def _estimate(self, job: SimulatedJob) -> int:
         before = self.suspended.get(job.job)
@@ -163,6 +169,18 @@ class EasyPreemptive(Preemptive, Conservative):
 
     def _expire(self, running: Running) -> None:
         self._suspend(running)
+
+    def _place(self, running: Running) -> None:
+        super()._place(running)
+        self._taken_until[self.processors[running.job.job]] = running.limit
+
+    def _lift(self, running: Running) -> None:
+        super()._lift(running)
+        self._taken_until[self.processors[running.job.job]] = 0
+
+    def _earliest(self, job: SimulatedJob) -> int:
+        its = self.processors.get(job.job)
+        return self.now if its is None else max(self.now, int(self._taken_until[its].max()))
 
     def _fits(self, job: SimulatedJob) -> bool:
         its = self.processors.get(job.job)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from models.template import RunTemplate
+from models.template import Choice, RunTemplate
 from models.template_search.encoding import Encoding, Gene
 from models.template_search.workload import Estimates, Set, Workload
 
@@ -34,6 +34,8 @@ Evaluate = Callable[[Sequence[RunTemplate]], Iterable[Estimates]]
 class Plan(msgspec.Struct, frozen=True):
     """How large the search is: individuals (an even number), generations, and what chance is drawn from.
 
+    `choice` is how a set's estimates become one, in the search and for whoever uses what it finds.
+
     Raises:
         ValueError: fewer than four individuals, or an odd number.
     """
@@ -41,6 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
     population: int = 20
     generations: int = 20
     seed: int = 1
+    choice: Choice = "weighted"
 
     def __post_init__(self) -> None:
         if self.population < 4 or self.population % 2:
@@ -77,7 +80,7 @@ def search(
         founders: sets that the first generation is to contain; those that the encoding cannot express are left out.
     """
     encoding = Encoding.of(workload)
-    judge = Judge(workload, encoding, evaluate)
+    judge = Judge(workload, encoding, evaluate, plan.choice)
     if after is None:
         after = judge(1, _first(encoding, plan, founders))
         yield after
@@ -89,10 +92,11 @@ def search(
 class Judge:
     """Finds the errors of individuals. What a template says is asked once for as long as it is in the population."""
 
-    def __init__(self, workload: Workload, encoding: Encoding, evaluate: Evaluate) -> None:
+    def __init__(self, workload: Workload, encoding: Encoding, evaluate: Evaluate, choice: Choice) -> None:
         self._workload = workload
         self._encoding = encoding
         self._evaluate = evaluate
+        self._choice = choice
         self._told: dict[RunTemplate, Estimates] = {}
 
     def __call__(self, number: int, individuals: list[Individual]) -> Generation:
@@ -102,8 +106,11 @@ class Judge:
         told = {template: self._told[template] for template in needed if template in self._told}
         new = [template for template in needed if template not in told]
         self._told = told | dict(zip(new, self._evaluate(new), strict=True))
-        errors = [self._workload.error_s([self._told[template] for template in templates]) for templates in sets]
+        errors = [self._error_s(templates) for templates in sets]
         return Generation(number, individuals, errors)
+
+    def _error_s(self, templates: Set) -> float:
+        return self._workload.error_s([self._told[template] for template in templates], self._choice)
 
 
 def _first(encoding: Encoding, plan: Plan, founders: Iterable[Set]) -> list[Individual]:
@@ -143,7 +150,9 @@ def fitnesses(errors_s: Sequence[float]) -> list[float]:
     return [low + (most - error) / (most - least) * (high - low) for error in errors_s]
 
 
-def crossover(one: Individual, other: Individual, bits: int, dice: np.random.Generator) -> tuple[Individual, Individual]:
+def crossover(
+    one: Individual, other: Individual, bits: int, dice: np.random.Generator
+) -> tuple[Individual, Individual]:
     """Two children: each begins as one of the parents and ends as the other, cut within a template of each.
 
     The cuts are drawn among those that give no child more than `MOST_TEMPLATES` templates.

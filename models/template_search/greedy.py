@@ -10,7 +10,7 @@ from itertools import combinations
 
 import msgspec
 
-from models.template import MOST_HISTORY, RunTemplate
+from models.template import MOST_HISTORY, Choice, RunTemplate
 from models.template_search.encoding import ELAPSED, NODES
 from models.template_search.genetic import Evaluate
 from models.template_search.workload import Estimates, Set, Workload
@@ -25,11 +25,11 @@ class Step(msgspec.Struct, frozen=True):
     error_s: float
 
 
-def search(workload: Workload, evaluate: Evaluate) -> Iterator[Step]:
+def search(workload: Workload, evaluate: Evaluate, choice: Choice) -> Iterator[Step]:
     """Each set that is arrived at, for each predictor and type of data; the one with the least error is the result."""
     for predictor in PREDICTORS:
         for relative in (False, True)[: 1 + workload.has_walltimes]:
-            yield from _grow(workload, evaluate, predictor, relative)
+            yield from _grow(workload, evaluate, choice, predictor, relative)
 
 
 def steps(workload: Workload) -> int:
@@ -37,7 +37,7 @@ def steps(workload: Workload) -> int:
     return len(PREDICTORS) * (1 + workload.has_walltimes) * (len(workload.attributes) + 2)
 
 
-def _grow(workload: Workload, evaluate: Evaluate, predictor: str, relative: bool) -> Iterator[Step]:
+def _grow(workload: Workload, evaluate: Evaluate, choice: Choice, predictor: str, relative: bool) -> Iterator[Step]:
     chosen: Set = ()
     told: list[Estimates] = []
     for size in range(len(workload.attributes) + 2):
@@ -47,7 +47,7 @@ def _grow(workload: Workload, evaluate: Evaluate, predictor: str, relative: bool
         ]
         best: tuple[float, RunTemplate, Estimates] | None = None
         for candidate, estimates in zip(candidates, evaluate(candidates), strict=True):
-            error_s = workload.error_s([*told, estimates])
+            error_s = workload.error_s([*told, estimates], choice)
             if best is None or error_s < best[0]:
                 best = (error_s, candidate, estimates)
         assert best is not None
@@ -58,5 +58,7 @@ def _grow(workload: Workload, evaluate: Evaluate, predictor: str, relative: bool
 def _named(attributes: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
     """The sets of so many attributes; a range of processors is one of them or not."""
     plain = list(combinations(attributes, size))
-    ranged = [(*names, f"cpus/{nodes}") for names in combinations(attributes, size - 1) for nodes in NODES] if size else []
+    ranged = (
+        [(*names, f"cpus/{nodes}") for names in combinations(attributes, size - 1) for nodes in NODES] if size else []
+    )
     return plain + ranged

@@ -1,16 +1,31 @@
 """The jobs that a set of templates is judged by, and how well it predicts them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from hashlib import sha256
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 from models.runs import ATTRIBUTES, Template
 from models.state import Job
-from models.template import PREDICTORS, RunTemplate, estimate, student_quantiles
+from models.template import (
+    NODES,
+    NOTHING,
+    POINT,
+    PREDICTORS,
+    SUREST_S,
+    UNIT,
+    Choice,
+    RunTemplate,
+    estimate,
+    plus,
+    student_quantiles,
+    sums_of,
+)
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -65,6 +80,8 @@ class Workload:
         walltimes = np.array([job.walltime or np.inf for job in self.jobs])
         self._most = np.maximum(walltimes[self.asked], self._asked_after)
         self._ids: dict[tuple[str, ...], Integers] = {}
+        self._points: dict[bool, tuple[Integers, Floats]] = {}
+        self._nodes: dict[str, Integers] = {}
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
@@ -80,6 +97,14 @@ class Workload:
     def has_running(self) -> bool:
         """Whether a job is predicted while it runs."""
         return bool(self._asked_after.max() > 0)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this workload from others."""
+        digest = sha256(msgspec.json.encode([job.request for job in self.jobs]))
+        for array in (self.run_s, self.place, self.elapsed_s):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     def _categories(self, attributes: tuple[str, ...]) -> Integers:
         """The number of each job's category; -1 where it has none."""
@@ -100,76 +125,108 @@ class Workload:
         ends = ends[np.argsort(categories[ends], kind="stable")]  # by category, and in each as they came
         count = int(categories.max()) + 1
         begins = np.concatenate(([0], np.cumsum(np.bincount(categories[ends], minlength=count))))
-        nodes = PREDICTORS[template.predictor]
-        data = np.array(
-            [
-                [self.run_s[place] for place in ends],
-                [template.point(self.run_s[place], self.jobs[place].walltime) for place in ends],
-                [nodes(self.jobs[place].cpus) for place in ends],
-            ]
-        ).reshape(3, len(ends))
+        points, scales, nodes = self._columns(template)
+        data = np.stack((np.minimum(self.run_s, UNIT).astype(np.int64), points, nodes))[:, ends]
+        size = template.elapsed
+        least_s = (self._asked_after // size * size if size else 0 * self._asked_after).astype(np.int64)
         regression = template.predictor != "mean"
+        quantiles = student_quantiles(min(template.history, max(len(ends), 2))) if regression else np.empty(0)
         told = _tell(
             categories,
             self.place,
-            self.elapsed_s,
-            np.array([template.scale(job.walltime) for job in self.jobs]),
-            np.array([nodes(job.cpus) for job in self.jobs]),
-            data,
+            np.isnan(self.elapsed_s),
+            least_s,
+            scales,
+            nodes,
+            np.ascontiguousarray(data),
             begins,
             template.history,
-            float(template.elapsed or 0),
             regression,
-            student_quantiles(min(template.history, max(len(ends), 2))) if regression else np.empty(0),
+            quantiles,
         )
         return Estimates(told[0], told[1])
 
-    def predictions(self, estimates: Sequence[Estimates]) -> Floats:
+    def _columns(self, template: RunTemplate) -> tuple[Integers, Floats, Integers]:
+        """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
+        if template.relative not in self._points:
+            self._points[template.relative] = (
+                np.array([template.point(s, job.walltime) for s, job in zip(self.run_s, self.jobs, strict=True)]),
+                np.array([template.scale(job.walltime) for job in self.jobs]),
+            )
+        if template.predictor not in self._nodes:
+            self._nodes[template.predictor] = np.array([PREDICTORS[template.predictor](job.cpus) for job in self.jobs])
+        return *self._points[template.relative], self._nodes[template.predictor]
+
+    def predictions(self, told: Sequence[Estimates], choice: Choice) -> Floats:
         """What a set says at each prediction, in seconds, from what each of its templates does; NaN for nothing."""
-        run_s, half_s = np.full(len(self.asked), np.nan), np.full(len(self.asked), np.inf)
-        for told in estimates:
-            surer = told.half_s < half_s
-            np.copyto(run_s, told.run_s, where=surer)
-            np.copyto(half_s, told.half_s, where=surer)
+        run_s = _weighted(told) if choice == "weighted" else _surest(told)
         return np.clip(run_s, self._asked_after, self._most)
 
-    def error_s(self, estimates: Sequence[Estimates]) -> float:
+    def error_s(self, told: Sequence[Estimates], choice: Choice) -> float:
         """The mean absolute error of a set, in seconds; no estimate counts as one of zero."""
-        predicted = np.nan_to_num(self.predictions(estimates), nan=0.0)
+        predicted = np.nan_to_num(self.predictions(told, choice), nan=0.0)
         return float(np.abs(predicted - self.run_s[self.asked]).mean())
+
+
+def _surest(told: Sequence[Estimates]) -> Floats:
+    run_s, half_s = np.full(len(told[0].run_s), np.nan), np.full(len(told[0].run_s), np.inf)
+    for estimates in told:
+        surer = estimates.half_s < half_s
+        np.copyto(run_s, estimates.run_s, where=surer)
+        np.copyto(half_s, estimates.half_s, where=surer)
+    return run_s
+
+
+def _weighted(told: Sequence[Estimates]) -> Floats:
+    """As `models.template.weighted`, to the last bit; what is infinitely wide weighs nothing."""
+    weights, runs = np.zeros(len(told[0].run_s)), np.zeros(len(told[0].run_s))
+    for estimates in told:
+        weight = 1.0 / np.maximum(estimates.half_s, SUREST_S)
+        weights += weight
+        runs += weight * estimates.run_s
+    with np.errstate(invalid="ignore"):
+        mean: Floats = runs / weights
+    return mean
 
 
 @njit(cache=True)
 def _tell(
     categories: Integers,
     place: Integers,
-    elapsed_s: Floats,
+    ends: npt.NDArray[np.bool_],
+    least_s: Integers,
     scales: Floats,
-    nodes: Floats,
-    data: Floats,
+    nodes: Integers,
+    data: Integers,
     begins: Integers,
     history: int,
-    elapsed_range: float,
     regression: bool,
     quantiles: Floats,
 ) -> Floats:
-    """Run through the moments. A category's data lie together in `data`; those of `ended` jobs are known already."""
-    told = np.empty((2, len(place)))
-    ended = np.zeros(len(begins), np.int64)
-    count = 0
+    """Run through the moments. `data` hold all that ends, by category; what has ended yet is summed up."""
+    told = np.zeros((2, len(least_s)))
+    told[1] = np.inf
+    ended = begins.copy()
+    sums = [NOTHING for _ in begins]
+    asked = -1
     for moment in range(len(place)):
         job = place[moment]
         category = categories[job]
-        if np.isnan(elapsed_s[moment]):
-            if category >= 0:
-                ended[category] += 1
+        asked += not ends[moment]
+        if category < 0:
             continue
-        told[0, count], told[1, count] = np.nan, np.inf
-        if category >= 0 and not np.isnan(scales[job]):
-            last = begins[category] + ended[category]
+        last = ended[category]
+        if ends[moment]:
+            now = plus(sums[category], data[POINT, last], data[NODES, last])
+            out = last - history
+            if out >= begins[category]:
+                now = plus(now, data[POINT, out], data[NODES, out], -1)
+            sums[category] = now
+            ended[category] += 1
+        elif not np.isnan(scales[job]):
             first = max(begins[category], last - history)
-            least = elapsed_s[moment] // elapsed_range * elapsed_range if elapsed_range > 0 else 0.0
-            value, half, _ = estimate(data, first, last, least, nodes[job], regression, quantiles)
-            told[0, count], told[1, count] = value * scales[job], half * scales[job]
-        count += 1
-    return told[:, :count]
+            least = least_s[asked]
+            found = sums_of(data, first, last, least) if least > 0 else sums[category]
+            value, half = estimate(found, nodes[job], regression, quantiles)
+            told[0, asked], told[1, asked] = value * scales[job], half * scales[job]
+    return told

@@ -27,13 +27,16 @@ EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1080000"))
 
 SITES = ("alder", "birch", "cedar", "douglas")
 CPUS = 128
+USERS = 8
+"""Few, so that the run times' history, 64 runs of each category that there is, is nearly full after the warm-up."""
+
 CHUNK_JOBS = 2000
 BLOCK = 10_000
 """Events between two looks at the memory; so many are sent ahead."""
 
 WARM_UP = 0.25
-"""Share of the load after which the histories count as full: the waits' (6000 jobs) are after a fifteenth of an hour's
-load, the run times' go on taking in categories that are seldom heard of."""
+"""Share of an hour's load, 22,500 jobs a site, after which the histories count as full: the waits', of 6000 jobs, are
+long before; the run times' are to five sixths, and what they still take in is a few thousand runs."""
 
 FLAT = 0.05
 """How far the memory may move from where it was when the histories were full, as a share of it."""
@@ -77,7 +80,7 @@ def endless_jobs(seed: int) -> Iterator[SimulatedJob]:
     """Workload after workload, each from where the one before ended."""
     begin = 0
     for chunk in count():
-        jobs = generate(CHUNK_JOBS * seed + chunk, CHUNK_JOBS, CPUS, load=0.7, start_time=begin)
+        jobs = generate(CHUNK_JOBS * seed + chunk, CHUNK_JOBS, CPUS, load=0.7, start_time=begin, users=USERS)
         for job in jobs:
             yield msgspec.structs.replace(job, job=f"{chunk}-{job.job}")
         begin = jobs[-1].submit

@@ -240,14 +240,31 @@ def test_what_is_not_permitted_is_told(doors: Doors, user: str, arguments: list[
     assert said in doors.refusal(user, *arguments)
 
 
-def test_a_worker_needs_its_group(doors: Doors) -> None:
+@contextmanager
+def without_the_group(doors: Doors) -> Iterator[None]:
+    """Nobody may use the workers' group."""
     with KafkaAdminClient(bootstrap_servers=doors.inner) as client:
         of_group = [acl for acl in permissions() if acl.resource_pattern.resource_type == ResourceType.GROUP]
         client.delete_acls(of_group)
         try:
-            assert "user 'worker' may not use the group queuecast.worker" in doors.refusal("worker", "worker")
+            yield
         finally:
             client.create_acls(of_group)
+
+
+def test_a_worker_needs_its_group(doors: Doors) -> None:
+    with without_the_group(doors):
+        assert "user 'worker' may not use the group queuecast.worker" in doors.refusal("worker", "worker")
+
+
+def test_a_worker_that_loses_its_group_ends_and_says_so(doors: Doors) -> None:
+    with doors.command("worker", "worker") as worker:
+        until(lambda: "Worker ready" in worker.err)
+        with without_the_group(doors):
+            assert worker.ended() == 1
+        said = "queuecast: kafka: this worker may no longer use the group queuecast.worker; "
+        assert worker.err.splitlines()[-1].startswith(said)
+        assert "Traceback" not in worker.err
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_json_line_holds_all_that_is_known(log: logging.Logger) -> None:
 
 
 def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
-    out = written(log, TextLines("w-1"))
+    out = written(log, TextLines())
     fail_with(log, ValueError(NASTY))
     first, *trace = out.getvalue().split("\n")[:-1]
     assert " [ERROR] tested: what x\\u000a[2026-01-01" in first
@@ -77,7 +77,7 @@ def test_names_cannot_forge_lines_of_text(log: logging.Logger) -> None:
 
 
 def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> None:
-    text, lines = written(log, TextLines("w-1")), written(log, JsonLines("w-1"))
+    text, lines = written(log, TextLines()), written(log, JsonLines("w-1"))
     fail_with(log, UserError("start one"))
     assert text.getvalue().count("\n") == 1
     assert "exception" not in json.loads(lines.getvalue())

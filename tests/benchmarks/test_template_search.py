@@ -1,0 +1,98 @@
+"""How long the genetic search takes, and what it saves: a template is asked about once, and at constant cost."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from models.runs import RunHistory
+from models.simulation import generate
+from models.state import Job
+from models.template import RunTemplate, Templates
+from models.template_search.genetic import Plan, search
+from models.template_search.workload import Estimates, Moment, Workload
+
+pytestmark = pytest.mark.benchmark
+
+JOBS = 10_000
+LEAST_RATIO = 10.0
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    """Jobs of a simulated site, each ending when the fortieth after it is submitted."""
+    made = [Job.of(job.submission("s")) for job in generate(1, JOBS, cpus=128, load=0.85)]
+    run_s = [float(job.run) for job in generate(1, JOBS, cpus=128, load=0.85)]
+    moments = [Moment(0, 0.0)]
+    for place in range(1, JOBS):
+        moments.append(Moment(place, 0.0))
+        if place >= 40:
+            moments.append(Moment(place - 40, None))
+    return Workload(made, run_s, moments)
+
+
+def test_a_search_of_twenty_sets_and_generations(workload: Workload) -> None:
+    asked = 0
+
+    def evaluate(templates: Sequence[RunTemplate]) -> Iterable[Estimates]:
+        nonlocal asked
+        for template in templates:
+            asked += 1
+            yield workload.estimates(template)
+
+    workload.estimates(RunTemplate.parse("user mean relative 64"))
+    begin = time.perf_counter()
+    generations = list(search(workload, Plan(20, 20), evaluate))
+    took = time.perf_counter() - begin
+    sets = [individual for generation in generations for individual in generation.individuals]
+    errors = [min(generation.errors_s) / 60 for generation in (generations[0], generations[-1])]
+    print(f"\n20 sets, 20 generations, {JOBS} jobs, one process: {took:.1f} s; {errors[0]:.2f} to {errors[1]:.2f} min")
+    assert asked < 0.6 * sum(map(len, sets))
+
+
+def test_a_set_is_judged_faster_than_by_the_live_method(workload: Workload) -> None:
+    texts = [
+        "user mean relative 4096",
+        "user,cpus/8 linear absolute 1024",
+        "queue mean relative 64",
+        "site mean absolute 9",
+    ]
+    templates = [RunTemplate.parse(text) for text in texts]
+    for template in templates:
+        workload.estimates(template)
+    begin = time.perf_counter()
+    told = [workload.estimates(template) for template in templates]
+    judged = workload.predictions(told, "weighted")
+    batch = time.perf_counter() - begin
+    method = Templates(texts)
+    history, said = RunHistory(method.templates), []
+    begin = time.perf_counter()
+    for place, elapsed_s in zip(workload.place.tolist(), workload.elapsed_s.tolist(), strict=True):
+        if elapsed_s != elapsed_s:
+            history.learn(workload.jobs[place], float(workload.run_s[place]))
+        else:
+            said.append(method.predict(workload.jobs[place], history).run_s)
+    live = time.perf_counter() - begin
+    np.testing.assert_array_equal(judged, [np.nan if run_s is None else run_s for run_s in said])
+    print(f"\na set on {JOBS} jobs: {batch * 1e3:.1f} ms; live {live:.2f} s, {live / batch:.0f} times as long")
+    assert live >= LEAST_RATIO * batch
+
+
+@pytest.mark.parametrize("elapsed_s", [0.0, 600.0])
+def test_a_live_prediction(workload: Workload, elapsed_s: float) -> None:
+    names, kinds = ("user", "queue", "cpus/8", "type", "queue,user"), ("mean relative", "linear absolute")
+    texts = [f"{attributes},elapsed/64 {kind} 4096" for attributes in names for kind in kinds]
+    method = Templates(texts)
+    history = RunHistory(method.templates)
+    for job, run_s in zip(workload.jobs, workload.run_s.tolist(), strict=True):
+        history.learn(job, run_s)
+    job = workload.jobs[0]
+    method.predict(job, history, elapsed_s)
+    begin = time.perf_counter()
+    for _ in range(200):
+        method.predict(job, history, elapsed_s)
+    took = (time.perf_counter() - begin) / 200
+    compared = sum(len(history.of(template.category(job))) for template in method.templates)
+    print(f"\n{len(texts)} templates, {compared} runs compared, elapsed {elapsed_s:.0f} s: {took * 1e6:.0f} µs")
+    assert compared > 10_000

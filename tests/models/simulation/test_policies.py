@@ -1,0 +1,467 @@
+"""The policies with estimates that may be wrong, followed second by second."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.records import AnyEvent, End, Start, Submit
+from models.simulation import POLICIES, Actual, Estimates, Predicted, Scheduler, SimulatedJob, perform
+from models.simulation.preemptive import Preemptive
+from models.state import Job
+
+CPUS = 8
+
+
+class Given(Estimates):
+    """Estimates by job, right or wrong."""
+
+    def __init__(self, seconds: dict[str, int]) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
+        return self.seconds[job.job]
+
+
+def make(number: int, submit: int, cpus: int, run: int, user: str | None = "u") -> SimulatedJob:
+    return SimulatedJob(
+        job=str(number),
+        submit=submit,
+        user=user,
+        group=None,
+        queue=None,
+        executable=None,
+        cpus=cpus,
+        run=run,
+        walltime=None,
+    )
+
+
+Workload = tuple[list[SimulatedJob], dict[str, int]]
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Jobs, and what they are estimated to run."""
+    shape = st.tuples(st.integers(0, 6), st.integers(1, CPUS), st.integers(0, 20), st.integers(1, 25))
+    jobs: list[SimulatedJob] = []
+    estimated: dict[str, int] = {}
+    now = 100
+    for number, (gap, cpus, run, seconds) in enumerate(draw(st.lists(shape, min_size=1, max_size=25)), 1):
+        now += gap
+        jobs.append(make(number, now, cpus, run))
+        estimated[str(number)] = seconds
+    return jobs, estimated
+
+
+def made(policy: str, jobs: list[SimulatedJob], estimates: Estimates) -> Scheduler:
+    return POLICIES[policy]("a", CPUS, jobs[0].submit, estimates, enforced=False)
+
+
+def seconds_of(site: Scheduler, jobs: list[SimulatedJob]) -> Iterator[list[AnyEvent]]:
+    """The events of each second, from the first submission until all is done."""
+    coming = list(jobs)
+    left = {job.job for job in jobs}
+    while left:
+        events = site.advance(site.now)
+        while coming and coming[0].submit == site.now:
+            events += site.submit(coming.pop(0))
+        left -= {event.job for event in events if isinstance(event, End)}
+        yield events
+        events = site.advance(site.now + 1)
+        left -= {event.job for event in events if isinstance(event, End)}
+        yield events
+
+
+def starts_of(policy: str, jobs: list[SimulatedJob], estimates: Estimates | None = None) -> dict[str, int]:
+    site = made(policy, jobs, estimates or Actual())
+    events = [event for job in jobs for event in site.submit(job)] + site.finish()
+    return {event.job: int(event.time) for event in events if isinstance(event, Start)}
+
+
+def ends_of(policy: str, jobs: list[SimulatedJob], estimates: Estimates | None = None) -> dict[str, int]:
+    site = made(policy, jobs, estimates or Actual())
+    events = [event for job in jobs for event in site.submit(job)] + site.finish()
+    return {event.job: int(event.time) for event in events if isinstance(event, End)}
+
+
+every = pytest.mark.parametrize("policy", sorted(POLICIES))
+
+
+@every
+@settings(max_examples=40, deadline=None)
+@given(workload=workloads(), exact=st.booleans())
+def test_processors_are_not_shared_and_work_is_conserved(policy: str, workload: Workload, exact: bool) -> None:
+    jobs, estimated = workload
+    by_id = {job.job: job for job in jobs}
+    site = made(policy, jobs, Actual() if exact else Given(estimated))
+    worked: Counter[str] = Counter()
+    started: Counter[str] = Counter()
+    ended: dict[str, str] = {}
+    before: set[str] = set()
+    clock = site.now
+    for events in seconds_of(site, jobs):
+        for event in events:
+            if isinstance(event, Start):
+                assert event.time >= by_id[event.job].submit and event.cpus == by_id[event.job].cpus
+                started[event.job] += 1
+            elif isinstance(event, End):
+                assert event.job not in ended
+                ended[event.job] = event.state
+                wanted = by_id[event.job].run
+                if event.state == "timeout":
+                    assert policy == "easy-kill" and wanted > (wanted if exact else estimated[event.job])
+                    wanted = estimated[event.job]
+                assert worked[event.job] + (site.now - clock) * (event.job in before) == wanted
+        assert sum(each.job.cpus for each in site.running.values()) == CPUS - site.free <= CPUS
+        if isinstance(site, Preemptive):
+            in_use = [int(number) for name in site.running for number in site.processors[name]]
+            assert len(in_use) == len(set(in_use)) == CPUS - site.free
+        if site.now > clock:
+            worked.update(before)
+        before = set(site.running)
+        clock = site.now
+    assert started == Counter(by_id) and ended.keys() == by_id.keys()
+
+
+@pytest.mark.parametrize("policy", ["lerwf", "lerwf-fill", "easy-preemptive"])
+@settings(max_examples=60, deadline=None)
+@given(workload=workloads())
+def test_a_suspended_job_resumes_on_the_processors_that_it_had(policy: str, workload: Workload) -> None:
+    jobs, estimated = workload
+    site = made(policy, jobs, Given(estimated))
+    assert isinstance(site, Preemptive)
+    had: dict[str, list[int]] = {}
+    for _ in seconds_of(site, jobs):
+        for name in (*site.running, *site.suspended):
+            assert had.setdefault(name, site.processors[name].tolist()) == site.processors[name].tolist()
+        assert site.processors.keys() == site.running.keys() | site.suspended.keys()
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "lewf", "lwf"])
+@settings(max_examples=60, deadline=None)
+@given(workload=workloads())
+def test_without_filling_the_first_in_order_starts_first(policy: str, workload: Workload) -> None:
+    jobs, estimated = workload
+    site = made(policy, jobs, Given(estimated))
+    ranks = {
+        "fcfs": lambda job: int(job.job),
+        "lewf": lambda job: (estimated[job.job], int(job.job)),
+        "lwf": lambda job: (estimated[job.job] * job.cpus, int(job.job)),
+    }
+    queued: dict[str, SimulatedJob] = {}
+    for events in seconds_of(site, jobs):
+        for event in events:
+            if isinstance(event, Submit):
+                queued[event.job] = jobs[int(event.job) - 1]
+            elif isinstance(event, Start):
+                assert min(queued.values(), key=ranks[policy]).job == event.job
+                del queued[event.job]
+        if queued:
+            assert min(queued.values(), key=ranks[policy]).cpus > site.free
+
+
+@pytest.mark.parametrize("policy", ["fcfs-fill", "lewf-fill"])
+@settings(max_examples=60, deadline=None)
+@given(workload=workloads())
+def test_with_filling_nothing_queues_that_fits(policy: str, workload: Workload) -> None:
+    jobs, estimated = workload
+    site = made(policy, jobs, Given(estimated))
+    for _ in seconds_of(site, jobs):
+        assert all(job.cpus > site.free for job in site.queue.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(workload=workloads())
+def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Workload) -> None:
+    jobs, _ = workload
+    site = POLICIES["conservative"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
+    promised: dict[str, int] = {}
+    for events in seconds_of(site, jobs):
+        for event in events:
+            if isinstance(event, Start):
+                assert event.time <= promised.get(event.job, event.time)
+        for name, start in site.reservations().items():  # type: ignore[attr-defined]
+            assert site.now <= start <= promised.get(name, start)
+            promised[name] = start
+
+
+@settings(max_examples=100, deadline=None)
+@given(workload=workloads())
+def test_easy_never_delays_the_head_with_true_run_times(workload: Workload) -> None:
+    jobs, _ = workload
+    site = POLICIES["easy"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
+    promised: dict[str, int] = {}
+    for events in seconds_of(site, jobs):
+        for event in events:
+            if isinstance(event, Start):
+                assert event.time <= promised.get(event.job, event.time)
+        head = site.reservation  # type: ignore[attr-defined]
+        if head is not None:
+            assert head.time <= promised.setdefault(head.job.job, head.time)
+
+
+def conservative_by_the_second(jobs: list[SimulatedJob], estimates: Estimates) -> dict[str, int]:
+    """Starts under conservative backfilling, planned anew at every second and submission on a grid of seconds."""
+    starts: dict[str, int] = {}
+    running: dict[str, tuple[SimulatedJob, int]] = {}  # with the time until which it is planned to run
+    queue: list[SimulatedJob] = []
+    now = jobs[0].submit
+
+    def schedule() -> None:
+        free = [CPUS - sum(job.cpus for job, limit in running.values() if limit > now + k) for k in range(2000)]
+        for job in list(queue):
+            seconds = estimates.of(job)
+            start = next(k for k in range(2000) if all(left >= job.cpus for left in free[k : k + seconds]))
+            for k in range(start, start + seconds):
+                free[k] -= job.cpus
+            if start == 0:
+                queue.remove(job)
+                starts[job.job] = now
+                running[job.job] = job, now + seconds
+
+    coming = list(jobs)
+    while coming or queue or running:
+        for name, (job, limit) in list(running.items()):
+            if starts[name] + job.run <= now:
+                del running[name]
+            elif limit == now:
+                running[name] = job, starts[name] + estimates.of(job, now - starts[name])
+        schedule()
+        while coming and coming[0].submit == now:
+            queue.append(coming.pop(0))
+            schedule()
+        if not any(starts[name] + job.run <= now for name, (job, _) in running.items()):
+            now += 1  # what runs for no time at all makes room within the second
+    return starts
+
+
+@settings(max_examples=40, deadline=None)
+@given(workload=workloads())
+def test_conservative_starts_what_a_grid_of_seconds_says(workload: Workload) -> None:
+    jobs, estimated = workload
+    jobs = [job for job in jobs if job.run > 0] or [make(1, 100, 1, 1)]
+    estimates = Given(estimated)
+    assert starts_of("conservative", jobs, estimates) == conservative_by_the_second(jobs, estimates)
+
+
+@settings(max_examples=40, deadline=None)
+@given(workload=workloads())
+def test_with_true_run_times_gibbons_variants_of_easy_are_one(workload: Workload) -> None:
+    jobs, _ = workload
+    assert ends_of("easy-kill", jobs) == ends_of("easy-preemptive", jobs) == ends_of("conservative", jobs)
+
+
+# Gibbons 1997, section 5.1: "if there are 16 processors in the system, and the five jobs in the ordered queue require
+# one, sixteen, nine, seven and six processors respectively, the jobs requiring one, nine and six are started".
+SIXTEEN = [make(0, 0, 16, 10), *(make(n, 1, cpus, 100) for n, cpus in enumerate((1, 16, 9, 7, 6), 1))]
+
+
+@pytest.mark.parametrize(("policy", "first"), [("fcfs", ["0", "1"]), ("fcfs-fill", ["0", "1", "3", "5"])])
+def test_filling_as_in_the_thesis(policy: str, first: list[str]) -> None:
+    site = POLICIES[policy]("a", 16, 0, Actual(), enforced=False)
+    events = [event for job in SIXTEEN for event in site.submit(job)] + site.advance(50)
+    assert [event.job for event in events if isinstance(event, Start)] == first
+
+
+# All 8 are taken until 10; then: 1 is long and small, 2 short and large, 3 of middling time and small.
+QUEUED = [make(0, 0, 8, 10), make(1, 1, 3, 40), make(2, 2, 7, 12), make(3, 3, 2, 20)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "starts"),
+    [
+        ("fcfs", {"0": 0, "1": 10, "2": 50, "3": 62}),
+        ("fcfs-fill", {"0": 0, "1": 10, "3": 10, "2": 50}),
+        ("lewf", {"0": 0, "2": 10, "3": 22, "1": 22}),
+        ("lewf-fill", {"0": 0, "2": 10, "3": 22, "1": 22}),
+        ("lwf", {"0": 0, "3": 10, "2": 30, "1": 42}),  # work: 120, 84 and 40
+        ("easy", {"0": 0, "1": 10, "3": 10, "2": 50}),
+        ("conservative", {"0": 0, "1": 10, "3": 10, "2": 50}),
+        ("easy-kill", {"0": 0, "1": 10, "3": 10, "2": 50}),
+        ("easy-preemptive", {"0": 0, "1": 10, "3": 10, "2": 50}),
+    ],
+)
+def test_policies_by_hand(policy: str, starts: dict[str, int]) -> None:
+    assert starts_of(policy, QUEUED) == starts
+
+
+def test_conservative_backfilling_spares_the_second_in_the_queue_and_easy_does_not() -> None:
+    # 2 is the head, due at 10 beside four free processors; 3 needs all and is due at 20. 4, long and small, fits beside
+    # the head and would delay 3.
+    jobs = [make(1, 0, 6, 10), make(2, 1, 4, 10), make(3, 2, 8, 5), make(4, 3, 2, 30)]
+    assert starts_of("easy", jobs) == {"1": 0, "4": 3, "2": 10, "3": 33}
+    for policy in ("conservative", "easy-kill", "easy-preemptive"):
+        assert starts_of(policy, jobs) == {"1": 0, "2": 10, "3": 20, "4": 25}
+
+
+def test_easy_kill_kills_at_the_estimate() -> None:
+    jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5)]
+    site = made("easy-kill", jobs, Given({"1": 12, "2": 9}))
+    events = [event for job in jobs for event in site.submit(job)] + site.finish()
+    ends = [(event.job, event.time, event.state) for event in events if isinstance(event, End)]
+    assert ends == [("1", 12, "timeout"), ("2", 17, "completed")]
+
+
+def test_easy_preemptive_sends_to_the_back_with_the_original_estimate() -> None:
+    # 1 needs 30 and is thought to need 12: it runs from 0 to 12, then after 2 from 17 to 29, and then nobody queues.
+    jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5), make(3, 20, 8, 4)]
+    estimates = {"1": 12, "2": 9, "3": 9}
+    site = made("easy-preemptive", jobs[:2], Given(estimates))
+    events = [event for job in jobs[:2] for event in site.submit(job)] + site.finish()
+    assert isinstance(site, Preemptive) and site.suspensions == {"1": 2}
+    assert [(event.job, event.time) for event in events if isinstance(event, End)] == [("2", 17), ("1", 35)]
+    # 3 comes while it runs on, and is before it in the queue once it is suspended again.
+    assert ends_of("easy-preemptive", jobs, Given(estimates)) == {"2": 17, "3": 33, "1": 39}
+
+
+def test_what_outlives_its_estimate_otherwise_is_estimated_anew() -> None:
+    # 1 is thought to end at 10, then at 20, 40: only from 10 on is 3 too long to go before 2.
+    jobs = [make(1, 0, 6, 30), make(2, 1, 8, 5), make(3, 11, 2, 9), make(4, 12, 2, 9)]
+    estimates = Given({"1": 10, "2": 5, "3": 9, "4": 10})
+    assert starts_of("easy", jobs, estimates) == {"1": 0, "3": 11, "4": 20, "2": 30}
+    assert starts_of("conservative", jobs, estimates) == {"1": 0, "3": 11, "4": 20, "2": 30}
+
+
+def test_lerwf_suspends_for_the_shorter_and_resumes() -> None:
+    # 1 has 16 to go at 4, when 2 comes with 6: it waits from 4 to 10. 3 has 11 at 12, no less than the 14 - and fewer.
+    jobs = [make(1, 0, 8, 20), make(2, 4, 8, 6), make(3, 12, 8, 11)]
+    assert ends_of("lerwf", jobs) == {"2": 10, "3": 23, "1": 37}
+    assert ends_of("lewf", jobs) == {"1": 20, "2": 26, "3": 37}
+
+
+def test_lerwf_does_not_suspend_for_the_longer() -> None:
+    jobs = [make(1, 0, 8, 20), make(2, 4, 8, 17)]
+    assert ends_of("lerwf", jobs) == {"1": 20, "2": 37}
+
+
+def test_a_job_that_is_blocked_blocks_what_is_behind_it_unless_filling() -> None:
+    # At 1 the shorter of 6 does not fit beside 1, which is shorter still; 3 is behind it and would fit.
+    jobs = [make(1, 0, 4, 10), make(2, 1, 6, 20), make(3, 2, 2, 30)]
+    assert starts_of("lerwf", jobs) == {"1": 0, "2": 10, "3": 10}
+    assert starts_of("lerwf-fill", jobs) == {"1": 0, "3": 2, "2": 10}
+
+
+def test_a_suspended_job_waits_for_its_own_processors() -> None:
+    # 1 has processors 0 to 5. 2 (all 8) suspends it; from 3 on 3 takes the 4 that leave most of 1's to it, of which it
+    # must take two. When 2 is done, 1 does not fit by its processors (nor in number) until 3 has ended.
+    jobs = [make(1, 0, 6, 50), make(2, 1, 8, 10), make(3, 2, 4, 20)]
+    assert ends_of("lerwf", jobs) == {"2": 11, "3": 31, "1": 80}
+    site = made("lerwf", jobs, Actual())
+    for job in jobs:
+        site.submit(job)
+    site.advance(12)
+    assert isinstance(site, Preemptive)
+    assert site.processors["1"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert {6, 7} < set(site.processors["3"].tolist())
+
+
+def table_5_2(policy: str) -> Preemptive:
+    """The example of Gibbons 1997, table 5.2, as far as it goes by lerwf: A to D come with D first at work."""
+    # A (2 processors) runs, B (7) runs beside it, C (2) takes two of B's, D (11) what is left of them.
+    site = POLICIES[policy]("a", 16, 0, Actual(), enforced=False)
+    for job in (make(1, 0, 2, 300), make(2, 0, 7, 201), make(3, 0, 2, 150), make(4, 1, 11, 100)):
+        site.submit(job)
+    assert isinstance(site, Preemptive)
+    return site
+
+
+def test_the_shortest_and_what_fits_beside_them_run() -> None:
+    for policy in ("lerwf", "lerwf-fill"):
+        site = table_5_2(policy)
+        site.advance(2)
+        running = set(site.running)
+        assert {"3", "4"} <= running and "2" in site.suspended
+        assert ("1" in running) == (policy == "lerwf-fill")
+        site.submit(make(5, 3, 6, 50))  # with it, D is too large
+        assert "5" in site.running and "3" in site.running and "4" in site.suspended
+
+
+class Diary:
+    """A predictor that keeps what it is asked and told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+        self.told: list[tuple[str, float]] = []
+
+    def predict(self, job: Job, elapsed_s: float) -> float | None:
+        self.asked.append((job.id, elapsed_s))
+        return self.told[-1][1] if self.told else None
+
+    def learn(self, job: Job, run_s: float) -> None:
+        self.told.append((job.id, run_s))
+
+
+def test_predictors_learn_at_the_ends_and_a_users_queued_jobs_are_predicted_anew() -> None:
+    diary = Diary()
+    jobs = [make(1, 0, 8, 50, "ada"), make(2, 1, 8, 20, "ada"), make(3, 2, 8, 5, "bob"), make(4, 60, 8, 7, "ada")]
+    perform(jobs, CPUS, "lewf", Predicted(diary))
+    assert diary.told == [("1", 50), ("2", 20), ("3", 5), ("4", 7)]
+    # At 50, when 1 ends, 2 is of its user and queued; at 70, when 2 ends, so is 4.
+    assert diary.asked == [("1", 0), ("2", 0), ("3", 0), ("2", 0), ("4", 0), ("4", 0)]
+
+
+def test_lerwf_asks_how_long_jobs_run_given_how_long_they_have() -> None:
+    diary = Diary()
+    perform([make(1, 0, 4, 50), make(2, 30, 4, 50)], CPUS, "lerwf", Predicted(diary))
+    assert ("1", 30.0) in diary.asked and ("2", 20.0) in diary.asked
+
+
+def test_estimates_without_a_prediction() -> None:
+    estimates = Predicted(Diary())
+    job = make(1, 0, 1, 1)
+    assert estimates.of(job) == 3600
+    estimates.learn(make(2, 0, 1, 100), 100)
+    estimates = Estimates()
+    for run in (100, 201):
+        estimates.learn(job, run)
+    assert estimates.of(job) == 151  # the mean, rounded up
+    assert estimates.of(job, 151) == 302 and estimates.of(job, 1000) == 2000
+    limited = SimulatedJob(
+        job="3", submit=0, user="u", group=None, queue=None, executable=None, cpus=1, run=9, walltime=500
+    )
+    assert estimates.of(limited) == 500
+    assert Given({"3": 100}).of(limited, 240) == 480
+    assert Given({"3": 100}).of(limited, 300) == 500
+    assert Given({"3": 100}).of(limited, 500) == 1000
+    assert Actual().of(limited) == 9
+
+
+def test_the_figures_by_hand() -> None:
+    # Both need 8 of 8: 1 from 0 to 40, 2 from 40 to 45 after a wait of 30; 3 from 100 to 120.
+    jobs = [make(1, 0, 8, 40), make(2, 10, 8, 5), make(3, 100, 4, 20)]
+    found = perform(jobs, CPUS, "fcfs", Actual())
+    assert (found.jobs, found.total_s, found.killed, found.suspended, found.suspensions) == (3, 120, 0, 0, 0)
+    assert found.utilisation == pytest.approx((8 * 40 + 8 * 5 + 4 * 20) / (8 * 120))
+    assert found.wait_s == pytest.approx(30 / 3)
+    assert found.response_s == pytest.approx((40 + 35 + 20) / 3)
+    assert found.slowdown == pytest.approx((1 + 3.5 + 1) / 3)
+
+
+def test_the_figures_of_the_killed_and_the_suspended() -> None:
+    jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5)]
+    estimates = {"1": 12, "2": 9}
+    killed = perform(jobs, CPUS, "easy-kill", Given(estimates))
+    assert (killed.killed, killed.total_s, killed.utilisation) == (1, 17, 1.0)
+    assert killed.slowdown == pytest.approx((1 + 1.6) / 2)
+    suspended = perform(jobs, CPUS, "easy-preemptive", Given(estimates))
+    assert (suspended.suspended, suspended.suspensions, suspended.utilisation) == (1, 2, 1.0)
+    assert suspended.wait_s == pytest.approx(11 / 2)
+    assert suspended.response_s == pytest.approx((35 + 16) / 2)
+
+
+def test_no_jobs_and_no_such_policy() -> None:
+    with pytest.raises(ValueError, match="no jobs"):
+        perform([], CPUS, "fcfs", Actual())
+    with pytest.raises(KeyError):
+        perform([make(1, 0, 1, 1)], CPUS, "lottery", Actual())
+
+
+@every
+def test_progress_is_told_once_a_job(policy: str) -> None:
+    steps: list[int] = []
+    perform(QUEUED, CPUS, policy, Actual(), lambda: steps.append(1))
+    assert len(steps) == len(QUEUED)
