@@ -247,8 +247,8 @@ class Gibbons(RunMethod):
     on KTH's. The interval that goes with a prediction is the thesis': that of the mean run time of such jobs, which a
     single run may well be outside of.
 
-    A prediction costs a pass over the ranges of a category, of which there are some dozens: 30 µs, and 150 µs where a
-    function is fitted. Learning costs 20 µs; a restore 10 µs a row.
+    A prediction costs a pass over the ranges of a category, of which there are some dozens: 20 µs, and 250 µs where a
+    function is fitted. Learning costs 40 µs; a restore 25 µs a row.
 
     Parameters:
         relative: whether to compare run times by their share of the requested walltime.

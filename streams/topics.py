@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import msgspec
-from kafka.admin import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import (
     AuthorizationError,
     CoordinatorNotAvailableError,
@@ -94,7 +94,7 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         topics.state: {
             "cleanup.policy": "compact",
             "max.message.bytes": str(STATE_MESSAGE_BYTES),
-            "segment.bytes": str(2 * STATE_MESSAGE_BYTES),
+            "segment.bytes": str(STATE_MESSAGE_BYTES),
             "min.cleanable.dirty.ratio": "0.1",
             "max.compaction.lag.ms": str(HOUR_MS),
         },
@@ -122,7 +122,19 @@ def create_topics(settings: Settings) -> dict[str, bool]:
                 made[name] = False
             except AuthorizationError:
                 raise refused(settings.kafka, "make", name) from None
+        if not made[Topics(settings.kafka.prefix).state]:
+            _raise_limit(client, settings)
     return made
+
+
+def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
+    """Let the states' topic, where an earlier version made it, take states as large as they may be now."""
+    name = Topics(settings.kafka.prefix).state
+    limits = {key: configurations(settings)[name][key] for key in ("max.message.bytes", "segment.bytes")}
+    kind = ConfigResourceType.TOPIC
+    found = client.describe_configs([ConfigResource(kind, name, dict.fromkeys(limits))], config_filter="all")
+    if int(found["topic"][name]["max.message.bytes"]["value"]) < STATE_MESSAGE_BYTES:
+        client.alter_configs([ConfigResource(kind, name, limits)])
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ take no time here; on his system resuming took up to 30 seconds.
 from collections import Counter
 from collections.abc import Iterable
 from heapq import merge
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +68,18 @@ class Preemptive(Scheduler):
         del self.processors[running.job.job]
 
     def _reluctance(self, queue: Iterable[SimulatedJob]) -> NDArray[np.int64]:
-        """How little each processor should go to a new job: 1 for those that the next suspended job needs."""
+        """How little each processor should go to a new job: 1 for those of the first in the queue that has any."""
         reluctance = np.zeros(self.cpus, dtype=np.int64)
-        following = next((job for job in queue if job.job in self.suspended), None) if self.suspended else None
+        following = next((job for job in queue if job.job in self.processors), None)
         if following is not None:
             reluctance[self.processors[following.job]] = 1
         return reluctance
+
+    @staticmethod
+    def _pick(cpus: int, free: NDArray[np.bool_], reluctance: NDArray[np.int64]) -> Numbers:
+        """The numbers of so many free processors, those of the least reluctance."""
+        numbers = np.flatnonzero(free)
+        return numbers[np.argsort(reluctance[numbers], kind="stable")[:cpus]]
 
 
 class Lerwf(Preemptive, Ordered):
@@ -80,8 +87,8 @@ class Lerwf(Preemptive, Ordered):
 
     Whenever a job comes or ends, all jobs, running or not, are ordered by the time that they are estimated still to
     run, and get processors in this order until there are too few for the next one. Those running that got none are
-    suspended. A suspended job, or a running one, whose processors have gone to one before it waits for them, and with
-    it all behind it that do not run.
+    suspended. A job whose processors have gone to one before it waits for them, and with it all behind it that do not
+    run. So, where many are suspended, most of a large machine may stand idle.
     """
 
     def _rank(self, job: SimulatedJob) -> int:
@@ -111,26 +118,24 @@ class Lerwf(Preemptive, Ordered):
             (self._remaining(each.job, each.done + self.now - each.since), self._arrivals[name], each.job)
             for name, each in self.running.items()
         )
-        reluctance = self._reluctance(job for _, _, job in self._order)
+        wanted = self._counted(merge(self._order, running))
+        pending = [job for _, _, job in running if job.job not in wanted]
+        queued = (job for _, _, job in self._order) if self.suspended else ()
+        reluctance = self._reluctance(chain(pending, queued))
         for place, (_, _, job) in enumerate(reversed(running), 2):
-            reluctance[self.processors[job.job]] = place  # the first to lose its processors is the last in order
+            if job.job in wanted:
+                reluctance[self.processors[job.job]] = place
         chosen: dict[str, SimulatedJob] = {}
-        free, left = np.ones(self.cpus, dtype=np.bool_), self.cpus
-        blocked = False
+        free = np.ones(self.cpus, dtype=np.bool_)
+        left, blocked = self.cpus, False
         for _, _, job in merge(self._order, running):
-            if not left:
+            if not left or (job.cpus > left and not self.filling):
                 break
-            if blocked and job.job not in self.running:
+            if job.cpus > left or (blocked and job.job not in self.running):
                 continue
-            if job.cpus > left:
-                if self.filling:
-                    continue
-                break
             its = self.processors.get(job.job)
             if its is None:
-                idle = np.flatnonzero(free)
-                its = idle[np.argsort(reluctance[idle], kind="stable")[: job.cpus]]
-                self.processors[job.job] = its
+                its = self.processors[job.job] = self._pick(job.cpus, free, reluctance)
             elif not free[its].all():
                 blocked = not self.filling
                 continue
@@ -138,6 +143,20 @@ class Lerwf(Preemptive, Ordered):
             left -= job.cpus
             chosen[job.job] = job
         return chosen
+
+    def _counted(self, order: Iterable[tuple[int, int, SimulatedJob]]) -> set[str]:
+        """The names of those that run by the number of their processors alone."""
+        wanted: set[str] = set()
+        left = self.cpus
+        for _, _, job in order:
+            if job.cpus <= left:
+                wanted.add(job.job)
+                left -= job.cpus
+            elif not self.filling:
+                break
+            if not left:
+                break
+        return wanted
 
 
 class LerwfFill(Lerwf):
@@ -188,7 +207,6 @@ class EasyPreemptive(Preemptive, Conservative):
 
     def _start(self, job: SimulatedJob) -> None:
         if job.job not in self.processors:
-            idle = np.flatnonzero(self._idle)
-            order = np.argsort(self._reluctance(self.queue.values())[idle], kind="stable")
-            self.processors[job.job] = idle[order[: job.cpus]]
+            queue = self.queue.values() if self.suspended else ()
+            self.processors[job.job] = self._pick(job.cpus, self._idle, self._reluctance(queue))
         super()._start(job)

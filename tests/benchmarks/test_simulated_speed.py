@@ -1,4 +1,4 @@
-"""One simulated wait with a thousand jobs running and a thousand queued."""
+"""One simulated wait with a thousand jobs running and a thousand queued, in processor time."""
 
 import time
 
@@ -20,9 +20,8 @@ RUNNING = QUEUED = 1000
 PREDICTIONS = 300
 NOW = 1e9
 
-LOOPS = 300
-"""How many times the seconds of a bare loop over the live jobs a wait may cost: 20 ms on a machine where one takes
-0.07 ms, five times what it was."""
+LOOPS = 500
+"""What a wait may cost, in loops over the live jobs that only look at them; it was 20 (FCFS) to 90 (conservative)."""
 
 
 def busy_site() -> Site:
@@ -66,4 +65,4 @@ def test_one_wait_at_a_busy_site(name: str) -> None:
     p50, p99 = 1000 * np.quantile(seconds, [0.5, 0.99])
     plain = 1000 * min(looped(site) for _ in range(20))
     print(f"\n{name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms; a loop over the jobs {plain:.2f} ms")
-    assert p50 < 400 * plain
+    assert p50 < LOOPS * plain

@@ -140,6 +140,19 @@ def test_a_method_gives_the_function_of_an_executable() -> None:
     assert taught(*ran[:4]).get_exec_time_function(make()) is None
 
 
+def test_a_range_weighs_by_the_variance_of_its_mean() -> None:
+    """The variance of its runs over their number; a single run is given that within all ranges."""
+    ranges = {1: [900.0, 1100.0, 1600.0], 2: [500.0, 540.0], 4: [700.0], 16: [90.0, 100.0, 200.0, 250.0]}
+    found = taught(*((make(cpus=cpus), run_s) for cpus, runs in ranges.items() for run_s in runs))
+    together = sum(statistics.variance(runs) * (len(runs) - 1) for runs in ranges.values() if len(runs) > 1) / 6
+    variances = [(statistics.variance(runs) if len(runs) > 1 else together) / len(runs) for runs in ranges.values()]
+    expected = ExecutionTime.fitted([*ranges], [statistics.mean(runs) for runs in ranges.values()], variances, 10)
+    function = found.get_exec_time_function(make())
+    assert function is not None and expected is not None
+    assert function.coefficients == pytest.approx(expected.coefficients)
+    assert function.estimate_time(8) == pytest.approx(expected.estimate_time(8))
+
+
 def test_a_function_by_shares_of_the_walltime_is_in_seconds() -> None:
     ran = [(make(cpus=cpus, walltime=1e4), 8000.0 / cpus + 300 + 50 * cpus) for cpus in (1, 4, 8)]
     function = taught(*ran).get_exec_time_function(make(walltime=2e4))

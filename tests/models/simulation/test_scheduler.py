@@ -70,8 +70,6 @@ every = pytest.mark.parametrize("policy", sorted(POLICIES))
 uninterrupted = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"lerwf", "lerwf-fill"}))
 unordered = {"lewf", "lewf-fill", "lwf", "lerwf", "lerwf-fill"}
 in_order = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - unordered))
-    "policy", ["fcfs", "fcfs-fill", "easy", "easy-kill", "easy-preemptive", "conservative"]
-)
 
 
 @uninterrupted
