@@ -1,8 +1,8 @@
 """Run times from templates of similar jobs, by Smith, Foster and Taylor (1998) and Smith, Taylor and Foster (1999).
 
 A template sorts the jobs that ran into categories, and makes of a category's run times an estimate with a confidence
-interval. Of the estimates of several templates the one with the smallest interval counts. Which templates a site
-should have is found by `models.template_search`.
+interval. Of the estimates of several templates the surest counts, or the mean weighted by how sure they are. Which
+templates a site should have is found by `models.template_search`.
 """
 
 import math
@@ -65,12 +65,21 @@ DATA = ("absolute", "relative")
 
 EXAMPLE = "user,cpus/4 mean relative 4096"
 
+LAST_RESORT = "elapsed/64 mean absolute 4096"
+"""What all jobs of a site ran: for those that are like none."""
+
 DEFAULT = (
-    "user,executable,cpus/1,elapsed/64 mean relative 64",
-    "user,elapsed/64 mean relative 64",
-    "elapsed/64 mean relative 4096",
-    "elapsed/64 mean absolute 4096",
+    "user,executable,walltime,elapsed/64 mean relative 4096",
+    "user,executable,walltime,elapsed/64 mean absolute 32",
+    "user,walltime,elapsed/64 mean relative 32",
+    "user,cpus/4,walltime,elapsed/64 mean relative 2",
+    "user,cpus/4,walltime,elapsed/64 mean relative 32",
+    "queue,user,elapsed/64 mean relative 32",
+    "user,cpus/4,elapsed/64 mean relative 4",
+    "user,elapsed/64 mean relative 8",
+    LAST_RESORT,
 )
+"""Templates that do well on each of four traces (CTC, KTH, SDSC SP2 and Blue Horizon), from a search on all of them."""
 
 
 class RunTemplate(msgspec.Struct, frozen=True):
@@ -205,11 +214,17 @@ def plus(sums: Sums, point: int, nodes: int, sign: int = 1) -> Sums:
 @njit(cache=True)
 def sums_of(data: Integers, first: int, last: int, least_s: int) -> Sums:
     """The sums over the runs from place `first` up to `last` that took at least `least_s` seconds."""
-    sums = NOTHING
+    n, y, yy, x, xx, xy = NOTHING
     for i in range(first, last):
-        if data[RUN, i] >= least_s:
-            sums = plus(sums, data[POINT, i], data[NODES, i])
-    return sums
+        point, nodes = data[POINT, i], data[NODES, i]
+        if data[RUN, i] >= least_s and point >= 0:
+            n += 1
+            y += point
+            yy += point * point
+            x += nodes
+            xx += nodes * nodes
+            xy += nodes * point
+    return n, y, yy, x, xx, xy
 
 
 @njit(cache=True)
@@ -266,10 +281,13 @@ class Told(NamedTuple):
     template: RunTemplate
 
 
-def weighted(found: Iterable[Told]) -> tuple[float, float]:
-    """The mean of estimates, each with the inverse of its interval's width as its weight; and of these widths."""
+def weighted(found: Sequence[Told]) -> tuple[float, float]:
+    """The mean of estimates, each with the inverse of its interval's width as its weight; and of these widths.
+
+    What is said of all jobs of the site alike counts only where nothing else is said.
+    """
     weights, runs, halves = 0.0, 0.0, 0.0
-    for told in found:
+    for told in [told for told in found if told.template.attributes] or found:
         weight = 1.0 / max(told.half_s, SUREST_S)
         weights += weight
         runs += weight * told.run_s
@@ -326,7 +344,7 @@ class _Points:
 
 
 CACHED = 50_000
-"""Categories of all templates whose data are kept as arrays beside the history."""
+"""Categories, of all templates together, whose data are kept as arrays beside the history: the last to be new."""
 
 
 class Templates(RunMethod):
@@ -338,8 +356,8 @@ class Templates(RunMethod):
     better by some percent, and the default. No estimate is above the walltime or below the time that the job has run.
 
     Parameters:
-        choice: "surest" or "weighted".
         templates: as text, see `RunTemplate`. Those of a site are found by `queuecast tune --runtimes template`.
+        choice: "surest" or "weighted".
 
     Raises:
         ValueError: a template cannot be read.
@@ -366,6 +384,7 @@ class Templates(RunMethod):
         self._points: list[dict[Category, _Points]] = [{} for _ in self.set]
         regressions = [template.history for template in self.set if template.predictor != "mean"]
         self._quantiles = student_quantiles(max(regressions)) if regressions else np.empty(0)
+        sums_of(np.empty((3, 0), np.int64), 0, 0, 0)  # compiled now, not when a running job is first predicted
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The estimate of the set. About 5 µs a template; for a job that runs, 1 µs more a thousand runs compared."""
@@ -377,12 +396,12 @@ class Templates(RunMethod):
         run_s, half_s = surest.run_s, surest.half_s
         if self.choice == "weighted":
             run_s, half_s = weighted(found)
-            if len(found) > 1:
+            if len(found) > 1 and surest.template.attributes:
                 reason = f"{len(found)} templates, the surest {reason}"
         low, middle, high = (within(at, job.walltime, elapsed_s) for at in (run_s - half_s, run_s, run_s + half_s))
         return RunEstimate(middle, reason, low, high)
 
-    def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator["Told"]:
+    def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[Told]:
         """What each template says, in their order, where it can say anything."""
         for place, template in enumerate(self.set):
             scale = template.scale(job.walltime)

@@ -19,7 +19,7 @@ from models.template import DEFAULT, Choice, RunTemplate, Templates
 from models.template_search import genetic, greedy
 from models.template_search.encoding import Encoding
 from models.template_search.genetic import Evaluate, Generation, Plan
-from models.template_search.workload import Estimates, Moment, Set, Workload
+from models.template_search.workload import Estimates, Moment, Set, Workload, complete
 from streams.errors import UserError
 from streams.swf import Trace, events_of
 from streams.terminal import show_table
@@ -180,7 +180,7 @@ def _genetic(
     encoding = Encoding.of(workload)
     for generation in genetic.search(workload, plan, evaluate, state.generation if state else None, founders):
         errors = generation.errors_s
-        best = [str(encoding.decode(gene)) for gene in generation.individuals[generation.best]]
+        best = [*map(str, complete(tuple(map(encoding.decode, generation.individuals[generation.best])), plan.choice))]
         steps.append(Step(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
         if file is not None:
             _write(file, State(workload=workload.fingerprint, plan=plan, generation=generation, steps=steps))

@@ -33,16 +33,16 @@ class Parameters(NamedTuple):
     """
 
     policy: tuple[PolicyAttribute, ...] = ("queue",)
-    state: tuple[StateAttribute, ...] = ("free_cpus", "queued_jobs", "queued_demand")
+    state: tuple[StateAttribute, ...] = ("queued_jobs", "queued_demand")
     attributes: tuple[JobAttribute, ...] = ("user", "queue", "cpus", "walltime")
-    job_share: Share = 0.5
-    neighbours: Neighbours = 20
-    history: Size = 5000
+    job_share: Share = 0.75
+    neighbours: Neighbours = 30
+    history: Size = 6000
     middle: Middle = "median"
-    run_attributes: tuple[JobAttribute, ...] = ("user", "executable", "queue", "cpus", "walltime")
-    run_neighbours: Neighbours = 5
-    run_history: Size = 5000
-    run_middle: Middle = "mean"
+    run_attributes: tuple[JobAttribute, ...] = ("group", "user", "queue", "walltime")
+    run_neighbours: Neighbours = 10
+    run_history: Size = 6000
+    run_middle: Middle = "median"
 
     @property
     def waits(self) -> Selection:

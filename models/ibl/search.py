@@ -55,9 +55,19 @@ class Examples(msgspec.Struct):
 class Found(msgspec.Struct, frozen=True):
     """A chromosome, what it means, and its error as a share of the mean of what was to be predicted."""
 
+    target: Target
     bits: Bits
     parameters: Parameters
     error: float
+
+    @property
+    def settings(self) -> dict[str, int | float | str | list[str]]:
+        """What the chromosome says, as `[engine.parameters.ibl]` has it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.parameters._asdict().items()
+            if name.startswith("run_") == (self.target == "run")
+        }
 
 
 class Recorder(WaitMethod):
@@ -138,7 +148,7 @@ def search(
         tried = [decode(bits, target) for bits in new]
         errors.update(zip(new, mapper(lambda p: sum(bench.error(p) for bench in benches), tried), strict=True))
         living.sort(key=lambda bits: (errors[bits], bits))
-        best = Found(living[0], decode(living[0], target), errors[living[0]] / len(benches))
+        best = Found(target, living[0], decode(living[0], target), errors[living[0]] / len(benches))
         if progress is not None:
             progress(generation, best)
         children = (_child(living, errors, random) for _ in range(population - ELITE))

@@ -118,13 +118,19 @@ class Lerwf(Preemptive, Ordered):
             (self._remaining(each.job, each.done + self.now - each.since), self._arrivals[name], each.job)
             for name, each in self.running.items()
         )
-        wanted = self._counted(merge(self._order, running))
-        pending = [job for _, _, job in running if job.job not in wanted]
+        likely = self._walk(running, None)
+        pending = (job for _, _, job in running if job.job not in likely)
         queued = (job for _, _, job in self._order) if self.suspended else ()
         reluctance = self._reluctance(chain(pending, queued))
         for place, (_, _, job) in enumerate(reversed(running), 2):
-            if job.job in wanted:
+            if job.job in likely:
                 reluctance[self.processors[job.job]] = place
+        return self._walk(running, reluctance)
+
+    def _walk(
+        self, running: list[tuple[int, int, SimulatedJob]], reluctance: NDArray[np.int64] | None
+    ) -> dict[str, SimulatedJob]:
+        """Give all jobs their processors, in order; new ones are but counted until it is known which to pick."""
         chosen: dict[str, SimulatedJob] = {}
         free = np.ones(self.cpus, dtype=np.bool_)
         left, blocked = self.cpus, False
@@ -134,29 +140,16 @@ class Lerwf(Preemptive, Ordered):
             if job.cpus > left or (blocked and job.job not in self.running):
                 continue
             its = self.processors.get(job.job)
-            if its is None:
+            if its is None and reluctance is not None:
                 its = self.processors[job.job] = self._pick(job.cpus, free, reluctance)
-            elif not free[its].all():
+            elif its is not None and not free[its].all():
                 blocked = not self.filling
                 continue
-            free[its] = False
+            if its is not None:
+                free[its] = False
             left -= job.cpus
             chosen[job.job] = job
         return chosen
-
-    def _counted(self, order: Iterable[tuple[int, int, SimulatedJob]]) -> set[str]:
-        """The names of those that run by the number of their processors alone."""
-        wanted: set[str] = set()
-        left = self.cpus
-        for _, _, job in order:
-            if job.cpus <= left:
-                wanted.add(job.job)
-                left -= job.cpus
-            elif not self.filling:
-                break
-            if not left:
-                break
-        return wanted
 
 
 class LerwfFill(Lerwf):

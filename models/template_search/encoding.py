@@ -35,7 +35,7 @@ class Encoding(msgspec.Struct, frozen=True):
     those bits are not read, and templates use the finest range.
 
     >>> encoding = Encoding(("queue", "user"))
-    >>> str(encoding.decode(encoding.encode(RunTemplate.parse("user,cpus/8,elapsed/64 mean relative 128"))))
+    >>> str(encoding.decode(encoding.gene(RunTemplate.parse("user,cpus/8,elapsed/64 mean relative 128"))))
     'user,cpus/8,elapsed/64 mean relative 128'
     """
 
@@ -70,18 +70,13 @@ class Encoding(msgspec.Struct, frozen=True):
             elapsed=elapsed if self.running else ELAPSED[0],
         )
 
-    def encode(self, template: RunTemplate) -> Gene:
-        """The gene of a template.
-
-        Raises:
-            ValueError: it is none that this encoding can express.
-        """
+    def gene(self, template: RunTemplate) -> Gene | None:
+        """The gene of a template; None where there is none: an attribute or a size is not one of those encoded."""
         plain = [name for name in template.attributes if not name.startswith("cpus/")]
         sizes = [int(name.partition("/")[2]) for name in template.attributes if name.startswith("cpus/")]
-        predictor = list(PREDICTORS).index(template.predictor)
         gene = "".join(
             (
-                f"{predictor:0{PREDICTOR_BITS}b}",
+                f"{list(PREDICTORS).index(template.predictor):0{PREDICTOR_BITS}b}",
                 str(int(template.relative)),
                 *(str(int(name in plain)) for name in self.attributes),
                 _bits(sizes[0] if sizes else None, NODES),
@@ -89,9 +84,7 @@ class Encoding(msgspec.Struct, frozen=True):
                 _bits(template.history, HISTORY),
             )
         )
-        if self.decode(gene) != template:
-            raise ValueError(f"template {str(template)!r} cannot be written with the attributes {self.attributes}")
-        return gene
+        return gene if self.decode(gene) == template else None
 
 
 def _range(bits: str, sizes: Sequence[int]) -> int | None:

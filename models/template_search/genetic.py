@@ -11,7 +11,7 @@ import numpy as np
 
 from models.template import Choice, RunTemplate
 from models.template_search.encoding import Encoding, Gene
-from models.template_search.workload import Estimates, Set, Workload
+from models.template_search.workload import Estimates, Set, Workload, complete
 
 MOST_TEMPLATES = 10
 """Templates of an individual at most."""
@@ -77,7 +77,8 @@ def search(
 
     Parameters:
         after: the generation to go on from; without it the search begins with random sets.
-        founders: sets that the first generation is to contain; those that the encoding cannot express are left out.
+        founders: sets that the first generation is to contain; templates that the encoding cannot express are left
+            out.
     """
     encoding = Encoding.of(workload)
     judge = Judge(workload, encoding, evaluate, plan.choice)
@@ -101,7 +102,7 @@ class Judge:
 
     def __call__(self, number: int, individuals: list[Individual]) -> Generation:
         """The generation of these individuals."""
-        sets = [tuple(map(self._encoding.decode, individual)) for individual in individuals]
+        sets = [complete(tuple(map(self._encoding.decode, one)), self._choice) for one in individuals]
         needed = dict.fromkeys(template for templates in sets for template in templates)
         told = {template: self._told[template] for template in needed if template in self._told}
         new = [template for template in needed if template not in told]
@@ -114,12 +115,8 @@ class Judge:
 
 
 def _first(encoding: Encoding, plan: Plan, founders: Iterable[Set]) -> list[Individual]:
-    individuals: list[Individual] = []
-    for templates in founders:
-        try:
-            individuals.append(tuple(map(encoding.encode, templates[:MOST_TEMPLATES])))
-        except ValueError:
-            continue
+    genes = (tuple(filter(None, map(encoding.gene, templates)))[:MOST_TEMPLATES] for templates in founders)
+    individuals: list[Individual] = [individual for individual in genes if individual]
     dice = np.random.default_rng([plan.seed, 0])
     while len(individuals) < plan.population:
         count = int(dice.integers(1, MOST_TEMPLATES + 1))

@@ -13,6 +13,7 @@ from numba import njit
 from models.runs import ATTRIBUTES, Template
 from models.state import Job
 from models.template import (
+    LAST_RESORT,
     NODES,
     NOTHING,
     POINT,
@@ -34,6 +35,16 @@ Set = tuple[RunTemplate, ...]
 """A set of templates, in their order."""
 
 
+def complete(templates: Set, choice: Choice) -> Set:
+    """The set with something to say of every job: where estimates are weighted, with the last resort.
+
+    Else a set would gain by being silent about jobs of new users, which are short.
+    """
+    if choice == "surest" or not all(template.attributes for template in templates):
+        return templates
+    return (*templates, RunTemplate.parse(LAST_RESORT))
+
+
 class Moment(NamedTuple):
     """What happens to the job at this place of the workload's jobs: it is predicted, or it ends (`elapsed_s` None).
 
@@ -50,6 +61,7 @@ class Estimates(NamedTuple):
     What one template says does not depend on the others of its set.
     """
 
+    template: RunTemplate
     run_s: Floats
     half_s: Floats
 
@@ -144,7 +156,7 @@ class Workload:
             regression,
             quantiles,
         )
-        return Estimates(told[0], told[1])
+        return Estimates(template, told[0], told[1])
 
     def _columns(self, template: RunTemplate) -> tuple[Integers, Floats, Integers]:
         """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
@@ -179,14 +191,19 @@ def _surest(told: Sequence[Estimates]) -> Floats:
 
 def _weighted(told: Sequence[Estimates]) -> Floats:
     """As `models.template.weighted`, to the last bit; what is infinitely wide weighs nothing."""
-    weights, runs = np.zeros(len(told[0].run_s)), np.zeros(len(told[0].run_s))
+    alike, mean = _mean([estimates for estimates in told if estimates.template.attributes], len(told[0].run_s))
+    of_all, resort = _mean([estimates for estimates in told if not estimates.template.attributes], len(told[0].run_s))
+    return np.where(alike > 0, mean, np.where(of_all > 0, resort, np.nan))
+
+
+def _mean(told: Sequence[Estimates], count: int) -> tuple[Floats, Floats]:
+    """The sums of the weights, and the means where these are not zero."""
+    weights, runs = np.zeros(count), np.zeros(count)
     for estimates in told:
         weight = 1.0 / np.maximum(estimates.half_s, SUREST_S)
         weights += weight
         runs += weight * estimates.run_s
-    with np.errstate(invalid="ignore"):
-        mean: Floats = runs / weights
-    return mean
+    return weights, runs / np.where(weights > 0, weights, 1.0)
 
 
 @njit(cache=True)

@@ -1,5 +1,6 @@
 """A worker on real servers: what it says is what a replay in this process says."""
 
+import json
 import random
 import socket
 from collections import Counter
@@ -9,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from integration.command import Command
-from integration.worker import Deployment, Message, interleaved, metrics, simulated
+from integration.worker import Deployment, Message, interleaved, metrics, parts, simulated, unique
 from traces import trace_path
 
 from deploy.stack import free_port
 from models.engine import Anomaly
 from models.records import AnyEvent, Capacity
+from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from streams.feed import sources_of, timeline
 from streams.replay import replay
 from streams.swf import read_swf
@@ -48,6 +50,28 @@ def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
     assert len(expected) == 6
     assert here.dead_letters() == []
     for site in {event.site for event in events}:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+
+
+def test_every_method_says_through_the_stream_and_a_crash_what_it_says_in_a_replay(deploy: Deploy) -> None:
+    here = deploy(history=60, publish_shadows=True, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
+    events = interleaved(simulated("alder", 120, 1), simulated("birch", 120, 2))
+    expected = here.expected(events)
+    said = {json.loads(line)["method"] for line in expected[here.topics.predictions, "alder"]}
+    assert said == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}  # whose run times all of them carry
+    here.worker.start()
+    first, second = parts(events, 2)
+    here.send(first)
+    here.await_outputs(sum(map(len, here.expected(first).values())))
+    here.worker.kill()
+    here.send(second)
+    here.worker.start()
+    here.await_outputs(sum(map(len, expected.values())))
+    here.stop()
+    assert {key: unique(values) for key, values in here.said().items()} == {
+        key: unique(values) for key, values in expected.items()
+    }
+    for site in ("alder", "birch"):
         assert here.stored(site) == here.expected_in_redis(events, site)
 
 

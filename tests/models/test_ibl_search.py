@@ -7,7 +7,7 @@ import pytest
 from models.engine import Engine, Settings
 from models.ibl.attributes import JOB, POLICY, STATE, Category, Request, Seen, State
 from models.ibl.method import Ibl, Parameters
-from models.ibl.search import Asked, Bench, Examples, Target, bits_of, collect, decode, search
+from models.ibl.search import Asked, Bench, Examples, Found, Target, bits_of, collect, decode, search
 from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
 from models.registry import method_named
 from models.tuning import Truth
@@ -96,12 +96,12 @@ def test_chromosomes_by_hand() -> None:
 
 @pytest.mark.parametrize("target", ["wait", "run"])
 def test_what_is_found_is_what_a_method_is_made_with(target: Target) -> None:
-    found = decode((1,) * bits_of(target), target)
-    chosen = {name: list(value) if isinstance(value, tuple) else value for name, value in found._asdict().items()}
-    method = method_named("ibl", chosen)
-    assert isinstance(method, Ibl) and method.parameters == found
-    assert found.attributes == JOB if target == "wait" else found.run_attributes == JOB
-    assert target == "run" or (found.policy, found.state) == (POLICY, STATE)
+    bits = (1,) * bits_of(target)
+    found = Found(target, bits, decode(bits, target), 0.0)
+    method = method_named("ibl", found.settings)
+    assert isinstance(method, Ibl) and method.parameters == found.parameters != Parameters()
+    assert found.settings["attributes" if target == "wait" else "run_attributes"] == list(JOB)
+    assert target == "run" or (method.parameters.policy, method.parameters.state) == (POLICY, STATE)
 
 
 def test_the_bench_says_what_the_methods_say() -> None:

@@ -101,15 +101,19 @@ def test_an_engine_that_was_restored_goes_on_the_same(name: str) -> None:
     events = list(run(generate(3, 300, CPUS, 0.8), CPUS, "a", "easy"))
     settings = Settings(method=name, shadows=(), bounds="")
     engine = Engine("a", settings)
-    half = len(events) // 2
-    for event in events[:half]:
+    rest = iter(events)
+    for event in rest:
         engine.apply(event)
+        if engine.events > len(events) // 2 and method_of(engine).save() != method_named(name).save():
+            break  # a job has outlived its estimate
     saved, changes = engine.checkpoint()
     forgotten = {run.number for run in changes.forgotten_runs}
     runs = [run for run in changes.runs if run.number not in forgotten]
     restored = Engine.load(saved, changes.started, runs, settings, changes.rows)
-    assert method_of(restored).save() == method_of(engine).save() != b"\x90"
-    for event in events[half:]:
+    assert method_of(restored).save() == method_of(engine).save()
+    remaining = list(rest)
+    assert len(remaining) > 100
+    for event in remaining:
         assert restored.apply(event) == engine.apply(event)
 
 

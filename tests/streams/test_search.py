@@ -82,6 +82,15 @@ def test_what_is_found_is_better_than_what_was_in_force(trace: Trace, kind: str)
     assert work.error_s(told, "weighted") == result.best.best_s
 
 
+def test_with_jobs_that_run_the_elapsed_time_is_searched_too(trace: Trace) -> None:
+    plain, running = found(trace), found(trace, running=True)
+    assert all("elapsed/64" in text for text in plain.best.templates)
+    assert any("elapsed/64" not in text for step in running.steps for text in step.templates)
+    work = workload_of(trace, 200, running=True)
+    told = [work.estimates(RunTemplate.parse(text)) for text in running.best.templates]
+    assert work.error_s(told, "weighted") == running.best.best_s
+
+
 def test_it_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
     assert found(trace, workers=2, plan=Plan(4, 2)) == found(trace, workers=1, plan=Plan(4, 2))
 

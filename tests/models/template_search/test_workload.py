@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from models.runs import RunHistory
 from models.state import Job
-from models.template import Choice, RunTemplate, Templates
-from models.template_search.workload import Moment, Workload
+from models.template import LAST_RESORT, Choice, RunTemplate, Templates
+from models.template_search.workload import Moment, Workload, complete
 
 
 def random_workload(dice: random.Random, jobs: int, running: bool = True) -> Workload:
@@ -106,3 +106,11 @@ def test_its_fingerprint_tells_it_from_others() -> None:
 def test_a_workload_without_predictions_is_refused() -> None:
     with pytest.raises(ValueError, match="no job to predict"):
         Workload(jobs_of(("a", None)), [1.0], [Moment(0, None)])
+
+
+def test_a_set_is_completed_where_estimates_are_weighted() -> None:
+    some = (RunTemplate.parse("user mean relative 64"),)
+    all_jobs = (*some, RunTemplate.parse("elapsed/64 linear relative 64"))
+    assert complete(some, "weighted") == (*some, RunTemplate.parse(LAST_RESORT))
+    assert complete(some, "surest") == some
+    assert complete(all_jobs, "weighted") == all_jobs
