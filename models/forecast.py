@@ -43,6 +43,20 @@ Schedule = Callable[[Live, bool], Floats]
 """A policy. Unless the `whole` schedule is asked for, it goes as far as the start of the last job of the queue."""
 
 
+def wait_s(schedule: Schedule, live: Live, cpus: int, run_s: float, planned_s: float | None = None) -> float:
+    """How long a job would wait that came now: seconds, infinity where it never starts. `live` stays as it is.
+
+    >>> nobody = Jobs(np.array([], np.int64), np.array([]), np.array([]))
+    >>> running = Jobs(np.array([4]), np.array([60.0]), np.array([600.0]))
+    >>> wait_s(fcfs, Live(4, running, nobody), cpus=1, run_s=10.0)
+    60.0
+    """
+    queued = live.queued
+    planned_s = run_s if planned_s is None else max(planned_s, run_s)
+    last = Jobs(np.append(queued.cpus, cpus), np.append(queued.run_s, run_s), np.append(queued.planned_s, planned_s))
+    return float(schedule(live._replace(queued=last), False)[-1])
+
+
 @njit(cache=True)
 def fcfs(live: Live, whole: bool) -> Floats:
     """First come, first served: nothing starts before an earlier job. O(n·log n)."""

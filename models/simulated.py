@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from models.forecast import Jobs, Live, Schedule, conservative, easy, fcfs, lwf
+from models.forecast import Jobs, Live, Schedule, conservative, easy, fcfs, lwf, wait_s
 from models.method import Site, WaitMethod
 from models.records import JobKey
 from models.state import Estimate, Job, Phase
@@ -23,6 +23,9 @@ LEAST_S = 1.0
 """What a job runs, or runs on, at the least: while its end has not been seen it is not over."""
 
 Plans = Literal["walltime", "predicted"]
+
+Row = tuple[int, float, float]
+"""Of a job: processors, how long it holds them from now on, and how long the scheduler supposes that it does."""
 
 Outlived = dict[JobKey, float]
 """Whole run times in seconds, as predicted anew, of jobs that outlived what was predicted of them before."""
@@ -49,41 +52,42 @@ class Simulated(WaitMethod):
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait; none where the job is larger than the site, or nobody knows how large that is."""
-        live, self._outlived = self.live(job, site)
+        live, self._outlived = self._look(site, job.submit)
         return self._estimate(job, site, live)
 
     def what_if(self, job: Job, site: Site) -> Estimate:
-        """What `predict` would say, and nothing is changed by asking.
+        """What `predict` would say; nothing is changed by asking.
 
         Of the job only `submit`, `eligible`, `cpus`, `run_s` and `walltime` count.
         """
-        return self._estimate(job, site, self.live(job, site)[0])
+        return self._estimate(job, site, self.live(site, job.submit))
 
-    def live(self, job: Job, site: Site) -> tuple[Live, Outlived]:
-        """The site at the job's submission, with the job last in the queue; and those that run longer than expected."""
-        now, most_cpus = job.submit, site.cpus
-        running: list[tuple[int, float, float]] = []
-        queued: list[tuple[int, float, float]] = []
+    def live(self, site: Site, now: float) -> Live:
+        """The site as it is simulated, for `models.forecast.wait_s` to ask of many jobs."""
+        return self._look(site, now)[0]
+
+    def _look(self, site: Site, now: float) -> tuple[Live, Outlived]:
+        """The site as it is simulated, and the jobs that run for longer than was expected."""
+        cpus = site.cpus
+        running: list[Row] = []
+        queued: list[Row] = []
         outlived: Outlived = {}
-        for other in site.state.jobs.values():
-            if other.phase is Phase.RUNNING:
-                assert other.start is not None
-                elapsed_s = max(now - other.start, 0.0)
-                run_s = _expected(other)
+        for job in site.state.jobs.values():
+            if job.phase is Phase.RUNNING:
+                assert job.start is not None
+                elapsed_s = max(now - job.start, 0.0)
+                run_s = _expected(job)
                 if run_s <= elapsed_s:
-                    key = other.key
-                    run_s = self._outlived.get(key, 0.0)
+                    run_s = self._outlived.get(job.key, 0.0)
                     if run_s <= elapsed_s:
-                        run_s = _expected_beyond(elapsed_s, other, site)
-                    outlived[key] = run_s
-                running.append(self._row(other, run_s, elapsed_s))
-            elif other.phase is Phase.QUEUED and other.ready <= now and other.cpus <= most_cpus:
-                queued.append(self._row(other, _expected(other)))
-        queued.append(self._row(job, _expected(job)))
-        return Live(most_cpus, _columns(running), _columns(queued)), outlived
+                        run_s = _expected_beyond(elapsed_s, job, site)
+                    outlived[job.key] = run_s
+                running.append(self._row(job, run_s, elapsed_s))
+            elif job.phase is Phase.QUEUED and job.ready <= now and job.cpus <= cpus:
+                queued.append(self._row(job, _expected(job)))
+        return Live(cpus, _columns(running), _columns(queued)), outlived
 
-    def _row(self, job: Job, run_s: float, elapsed_s: float = 0.0) -> tuple[int, float, float]:
-        """Its processors, how long it holds them, and how long the scheduler supposes that it does."""
+    def _row(self, job: Job, run_s: float, elapsed_s: float = 0.0) -> Row:
         planned_s = job.walltime or run_s if self.plans == "walltime" else run_s
         left_s = max(run_s - elapsed_s, LEAST_S)
         return job.cpus, left_s, max(planned_s - elapsed_s, left_s)
@@ -93,10 +97,10 @@ class Simulated(WaitMethod):
             return Estimate(None, "size of the site unknown")
         if job.cpus > live.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} processors")
-        start_s = float(type(self).schedule(live, False)[-1])
-        wait_s = max(start_s - (job.ready - job.submit), 0.0)
-        among = f"{len(live.running.cpus)} running and {len(live.queued.cpus) - 1} queued jobs"
-        return Estimate(wait_s, f"{self.name}: {among}, run times by {site.runtimes.name}")
+        start_s = wait_s(type(self).schedule, live, *self._row(job, _expected(job)))
+        among = f"{len(live.running.cpus)} running and {len(live.queued.cpus)} queued jobs"
+        reason = f"{self.name}: {among}, run times by {site.runtimes.name}"
+        return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
 
     def save(self) -> bytes:
         """The run times that were predicted anew."""
@@ -123,7 +127,7 @@ def _expected_beyond(elapsed_s: float, job: Job, site: Site) -> float:
     return min(limit_s, 2 * elapsed_s if run_s is None or run_s <= elapsed_s else run_s)
 
 
-def _columns(rows: list[tuple[int, float, float]]) -> Jobs:
+def _columns(rows: list[Row]) -> Jobs:
     table = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     return Jobs(table[0].astype(np.int64), table[1].copy(), table[2].copy())
 

@@ -249,6 +249,50 @@ def compare(
         show_accuracy(found.bounds, "bounds")
 
 
+@app.command(
+    epilog="Example: queuecast simulate KTH-SP2-1996-2.1-cln.swf.gz --scheduler lwf,easy-kill --runtimes closest"
+)
+def simulate(
+    context: typer.Context,
+    trace: TraceFile,
+    scheduler: Annotated[
+        str, typer.Option(metavar="NAME[,NAME...]", help="Schedulers, by their names; `all` is every one.")
+    ] = "fcfs,lwf,easy,conservative",
+    runtimes: Annotated[
+        str,
+        typer.Option(metavar="NAME[,NAME...]", help="What they plan with: `walltime`, `actual`, or methods' names."),
+    ] = "walltime,closest,actual",
+    cpus: Annotated[int | None, typer.Option(min=1, help="Processors. Default: as the trace says.")] = None,
+    rows: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Only these positions in submit order, from 1, inclusive.")
+    ] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Run a trace's jobs under other schedulers that plan with predicted run times, and print what that is worth.
+
+    Jobs come as in the trace and run as long as there; when they start is the
+    scheduler's doing. The columns: utilisation, mean wait, mean response time,
+    mean bounded slowdown (10 s), jobs killed at their limit, suspensions.
+    """
+    import msgspec
+
+    from models.simulation import POLICIES
+    from streams.simulate import document, plan_of, show
+    from streams.simulate import simulate as simulated
+
+    read = _read(trace, skip_broken)
+    plan = plan_of(read, ",".join(POLICIES) if scheduler == "all" else scheduler, runtimes, cpus, rows)
+    with _progress("jobs", plan.steps) as advance:
+        found = list(simulated(plan, advance))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(document(read, plan, found)).decode() + "\n")
+        return
+    show(found)
+    if plan.left_out:
+        _tell(f"{plan.left_out} jobs that never ran were left out")
+
+
 @app.command(epilog="Example: queuecast tune CTC-SP2-1996-3.1-cln.swf.gz --save ctc.toml")
 def tune(
     context: typer.Context,

@@ -137,7 +137,12 @@ def search(
         seed: of the chance in it; the same seed and examples give the same chromosome.
         progress: told of each generation, counted from 0, and of the best chromosome so far.
         mapper: as `map`; that of a thread pool uses more processors.
+
+    Raises:
+        ValueError: a stretch has no job to predict.
     """
+    if not all(stretch.asked for stretch in examples):
+        raise ValueError("a stretch without a job to predict")
     target = examples[0].target
     benches = [Bench(stretch) for stretch in examples]
     random, length = Random(seed), bits_of(target)
@@ -223,7 +228,8 @@ class Bench:
                 value = columns.value[places]
                 for neighbours, middle in said:
                     averaged = mean if middle == "mean" else median
-                    said[neighbours, middle].append(averaged(value[:neighbours], found[:neighbours]))
+                    some = averaged(value[:neighbours], found[:neighbours]) if len(value) else 0.0
+                    said[neighbours, middle].append(some)
             self._errors[key] = {model: self._error(values) for model, values in said.items()}
         return self._errors[key]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.forecast import Floats, Jobs, Live, Schedule, conservative, easy, fcfs, lwf
+from models.forecast import Floats, Jobs, Live, Schedule, conservative, easy, fcfs, lwf, wait_s
 
 Row = tuple[int, float, float]
 POLICIES: dict[str, Schedule] = {"fcfs": fcfs, "lwf": lwf, "easy": easy, "conservative": conservative}
@@ -258,6 +258,16 @@ def test_easy_starts_the_head_no_later_than_it_was_promised(state: Live) -> None
     alone = first(state, 1)
     promised = alone._replace(running=alone.running._replace(run_s=alone.running.planned_s))
     assert starts("easy", state)[0] <= starts("easy", promised)[0]
+
+
+@each
+@settings(deadline=None, max_examples=30)
+@given(state=states())
+def test_the_wait_of_one_more_job_is_its_start_at_the_end_of_the_queue(policy: str, state: Live) -> None:
+    *others, (cpus, run_s, planned_s) = rows(state.queued)
+    before = state._replace(queued=columns(others))
+    assert wait_s(POLICIES[policy], before, cpus, run_s, planned_s) == starts(policy, state)[-1]
+    assert rows(before.queued) == others
 
 
 @each

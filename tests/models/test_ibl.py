@@ -320,7 +320,7 @@ def test_a_job_tells_nothing_before_it_starts() -> None:
 
 
 def test_run_times_come_from_like_jobs() -> None:
-    method = IblRuns(run_attributes=("user",), run_neighbours=2)
+    method = IblRuns(run_attributes=("user",), run_neighbours=2, run_middle="mean")
     assert method.predict(Job("0", 0, 0.0, user="ada"), RunHistory()).run_s is None
     for run_s in (50.0, 100.0, 200.0):
         ended(Job("1", 0, 0.0, user="ada"), run_s, method)
@@ -332,7 +332,7 @@ def test_run_times_come_from_like_jobs() -> None:
 
 
 def test_of_a_job_that_runs_already_only_longer_runs_tell() -> None:
-    method = IblRuns(run_attributes=("user",), run_neighbours=2)
+    method = IblRuns(run_attributes=("user",), run_neighbours=2, run_middle="mean")
     job = Job("1", 0, 0.0, user="ada")
     for run_s in (300.0, 100.0, 200.0, 10.0):
         ended(job, run_s, method)

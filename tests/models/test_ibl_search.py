@@ -76,6 +76,16 @@ def test_several_stretches_are_searched_for_what_is_best_on_average() -> None:
     assert found.error == pytest.approx(sum(Bench(stretch).error(found.parameters) for stretch in stretches) / 2)
 
 
+def test_a_stretch_needs_jobs_to_predict() -> None:
+    with pytest.raises(ValueError, match="without a job"):
+        search([Examples("run", planted_runs(9).learnt)])
+
+
+def test_a_job_before_all_others_is_predicted_as_zero() -> None:
+    stretch = Examples("run", asked=[Asked(planted_runs(1).learnt[0][0], 0, 10.0)])
+    assert Bench(stretch).error(Parameters()) == 1.0
+
+
 def test_chromosomes_by_hand() -> None:
     policy, state = (1, 0, 1), (1, 0, 0, 0, 0, 0, 1)
     job, share, model, history, middle = (0, 1, 0, 0, 1, 0, 0), (0, 1), (0, 1, 1), (1, 1, 1), (1,)
