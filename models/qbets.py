@@ -9,13 +9,13 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
-from scipy.stats import binom, multivariate_normal, norm
+from scipy.special import bdtr, bdtrik, ndtr, ndtri
 
 from models.method import Site, WaitMethod
 from models.rows import Rows
@@ -50,7 +50,7 @@ def fewest(q: float, confidence: float) -> int:
     return math.ceil(math.log(1 - confidence) / math.log(q))
 
 
-@cache
+@lru_cache(4096)
 def upper_rank(count: int, q: float, confidence: float) -> int | None:
     """Which of `count` waits, from 1 for the smallest, is above their quantile `q` with this confidence.
 
@@ -60,11 +60,15 @@ def upper_rank(count: int, q: float, confidence: float) -> int | None:
     >>> upper_rank(59, 0.95, 0.95), upper_rank(58, 0.95, 0.95), upper_rank(1000, 0.5, 0.95)
     (59, None, 527)
     """
-    rank = int(binom.ppf(confidence, count, q)) + 1
-    return rank if rank <= count else None
+    below = math.ceil(bdtrik(confidence, count, q)) if q**count < confidence else 0
+    while below > 0 and bdtr(below - 1, count, q) >= confidence:  # where rounding went the other way
+        below -= 1
+    while bdtr(below, count, q) < confidence:
+        below += 1
+    return below + 1 if below < count else None
 
 
-@cache
+@lru_cache(4096)
 def lower_rank(count: int, q: float, confidence: float) -> int | None:
     """Which of `count` waits is below their quantile `q` with this confidence; None where no wait is.
 
@@ -85,8 +89,10 @@ def misses_of_a_change(tenths: int) -> int:
     >>> misses_of_a_change(0), misses_of_a_change(9) > 10
     (3, True)
     """
-    edge, rho = norm.ppf(WATCHED), min(tenths, 9) / 10
-    both = 1 - 2 * WATCHED + multivariate_normal.cdf([edge, edge], cov=[[1, rho], [rho, 1]])
+    edge, rho = float(ndtri(WATCHED)), min(tenths, 9) / 10
+    x = np.linspace(edge, edge + 8.0, 4001)
+    density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    both = float(np.trapezoid(density * ndtr((rho * x - edge) / math.sqrt(1 - rho * rho)), x))
     return 1 + math.ceil(math.log(RARE) / math.log(both / (1 - WATCHED)) - 1e-6)
 
 
@@ -100,21 +106,24 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
 class _Series:
     """The waits of one category since its last change: in the order of the starts, and sorted."""
 
-    __slots__ = ("first", "misses", "ordered", "waits")
+    __slots__ = ("first", "misses", "ordered", "told", "waits")
 
     def __init__(self) -> None:
         self.waits: deque[tuple[int, float]] = deque()
         self.ordered: list[float] = []
         self.first = 0  # number of the row from which on they count
         self.misses = 0  # in a row
+        self.told: Estimate | None = None  # what was last said, while it holds
 
-    def append(self, number: int, wait_s: float) -> None:
-        self.waits.append((number, wait_s))
-        insort(self.ordered, wait_s)
+    def append(self, row: tuple[int, float]) -> None:
+        self.waits.append(row)
+        insort(self.ordered, row[1])
+        self.told = None
 
     def drop_before(self, number: int) -> None:
         """Forget the rows before this one."""
         while self.waits and self.waits[0][0] < number:
+            self.told = None
             del self.ordered[bisect_left(self.ordered, self.waits.popleft()[1])]
 
     def bound(self, q: float, confidence: float) -> float | None:
@@ -169,6 +178,11 @@ class Qbets(WaitMethod):
         if found is None:
             return Estimate(None, "no history")
         category, series = found
+        if series.told is None:
+            series.told = self._estimate(category, series)
+        return series.told
+
+    def _estimate(self, category: Category, series: _Series) -> Estimate:
         bounds = {}
         for q in LOWER:
             rank = lower_rank(len(series.ordered), q, self.confidence)
@@ -190,12 +204,12 @@ class Qbets(WaitMethod):
 
     def learn(self, job: Job, wait_s: float, site: Site) -> None:
         """A job started: its wait joins its categories, which may have changed."""
-        number, categories = self.rows.count, _categories(job)
+        row, categories = (self.rows.count, wait_s), _categories(job)
         for category in categories:
             series = self._series.setdefault(category, _Series())
             bound = series.bound(WATCHED, self.confidence)
             series.misses = series.misses + 1 if bound is not None and wait_s > bound else 0
-            series.append(number, wait_s)
+            series.append(row)
             if series.misses and series.misses >= misses_of_a_change(series.correlation_tenths()):
                 self._cut(series)
         leaving = _decode_row(self.rows.kept[0].value) if len(self.rows.kept) == self.rows.depth else None
@@ -228,9 +242,10 @@ class Qbets(WaitMethod):
             series.first, series.misses = kept.first, kept.misses
         for row in self.rows.kept:
             started = _decode_row(row.value)
+            waited = (row.number, started.wait_s)
             for category in started.categories:
                 if row.number >= self._series[category].first:
-                    self._series[category].append(row.number, started.wait_s)
+                    self._series[category].append(waited)
 
 
 _encode = msgspec.msgpack.Encoder().encode

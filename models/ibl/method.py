@@ -40,9 +40,9 @@ class Parameters(NamedTuple):
     history: Size = 6000
     middle: Middle = "median"
     run_attributes: tuple[JobAttribute, ...] = ("group", "user", "queue", "walltime")
-    run_neighbours: Neighbours = 10
+    run_neighbours: Neighbours = 5
     run_history: Size = 6000
-    run_middle: Middle = "median"
+    run_middle: Middle = "mean"
 
     @property
     def waits(self) -> Selection:
