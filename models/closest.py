@@ -1,5 +1,6 @@
 """The plain estimate of a run time: what the last jobs of the closest category ran."""
 
+import sys
 from collections.abc import Iterable
 
 from models.method import RunMethod
@@ -44,7 +45,7 @@ class Closest(RunMethod):
                 last = [kept[place] for place in range(max(len(kept) - NEAREST, 0), len(kept))]
                 longer = [run for run in last if run.run_s > elapsed_s]
                 expected = max(_mean(job, longer or last), elapsed_s)
-                return RunEstimate(expected, f"mean of {len(longer or last)} by {template.name}")
+                return RunEstimate(expected, sys.intern(f"mean of {len(longer or last)} by {template.name}"))
         return RunEstimate(None, "no history")
 
 

@@ -1,5 +1,7 @@
 """The trivial rule that a job waits as jobs did lately."""
 
+import sys
+
 import numpy as np
 
 from models.method import Site, WaitMethod
@@ -20,4 +22,5 @@ class Median(WaitMethod):
         if len(waits) == 0:
             return Estimate(None, "no history")
         middle = len(waits) // 2
-        return Estimate(float(np.partition(waits, middle)[middle]), f"median of the last {len(waits)} jobs to start")
+        reason = sys.intern(f"median of the last {len(waits)} jobs to start")
+        return Estimate(float(np.partition(waits, middle)[middle]), reason)

@@ -34,6 +34,9 @@ WATCHED = 0.95
 RARE = 0.0025
 """So improbable a run of misses is taken for a change: two further ones, where waits are independent."""
 
+SURELY = 1 - 1e-12
+"""A probability that is the confidence but for rounding is."""
+
 WALLTIMES = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0)
 """Edges of the ranges of walltimes, seconds."""
 
@@ -61,9 +64,9 @@ def upper_rank(count: int, q: float, confidence: float) -> int | None:
     (59, None, 527)
     """
     below = math.ceil(bdtrik(confidence, count, q)) if q**count < confidence else 0
-    while below > 0 and bdtr(below - 1, count, q) >= confidence:  # where rounding went the other way
+    while below > 0 and bdtr(below - 1, count, q) >= confidence * SURELY:  # where rounding went the other way
         below -= 1
-    while bdtr(below, count, q) < confidence:
+    while bdtr(below, count, q) < confidence * SURELY:
         below += 1
     return below + 1 if below < count else None
 

@@ -65,11 +65,11 @@ DATA = ("absolute", "relative")
 
 EXAMPLE = "user,cpus/4 mean relative 4096"
 
-LAST_RESORT = "elapsed/64 mean absolute 4096"
+LAST_RESORT = "elapsed/64 mean absolute 64"
 """What all jobs of a site ran: for those that are like none."""
 
 DEFAULT = (
-    "user,executable,walltime,elapsed/64 mean relative 4096",
+    "user,executable,walltime,elapsed/64 mean relative 64",
     "user,executable,walltime,elapsed/64 mean absolute 32",
     "user,walltime,elapsed/64 mean relative 32",
     "user,cpus/4,walltime,elapsed/64 mean relative 2",

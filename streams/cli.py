@@ -21,6 +21,7 @@ from streams.errors import UserError
 from streams.terminal import printable, show_accuracy, show_table
 
 if TYPE_CHECKING:
+    from models.engine import Settings as EngineSettings
     from streams.feed import Publisher
     from streams.replay import Scores
     from streams.settings import Settings
@@ -304,26 +305,78 @@ def tune(
         Range | None, typer.Option(metavar="LO HI", help="Tune on these positions in submit order, from 1, inclusive.")
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Predict every so manieth job of them.")] = 2,
+    runtimes: Annotated[
+        Literal["template"] | None, typer.Option(help="Search the templates of this method for run times instead.")
+    ] = None,
+    search: Annotated[Literal["genetic", "greedy"], typer.Option(help="How templates are searched.")] = "genetic",
+    jobs: Annotated[int, typer.Option(min=1, help="Search on the first so many jobs of the trace.")] = 10_000,
+    population: Annotated[int, typer.Option(min=4, help="Sets of templates in a generation, an even number.")] = 20,
+    generations: Annotated[int, typer.Option(min=1, help="Generations that are bred.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers; the same seed finds the same.")] = 1,
+    choice: Annotated[
+        Literal["weighted", "surest"],
+        typer.Option(help="How a set's estimates become one; surest: the papers'."),
+    ] = "weighted",
+    running: Annotated[
+        bool, typer.Option("--running", help="Judge estimates of running jobs too, and search ranges of elapsed time.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the state there, and go on from it where it exists.")
+    ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
 ) -> None:
-    """Choose the parameters of Qespera for a site, on a stretch of its trace.
+    """Choose the parameters of a method for a site, on a stretch of its trace.
 
-    First summaries or distributions; then, one parameter after another, the
-    value with the least mean absolute error (AAE) while the others stay as
-    they are in force. The trace is read up to the end of the stretch: a test
-    on later jobs is a fair one. `queuecast --config FILE` runs with what was
-    saved.
+    Qespera: first summaries or distributions; then, one parameter after
+    another, the value with the least mean absolute error (AAE) while the
+    others stay as they are in force. The trace is read up to the end of the
+    stretch: a test on later jobs is a fair one.
+
+    With --runtimes template: a genetic or greedy search for the templates by
+    which run times are predicted best, on the first jobs of the trace.
+
+    `queuecast --config FILE` runs with what was saved.
     """
+    if ids and rows:
+        raise typer.BadParameter("--ids and --rows exclude each other.")
+    if save and not save.parent.is_dir():
+        raise UserError(f"{save}: cannot be written: there is no such directory")
+    settings = _settings(context).engine
+    if runtimes is None:
+        _tune_waits(_read(trace, skip_broken), settings, ids, rows, every, save)
+        return
+    if search == "greedy" and resume:
+        raise typer.BadParameter("--resume is for the genetic search.")
+    if population % 2:
+        raise typer.BadParameter(f"--population is {population}; expected an even number.")
+    from models.template_search.genetic import Plan
+    from streams import search as searching
+
+    wanted = searching.Wanted(
+        kind=search,
+        plan=Plan(population, generations, seed, choice),
+        jobs=jobs,
+        running=running,
+        workers=workers or os.cpu_count() or 1,
+        file=resume,
+    )
+    read = _read(trace, skip_broken)
+    with _progress("generations" if search == "genetic" else "steps", generations) as advance:
+        found = searching.search(read, wanted, settings, lambda _: advance())
+    searching.show(found)
+    if save:
+        searching.save(found.best.templates, choice, save)
+
+
+def _tune_waits(
+    trace: "Trace", settings: "EngineSettings", ids: Range | None, rows: Range | None, every: int, save: Path | None
+) -> None:
     from models.tuning import aae_s
     from streams import tune as tuning
 
-    if ids and rows:
-        raise typer.BadParameter("--ids and --rows exclude each other.")
-    settings = _settings(context).engine
-    if save and not save.parent.is_dir():
-        raise UserError(f"{save}: cannot be written: there is no such directory")
-    stretch = tuning.stretch_of(_read(trace, skip_broken), ids, rows, every)
+    stretch = tuning.stretch_of(trace, ids, rows, every)
     with _progress("jobs", stretch.steps) as advance:
         found = tuning.tune(stretch, settings, advance)
     tuning.show(found, stretch)

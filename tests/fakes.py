@@ -9,6 +9,7 @@ import msgspec
 from models.engine import Changes, Saved, kept_runs
 from models.history import Started
 from models.records import AnyEvent
+from models.rows import Row
 from models.runs import Run
 from streams.app import Worker
 from streams.ledger import Ledger
@@ -42,6 +43,7 @@ class World:
         self.table: dict[bytes, bytes] = {}
         self.started: dict[str, dict[int, Started]] = {}
         self.runs: dict[str, dict[int, Run]] = {}
+        self.rows: dict[str, dict[str, dict[int, Row]]] = {}
 
     def step(self, what: str) -> None:
         """Something is about to become durable."""
@@ -113,6 +115,9 @@ class MemoryStore(SiteStore):
         self._world.step(f"write {site}")
         self._world.started.setdefault(site, {}).update((row.number, row) for row in changes.started)
         self._world.runs.setdefault(site, {}).update((run.number, run) for run in changes.runs)
+        for method, rows in changes.rows.items():
+            own = self._world.rows.setdefault(site, {}).setdefault(method, {})
+            own.update((row.number, row) for row in rows)
 
     async def trim(self, site: str, oldest: int, changes: Changes) -> None:
         self._world.step(f"trim {site}")
@@ -120,6 +125,9 @@ class MemoryStore(SiteStore):
         self._world.started[site] = {number: row for number, row in started.items() if number >= oldest}
         for run in changes.forgotten_runs:
             runs.pop(run.number, None)
+        for method, oldest_row in changes.oldest.items():
+            own = self._world.rows[site][method]
+            self._world.rows[site][method] = {number: row for number, row in own.items() if number >= oldest_row}
 
     async def load(self, site: str, saved: Saved, history: int) -> Stored:
         rows = list(self._world.started.get(site, {}).values())
@@ -128,12 +136,17 @@ class MemoryStore(SiteStore):
         self._world.step(f"load {site}")
         self._world.started[site] = {row.number: row for row in kept_rows}
         self._world.runs[site] = {run.number: run for run in kept}
-        return Stored(kept_rows, kept)
+        own = self._world.rows.get(site, {})
+        for method, kept_own in saved.rows.items():
+            rows_of = own.get(method, {}).items()
+            own[method] = {number: row for number, row in rows_of if kept_own.oldest <= number < kept_own.count}
+        return Stored(kept_rows, kept, {method: list(rows_of.values()) for method, rows_of in own.items()})
 
     async def forget(self, site: str) -> None:
         self._world.step(f"forget {site}")
         self._world.started.pop(site, None)
         self._world.runs.pop(site, None)
+        self._world.rows.pop(site, None)
 
 
 class MemoryProducer:

@@ -33,10 +33,10 @@ class Parameters(NamedTuple):
     """
 
     policy: tuple[PolicyAttribute, ...] = ("queue",)
-    state: tuple[StateAttribute, ...] = ("queued_jobs", "queued_demand")
-    attributes: tuple[JobAttribute, ...] = ("user", "queue", "cpus", "walltime")
+    state: tuple[StateAttribute, ...] = ("queued_jobs",)
+    attributes: tuple[JobAttribute, ...] = ("user", "cpus", "walltime")
     job_share: Share = 0.75
-    neighbours: Neighbours = 30
+    neighbours: Neighbours = 15
     history: Size = 6000
     middle: Middle = "median"
     run_attributes: tuple[JobAttribute, ...] = ("group", "user", "queue", "walltime")

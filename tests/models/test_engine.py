@@ -51,7 +51,7 @@ from models.runs import Run
 from models.simulation import generate, run
 from models.state import SITE, Estimate, Job, Phase
 
-MEDIAN = Settings(method="median", shadows=("zero",), bounds="")
+MEDIAN = Settings(method="median", shadows=("zero",), runtimes="closest", bounds="")
 SMALL = Settings(history=30, remembered=40, publish_shadows=True)
 """The usual methods, published, with windows that a short workload fills several times."""
 
@@ -657,8 +657,8 @@ def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
     events = [msgspec.json.decode(line, type=AnyEvent) for line in golden.events]
     started = [msgspec.msgpack.decode(row, type=Started, dec_hook=decode_array) for row in golden.started]
     runs = [msgspec.msgpack.decode(row, type=Run) for row in golden.runs]
-    old = Engine.load(golden.state, started, runs, Settings(history=64))
-    new = Engine("alder", Settings(history=64))
+    old = Engine.load(golden.state, started, runs, Settings(history=64, runtimes="closest"))
+    new = Engine("alder", Settings(history=64, runtimes="closest"))
     for event in events[: golden.applied]:
         new.apply(event)
     assert (len(old.known.state), len(old.known.history)) == (30, 64)

@@ -14,7 +14,7 @@ from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey,
 from models.runs import Run
 from models.state import Job, Phase, SiteState
 
-SETTINGS = Settings(method="median", shadows=("zero",), history=50, remembered=100)
+SETTINGS = Settings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)
 FAR = 1e11
 
 

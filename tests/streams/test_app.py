@@ -72,9 +72,9 @@ def states(world: World) -> dict[bytes, tuple[int, Any]]:
     return found
 
 
-def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any]]]:
+def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any], dict[str, Any]]]:
     rows = {name: [(n, row.job, row.wait_s) for n, row in sorted(kept.items())] for name, kept in world.started.items()}
-    return {name: (rows[name], world.runs[name]) for name in rows}
+    return {name: (rows[name], world.runs[name], world.rows[name]) for name in rows}
 
 
 @pytest.fixture(scope="module")

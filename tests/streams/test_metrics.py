@@ -24,7 +24,7 @@ from models.state import Estimate, Job
 from streams.ledger import Slot
 from streams.metrics import Metrics
 
-ENGINE = EngineSettings(method="median", shadows=("zero",), history=50)
+ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 

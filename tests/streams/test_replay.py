@@ -97,7 +97,7 @@ def test_bounds_and_missing_estimates_are_scored_as_by_the_referee(
 def test_the_trivial_rules_run_beside_and_come_first(tmp_path: Path) -> None:
     scores = Scores()
     run(read_swf(made_trace(tmp_path / "made.swf", jobs=60)), tmp_path / "out", ["qespera"], scores)
-    assert list(scores.rows()) == ["zero", "median", "qespera"]
+    assert list(scores.rows()) == ["zero", "median", "qbets", "qespera"]
 
 
 def test_a_replay_says_the_same_each_time(tmp_path: Path) -> None:
@@ -178,10 +178,22 @@ def test_an_empty_range_is_an_error(tmp_path: Path, where: dict[str, tuple[int, 
 
 
 def test_methods_are_the_named_ones_and_the_trivial_ones() -> None:
-    assert settings_for(Settings(), ["median"]).methods == ("median", "zero")
-    assert settings_for(Settings(method="median", shadows=()), []).methods == ("median", "zero")
-    assert settings_for(Settings(), ["zero", "qespera", "zero", "qespera"]).methods == ("zero", "qespera", "median")
+    bare = Settings(bounds="")
+    assert settings_for(bare, ["median"]).methods == ("median", "zero")
+    assert settings_for(Settings(), ["median"]).methods == ("median", "zero", "qbets")
+    assert settings_for(Settings(method="median", shadows=(), bounds=""), []).methods == ("median", "zero")
+    assert settings_for(bare, ["zero", "qespera", "zero", "qespera"]).methods == ("zero", "qespera", "median")
     assert settings_for(Settings(history=7), ["zero"]).history == 7
+
+
+def test_methods_of_run_times_may_be_named_among_the_others_or_apart() -> None:
+    chosen = settings_for(Settings(), ["gibbons", "easy", "walltime"])
+    assert (chosen.method, chosen.run_methods) == ("easy", ("gibbons", "walltime"))
+    chosen = settings_for(Settings(), ["gibbons"], ["last-two"])
+    assert (chosen.method, chosen.run_methods) == (Settings().method, ("last-two", "gibbons"))
+    assert settings_for(Settings(), ["easy"]).run_methods == Settings().run_methods
+    with pytest.raises(UserError, match=r"no method 'easy' for run times; there are: closest"):
+        settings_for(Settings(), [], ["easy"])
 
 
 def test_an_unknown_method_is_an_error() -> None:
@@ -195,7 +207,7 @@ def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -
         Start(site="s", time=9.0, job="1"),
         Start(site="s", time=9.0, job="1"),
     ]
-    settings = settings_for(Settings(), ["zero", "median"])
+    settings = settings_for(Settings(bounds=""), ["zero", "median"])
     with Lines(tmp_path / "p") as predictions, Lines(tmp_path / "o") as outcomes:
         given = list(record(replay(events, settings), Scores(), predictions, outcomes))
     assert [type(item) for item in given] == [Prediction, Prediction, Anomaly]
@@ -242,7 +254,7 @@ def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) ->
 
 
 def test_the_scores_of_a_few_jobs() -> None:
-    scores = Scores(settings=Settings(method="m"))
+    scores = Scores(settings=Settings(method="m", runtimes="closest"))
     for one in (
         outcome("1", 100.0, bounds={"0.9": 50.0}),
         outcome("1", 100.0, run_s=100.0),
