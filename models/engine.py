@@ -36,7 +36,7 @@ from models.records import (
 from models.registry import DEFAULT, DEFAULT_BOUNDS, DEFAULT_RUN, TRIVIAL, method_named, run_method_named
 from models.rows import Row, Rows
 from models.runs import Run, RunHistory
-from models.state import Estimate, Job, Phase, RunEstimate, SiteState, share_names
+from models.state import Estimate, Job, Phase, RunEstimate, Shared, SiteState
 
 STATE_VERSION = 2
 """Version of what `Engine.checkpoint` writes. Those before it are read too: what they lack has its default."""
@@ -656,7 +656,7 @@ class Engine:
     @classmethod
     def load(
         cls,
-        saved: bytes,
+        saved: bytes | Saved,
         started: list[Started] | None,
         runs: list[Run] | None,
         settings: Settings | None = None,
@@ -671,11 +671,9 @@ class Engine:
         Raises:
             ValueError: the state is of a later version, or rows of the history are missing.
         """
-        state = read_saved(saved)
+        state = read_saved(saved) if isinstance(saved, bytes) else saved
         engine = cls(state.site, settings)
-        pool: dict[str, str] = {}
         for job in state.jobs:
-            share_names(job, pool)
             engine.known.state.enter(job)
         if started is None or runs is None:
             engine.lost = True
@@ -761,9 +759,18 @@ def read_saved(saved: bytes) -> Saved:
         version = msgspec.msgpack.decode(saved, type=SavedVersion).v
         if version > STATE_VERSION:
             raise ValueError(f"state of version {version}, of a later queuecast; this one reads up to {STATE_VERSION}")
-        return msgspec.msgpack.decode(saved, type=Saved, dec_hook=decode_array)
+        raw = msgspec.msgpack.decode(saved, type=_Unread, dec_hook=decode_array)
+        shared = Shared()
+        jobs = [shared.settle(_decode_job(job)) for job in raw.jobs]
+        return Saved(**{**msgspec.structs.asdict(raw), "jobs": jobs})
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a saved state: {error}") from error
+
+
+class _Unread(Saved):
+    """A saved state whose jobs are still to be decoded: one at a time they take half as much memory."""
+
+    jobs: list[msgspec.Raw]  # type: ignore[assignment]
 
 
 def kept_runs(state: Saved, runs: Iterable[Run]) -> list[Run]:
@@ -787,3 +794,6 @@ def decode_array(kind: type, value: Any) -> Any:
             raise ValueError(f"{len(features)} features; expected {COUNT}")
         return features
     raise TypeError(f"cannot read {kind.__name__}")
+
+
+_decode_job = msgspec.msgpack.Decoder(Job, dec_hook=decode_array).decode

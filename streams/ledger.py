@@ -206,17 +206,16 @@ class Ledger:
             await self._until_done("redis: clearing", partial(self._store.forget, site), site)
             return Slot(Engine(site, self._engine_settings), partition)
         kept = _decode_kept(value)
-        state = zlib.decompress(kept.state)
-        saved = read_saved(state)
+        saved = read_saved(zlib.decompress(kept.state))
         history = self._engine_settings.history
         stored = await self._until_done("redis: reading", partial(self._store.load, site, saved, history), site)
         try:
-            engine = Engine.load(state, stored.started, stored.runs, self._engine_settings, stored.rows)
+            engine = Engine.load(saved, stored.started, stored.runs, self._engine_settings, stored.rows)
         except ValueError as error:
             where = {"site": site, "partition": partition}
             log.error("Redis has lost entries (%s); the histories begin anew, degraded", error, extra=where)
             await self._until_done("redis: clearing", partial(self._store.forget, site), site)
-            engine = Engine.load(state, None, None, self._engine_settings)
+            engine = Engine.load(saved, None, None, self._engine_settings)
         where = {"site": site, "partition": partition, "offset": kept.offset}
         log.info("the site goes on, %d live jobs", len(engine.known.state), extra=where)
         return Slot(engine, partition, kept.offset, kept.epoch)
