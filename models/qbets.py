@@ -213,12 +213,18 @@ class Qbets(WaitMethod):
             bound = series.bound(WATCHED, self.confidence)
             series.misses = series.misses + 1 if bound is not None and wait_s > bound else 0
             series.append(row)
-            if series.misses and series.misses >= misses_of_a_change(series.correlation_tenths()):
+            if self._changed(series):
                 self._cut(series)
         leaving = _decode_row(self.rows.kept[0].value) if len(self.rows.kept) == self.rows.depth else None
         self.rows.append(_encode(_Row(categories, wait_s)))
         for category in leaving.categories if leaving is not None else ():
             self._drop(category)
+
+    @staticmethod
+    def _changed(series: _Series) -> bool:
+        if series.misses < misses_of_a_change(0):
+            return False  # whatever the correlation, which costs something to tell
+        return series.misses >= misses_of_a_change(series.correlation_tenths())
 
     def _cut(self, series: _Series) -> None:
         """The queue is not what it was: only the latest waits tell."""

@@ -47,7 +47,7 @@ RUN_METHODS: dict[str, type[RunMethod]] = {
 
 DEFAULT = Qespera.name
 DEFAULT_BOUNDS = Qbets.name
-DEFAULT_RUN = Templates.name
+DEFAULT_RUN = Closest.name
 TRIVIAL = (Zero.name, Median.name)
 
 M = TypeVar("M", bound=Method)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,12 +19,15 @@ from models.template import DEFAULT, Choice, RunTemplate, Templates
 from models.template_search import genetic, greedy
 from models.template_search.encoding import Encoding
 from models.template_search.genetic import Evaluate, Generation, Plan
-from models.template_search.workload import Estimates, Moment, Set, Workload, complete
+from models.template_search.workload import Moment, Set, Workload, complete
 from streams.errors import UserError
 from streams.swf import Trace, events_of
 from streams.terminal import show_table
 
 STATE_VERSION = 1
+
+One = TypeVar("One")
+Said = TypeVar("Said")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -65,11 +68,19 @@ class Found(msgspec.Struct, frozen=True):
     run_s: float
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """A genetic search that may go on: what a state file holds, as JSON."""
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A search that may go on: what a state file holds, as JSON. `workload` tells the jobs it is on from others."""
 
     v: int = STATE_VERSION
     workload: str
+
+
+Which = TypeVar("Which", bound=Kept)
+
+
+class State(Kept, frozen=True, kw_only=True):
+    """A genetic search for templates."""
+
     plan: Plan
     generation: Generation
     steps: list[Step]
@@ -113,34 +124,36 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
     return Workload(jobs, run_s, moments)
 
 
-_workload: Workload | None = None
-"""The workload of this process, where it is one that evaluates."""
+_judge: Callable[[Any], Any] | None = None
+"""What this process judges with, where it is one of those of `judging`."""
 
 
-def _take(workload: Workload) -> None:
-    global _workload
-    _workload = workload
+def _take(judge: Callable[[Any], Any]) -> None:
+    global _judge
+    _judge = judge
     signal(SIGINT, SIG_IGN)  # the process that began the search ends it
 
 
-def _estimates(template: RunTemplate) -> Estimates:
-    assert _workload is not None
-    return _workload.estimates(template)
+def _judged(one: Any) -> Any:
+    assert _judge is not None
+    return _judge(one)
 
 
 @contextmanager
-def evaluating(workload: Workload, workers: int) -> Iterator[Evaluate]:
-    """What evaluates templates on a workload, in so many processes; one is this one."""
+def judging(
+    judge: Callable[[One], Said], workers: int
+) -> Iterator[Callable[[Sequence[One]], Iterable[Said]]]:
+    """What judges many in their order, in so many processes, each with its own copy of `judge`; one is this one."""
     if workers == 1:
-        yield lambda templates: map(workload.estimates, templates)
+        yield lambda many: map(judge, many)
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _take, (workload,))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _take, (judge,))
 
-    def evaluate(templates: Sequence[RunTemplate]) -> Iterable[Estimates]:
-        return pool.map(_estimates, templates)
+    def judge_all(many: Sequence[One]) -> Iterable[Said]:
+        return pool.map(_judged, many)
 
     try:
-        yield evaluate
+        yield judge_all
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -155,7 +168,7 @@ def search(trace: Trace, wanted: Wanted, settings: Settings, report: Callable[[S
     in_force = run_method_named(Templates.name, settings.parameters.get(Templates.name))
     assert isinstance(in_force, Templates)
     steps: list[Step] = []
-    with evaluating(workload, wanted.workers) as evaluate:
+    with judging(workload.estimates, wanted.workers) as evaluate:
         before_s = workload.error_s([*evaluate(in_force.set)], in_force.choice)
         if wanted.kind == "greedy":
             found = _greedy(workload, wanted.plan, evaluate)
@@ -174,7 +187,7 @@ def _genetic(
     workload: Workload, plan: Plan, evaluate: Evaluate, file: Path | None, founders: Iterable[Set]
 ) -> Iterator[Step]:
     """A step a generation, those of the state file first; it is written after each."""
-    state = _read(file, workload, plan) if file is not None and file.exists() else None
+    state = None if file is None else _read(file, workload, plan)
     steps = list(state.steps) if state else []
     yield from steps
     encoding = Encoding.of(workload)
@@ -183,7 +196,7 @@ def _genetic(
         best = [*map(str, complete(tuple(map(encoding.decode, generation.individuals[generation.best])), plan.choice))]
         steps.append(Step(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
         if file is not None:
-            _write(file, State(workload=workload.fingerprint, plan=plan, generation=generation, steps=steps))
+            write_state(file, State(workload=workload.fingerprint, plan=plan, generation=generation, steps=steps))
         yield steps[-1]
 
 
@@ -193,24 +206,40 @@ def _greedy(workload: Workload, plan: Plan, evaluate: Evaluate) -> Iterator[Step
         yield Step(number, [*map(str, found.templates)], found.error_s, found.error_s, found.error_s)
 
 
-def _read(file: Path, workload: Workload, plan: Plan) -> State:
+def _read(file: Path, workload: Workload, plan: Plan) -> State | None:
+    state = read_state(file, State, workload.fingerprint)
+    if state is not None and msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
+        raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
+    return state
+
+
+def read_state(file: Path, kind: type[Which], workload: str) -> Which | None:
+    """What the state file holds; nothing where there is none yet.
+
+    Raises:
+        UserError: it cannot be read, or is of another kind of search or of one on other jobs.
+    """
     try:
-        state = msgspec.json.decode(file.read_bytes(), type=State)
+        state = msgspec.json.decode(file.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise UserError(f"{file}: is not the state of a search: {error}") from None
     if state.v != STATE_VERSION:
         raise UserError(f"{file}: a state of version {state.v}; this queuecast reads {STATE_VERSION}")
-    if state.workload != workload.fingerprint:
+    if state.workload != workload:
         raise UserError(f"{file}: the state of a search on other jobs")
-    if msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
-        raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
     return state
 
 
-def _write(file: Path, state: State) -> None:
-    """Replace the file in one step, so that an interruption leaves the one or the other."""
+def write_state(file: Path, state: Kept) -> None:
+    """Replace the file in one step, so that an interruption leaves the one or the other.
+
+    Raises:
+        UserError: it cannot be written.
+    """
     new = file.with_name(f"{file.name}.new")
     try:
         new.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))

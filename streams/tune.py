@@ -1,4 +1,7 @@
-"""Tuning on a trace: its validation stretch, the tables of what was found, and the profile to run the site with."""
+"""Tuning on a trace: its validation stretch, the tables of what was found, and the profile to run the site with.
+
+`qespera` is tuned one parameter after another; what `ibl` compares jobs by is searched, as templates are.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +26,8 @@ FEW = 500
 
 SHOWN = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))
 """How the tables call the methods."""
+
+SPANS: dict[Target, str] = {"wait": "wait", "run": "run time"}
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -54,13 +59,131 @@ def stretch_of(trace: Trace, ids: tuple[int, int] | None, rows: tuple[int, int] 
 def tune(stretch: Stretch, settings: Settings, advance: Callable[[], None] = lambda: None) -> Tuning:
     """Tune on a stretch; `advance` is called at each of its `steps`."""
 
-    def events() -> Iterator[AnyEvent]:
-        for event in events_of(stretch.trace, stretch.trace.site):
-            yield event
-            if isinstance(event, Submit):
-                advance()
+    return tuned(lambda: _events(stretch, advance), stretch.jobs, settings)
 
-    return tuned(events, stretch.jobs, settings)
+
+def _events(stretch: Stretch, advance: Callable[[], None]) -> Iterator[AnyEvent]:
+    for event in events_of(stretch.trace, stretch.trace.site):
+        yield event
+        if isinstance(event, Submit):
+            advance()
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """How what `ibl` compares by is searched.
+
+    After each generation what is known of chromosomes is kept in `file`; where that exists, nothing in it is found
+    again.
+    """
+
+    plan: Plan = Plan()
+    workers: int = 1
+    file: Path | None = None
+
+
+class Tried(Kept, frozen=True, kw_only=True):
+    """A search that may go on: the error of each chromosome that was tried, by its bits."""
+
+    errors: dict[str, float]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search found: its generations, parameters and errors in force and found, and the profile.
+
+    Errors are shares of `mean_s`, the mean wait or run time of the jobs that were predicted, in seconds.
+    """
+
+    target: Target
+    generations: list[Generation]
+    before: Parameters
+    before_error: float
+    parameters: Parameters
+    error: float
+    mean_s: float
+    profile: Settings
+
+
+def examples_of(
+    stretch: Stretch, settings: Settings, target: Target, advance: Callable[[], None] = lambda: None
+) -> Examples:
+    """What a search for `ibl` learns and predicts; `advance` is called at each of the trace's jobs.
+
+    Raises:
+        UserError: none of the stretch's jobs ran, and run times are to be predicted.
+    """
+    waits, runs = collect(_events(stretch, advance), stretch.jobs, settings)
+    examples = waits if target == "wait" else runs
+    if not examples.asked:
+        raise UserError(f"{stretch.trace.path}: no job of that range ran")
+    return examples
+
+
+def search(
+    examples: Examples, wanted: Wanted, settings: Settings, report: Callable[[Generation], None] = lambda _: None
+) -> Found:
+    """Search what `ibl` is to compare jobs by, beginning from what is in force; `report` is told of each generation.
+
+    Raises:
+        UserError: the state file cannot be read or written, or is of another search.
+    """
+    target, bench, generations = examples.target, Bench(examples), []
+    before = _in_force(settings)
+    try:
+        founders = [encode(before, target)]
+    except ValueError:  # a number that the search does not try
+        founders = []
+    tried = {} if wanted.file is None else _tried(wanted.file, examples)
+    with judging(bench.error, wanted.workers) as evaluate:
+        for generation in genetic(target, wanted.plan, evaluate, tried, founders):
+            generations.append(generation)
+            tried |= generation.errors
+            if wanted.file is not None:
+                errors = {"".join(map(str, bits)): error for bits, error in tried.items()}
+                write_state(wanted.file, Tried(workload=examples.fingerprint, errors=errors))
+            report(generation)
+    best = generations[-1].best
+    found = decode(best, target, before)
+    profile = _with(settings, found, target)
+    return Found(target, generations, before, bench.error(before), found, tried[best], bench.mean_s, profile)
+
+
+def _in_force(settings: Settings) -> Parameters:
+    method = method_named(Ibl.name, settings.parameters.get(Ibl.name))
+    assert isinstance(method, Ibl)
+    return method.parameters
+
+
+def _tried(file: Path, examples: Examples) -> dict[Bits, float]:
+    state = read_state(file, Tried, examples.fingerprint)
+    return {} if state is None else {tuple(map(int, bits)): error for bits, error in state.errors.items()}
+
+
+def _with(settings: Settings, found: Parameters, target: Target) -> Settings:
+    """The settings with the method, and with what was found beside its other parameters in force."""
+    in_force = settings.parameters.get(Ibl.name, {})
+    parameters = {**settings.parameters, Ibl.name: in_force | settings_of(found, target)}
+    if target == "run":
+        return msgspec.structs.replace(settings, runtimes=Ibl.name, parameters=parameters)
+    return msgspec.structs.replace(settings, method=Ibl.name, parameters=parameters)
+
+
+def show_search(found: Found) -> None:
+    """Print how the search went, what it found beside what is in force, and the errors of both."""
+    lines = []
+    for generation in found.generations:
+        errors = list(generation.errors.values())
+        figures = (errors[0], sum(errors) / len(errors), errors[-1])
+        lines.append([str(generation.number), *(f"{error * found.mean_s:.2f}" for error in figures)])
+    show_table(["generation", "best AAE s", "mean", "worst"], lines)
+    before, after = settings_of(found.before, found.target), settings_of(found.parameters, found.target)
+    show_table(["", "in force", "found"], [[name, _text(before[name]), _text(after[name])] for name in after])
+    rows = (("as in force", found.before_error), ("found", found.error))
+    lines = [[name, f"{error * found.mean_s:.2f}", f"{error:.3f}"] for name, error in rows]
+    show_table(["", "AAE s", f"of the mean {SPANS[found.target]}"], lines)
+
+
+def _text(value: bool | int | float | str | list[str]) -> str:
+    return " ".join(value) or "nothing" if isinstance(value, list) else str(value)
 
 
 def show(tuning: Tuning, stretch: Stretch) -> None:
@@ -89,14 +212,8 @@ def _seconds(accuracy: Accuracy) -> str:
     return f"{aae_s(accuracy):.2f}"
 
 
-def profile(settings: Settings) -> str:
+def profile(settings: Settings, *named: str) -> str:
     """The method, its history and its parameters as TOML that `queuecast --config` reads."""
-    parameters = settings.parameters.get(settings.method, {})
-    values = [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in parameters.items()]
-    engine = ["[engine]", f'method = "{settings.method}"', f"history = {settings.history}", ""]
-    return "\n".join([*engine, f"[engine.parameters.{settings.method}]", *values, ""])
-
-
 def save(settings: Settings, file: Path) -> None:
     """Write the profile.
 

@@ -6,10 +6,12 @@ What the paper leaves open of the standard operators is settled so: tournaments 
 them, each bit of a child flips with probability 1/bits, and the best two chromosomes live on.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from hashlib import sha256
+from itertools import chain, islice
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -35,6 +37,28 @@ MIDDLES: tuple[Middle, ...] = get_args(Middle)
 
 ELITE = 2
 
+Evaluate = Callable[[Sequence[Parameters]], Iterable[float]]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How large the search is: chromosomes (two at least), generations, and the seed of the chance in it."""
+
+    population: int = 40
+    generations: int = 30
+    seed: int = 1
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A generation that has been judged: its number from 1, and its chromosomes' errors, the least first."""
+
+    number: int
+    errors: dict[Bits, float]
+
+    @property
+    def best(self) -> Bits:
+        """The best chromosome so far: it has lived on."""
+        return next(iter(self.errors))
+
 
 class Asked(msgspec.Struct, frozen=True):
     """A job to predict: how it was seen, how many jobs had been learnt by then, and the truth in seconds."""
@@ -51,23 +75,20 @@ class Examples(msgspec.Struct):
     learnt: list[tuple[Seen, float]] = msgspec.field(default_factory=list)
     asked: list[Asked] = msgspec.field(default_factory=list)
 
-
-class Found(msgspec.Struct, frozen=True):
-    """A chromosome, what it means, and its error as a share of the mean of what was to be predicted."""
-
-    target: Target
-    bits: Bits
-    parameters: Parameters
-    error: float
-
     @property
-    def settings(self) -> dict[str, int | float | str | list[str]]:
-        """What the chromosome says, as `[engine.parameters.ibl]` has it."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in self.parameters._asdict().items()
-            if name.startswith("run_") == (self.target == "run")
-        }
+    def fingerprint(self) -> str:
+        """What tells these examples from others."""
+        digest = sha256(self.target.encode())
+        for part in (self.learnt, self.asked):
+            for one in part:
+                digest.update(msgspec.msgpack.encode(one))
+        return digest.hexdigest()
+
+
+def settings_of(parameters: Parameters, target: Target) -> dict[str, bool | int | float | str | list[str]]:
+    """What a chromosome says, as `[engine.parameters.ibl]` has it."""
+    values = {gene.name: getattr(parameters, gene.name) for gene in genes(target)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 class Recorder(WaitMethod):
@@ -123,42 +144,30 @@ def collect(
 
 
 def search(
-    examples: Sequence[Examples],
-    seed: int = 0,
-    population: int = 40,
-    generations: int = 30,
-    progress: Callable[[int, Found], None] | None = None,
-    mapper: Callable[[Callable[[Parameters], float], Iterable[Parameters]], Iterable[float]] = map,
-) -> Found:
-    """The best chromosome for one stretch of jobs, or the one that is best on the average of several.
+    target: Target,
+    plan: Plan,
+    evaluate: Evaluate,
+    known: Mapping[Bits, float] | None = None,
+    founders: Iterable[Bits] = (),
+) -> Iterator[Generation]:
+    """Breed generations, each judged as it is given, to the plan's last.
 
     Parameters:
-        examples: one or more stretches, all of one target.
-        seed: of the chance in it; the same seed and examples give the same chromosome.
-        progress: told of each generation, counted from 0, and of the best chromosome so far.
-        mapper: as `map`; that of a thread pool uses more processors.
-
-    Raises:
-        ValueError: a stretch has no job to predict.
+        evaluate: gives the error of each of some parameters, in their order; maybe on many cores.
+        known: errors of chromosomes that need not be found again, those of a search that was broken off: what is
+            given is the same without them.
+        founders: chromosomes that the first generation is to contain.
     """
-    if not all(stretch.asked for stretch in examples):
-        raise ValueError("a stretch without a job to predict")
-    target = examples[0].target
-    benches = [Bench(stretch) for stretch in examples]
-    random, length = Random(seed), bits_of(target)
-    errors: dict[Bits, float] = {}
-    living = [tuple(random.getrandbits(1) for _ in range(length)) for _ in range(population)]
-    for generation in range(generations):
+    random, length = Random(plan.seed), bits_of(target)
+    errors = dict(known or {})
+    chance = (tuple(random.getrandbits(1) for _ in range(length)) for _ in range(plan.population))
+    living = [*founders, *chance][: plan.population]
+    for number in range(1, plan.generations + 1):
         new = [bits for bits in dict.fromkeys(living) if bits not in errors]
-        tried = [decode(bits, target) for bits in new]
-        errors.update(zip(new, mapper(lambda p: sum(bench.error(p) for bench in benches), tried), strict=True))
+        errors.update(zip(new, evaluate([decode(bits, target) for bits in new]), strict=True))
         living.sort(key=lambda bits: (errors[bits], bits))
-        best = Found(target, living[0], decode(living[0], target), errors[living[0]] / len(benches))
-        if progress is not None:
-            progress(generation, best)
-        children = (_child(living, errors, random) for _ in range(population - ELITE))
-        living = [*living[:ELITE], *children]
-    return best
+        yield Generation(number, {bits: errors[bits] for bits in living})
+        living = [*living[:ELITE], *(_child(living, errors, random) for _ in range(plan.population - ELITE))]
 
 
 def _child(living: Sequence[Bits], errors: Mapping[Bits, float], random: Random) -> Bits:
@@ -168,9 +177,43 @@ def _child(living: Sequence[Bits], errors: Mapping[Bits, float], random: Random)
     return tuple(bit ^ (random.random() < 1 / len(crossed)) for bit in crossed)
 
 
+class Gene(NamedTuple):
+    """The bits of one parameter: one for each of the choices where several may be taken, else the number of one."""
+
+    name: str
+    choices: tuple[Any, ...]
+    several: bool = False
+
+    @property
+    def length(self) -> int:
+        """How many bits."""
+        return len(self.choices) if self.several else (len(self.choices) - 1).bit_length()
+
+    def read(self, bits: Bits) -> Any:
+        """The parameter."""
+        if self.several:
+            return tuple(choice for choice, bit in zip(self.choices, bits, strict=True) if bit)
+        return self.choices[int("".join(str(int(bit)) for bit in bits), 2)]
+
+    def write(self, value: Any) -> Bits:
+        """The bits; ValueError where it is none of the choices."""
+        if self.several:
+            return tuple(int(choice in value) for choice in self.choices)
+        return tuple(map(int, f"{self.choices.index(value):0{self.length}b}"))
+
+
+def genes(target: Target) -> list[Gene]:
+    """A chromosome's genes, in the paper's order."""
+    model = [Gene("neighbours", NEIGHBOURS), Gene("history", HISTORIES), Gene("middle", MIDDLES)]
+    if target == "run":
+        return [gene._replace(name=f"run_{gene.name}") for gene in (Gene("attributes", JOB, True), *model)]
+    compared = [Gene("policy", POLICY, True), Gene("state", STATE, True), Gene("attributes", JOB, True)]
+    return [*compared, Gene("job_share", SHARES), *model]
+
+
 def bits_of(target: Target) -> int:
     """The length of a chromosome."""
-    return len(JOB) + 7 + (len(POLICY) + len(STATE) + 2 if target == "wait" else 0)
+    return sum(gene.length for gene in genes(target))
 
 
 def decode(bits: Bits, target: Target, base: Parameters | None = None) -> Parameters:
@@ -179,62 +222,76 @@ def decode(bits: Bits, target: Target, base: Parameters | None = None) -> Parame
     >>> decode((0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0), "run").run_attributes
     ('user', 'cpus', 'walltime')
     """
-    genes = iter(bits)
-    values: dict[str, Any] = {}
-    if target == "wait":
-        values["policy"], values["state"] = _chosen(POLICY, genes), _chosen(STATE, genes)
-    values["attributes"] = _chosen(JOB, genes)
-    if target == "wait":
-        values["job_share"] = SHARES[_number(2, genes)]
-    values["neighbours"], values["history"] = NEIGHBOURS[_number(3, genes)], HISTORIES[_number(3, genes)]
-    values["middle"] = MIDDLES[_number(1, genes)]
-    prefix = "run_" if target == "run" else ""
-    return (base or Parameters())._replace(**{prefix + name: value for name, value in values.items()})
+    left = iter(bits)
+    values = {gene.name: gene.read(tuple(islice(left, gene.length))) for gene in genes(target)}
+    return (base or Parameters())._replace(**values)
 
 
-def _chosen(names: Sequence[str], genes: Iterator[int]) -> tuple[str, ...]:
-    return tuple(name for name, bit in zip(names, list(islice(genes, len(names))), strict=True) if bit)
+def encode(parameters: Parameters, target: Target) -> Bits:
+    """The chromosome that means this.
 
-
-def _number(bits: int, genes: Iterator[int]) -> int:
-    return int("".join(str(int(bit)) for bit in islice(genes, bits)), 2)
+    Raises:
+        ValueError: there is none: a number is not among those that are tried.
+    """
+    return tuple(chain.from_iterable(gene.write(getattr(parameters, gene.name)) for gene in genes(target)))
 
 
 class Bench:
-    """What chromosomes are tried on: the examples laid out by each policy, and the errors found so far."""
+    """What chromosomes are tried on: the examples laid out by each policy, and the errors found so far.
+
+    Raises:
+        ValueError: there is no job to predict.
+    """
 
     def __init__(self, examples: Examples) -> None:
+        if not examples.asked:
+            raise ValueError("a stretch without a job to predict")
         self._examples = examples
         self._truth = np.array([asked.value_s for asked in examples.asked])
         self._laid: dict[tuple[PolicyAttribute, ...], tuple[Columns, list[Point]]] = {}
-        self._errors: dict[tuple[Selection, float, int], dict[tuple[int, Middle], float]] = {}
+        self._errors: dict[tuple[Selection, float, int, tuple[int, ...]], dict[tuple[int, Middle], float]] = {}
+
+    @property
+    def mean_s(self) -> float:
+        """The mean of what is to be predicted, in seconds; 1 at least."""
+        return max(float(self._truth.mean()), 1.0)
 
     def error(self, parameters: Parameters) -> float:
         """The mean absolute error as a share of the mean of what was to be predicted."""
         p = parameters
         if self._examples.target == "run":
-            return self._all_errors(p.runs, 1.0, p.run_history)[p.run_neighbours, p.run_middle]
-        return self._all_errors(p.waits, p.job_share, p.history)[p.neighbours, p.middle]
+            return self._model_error(p.runs, 1.0, p.run_history, p.run_neighbours, p.run_middle)
+        return self._model_error(p.waits, p.job_share, p.history, p.neighbours, p.middle)
 
-    def _all_errors(self, selection: Selection, share: float, history: int) -> dict[tuple[int, Middle], float]:
-        """The error of each model, with the mean and the median: the neighbours of all are among those of one."""
-        key = (selection, share, history)
+    def _model_error(self, selection: Selection, share: float, history: int, neighbours: int, middle: Middle) -> float:
+        """That of the model, found with all others': the neighbours of each are among those of the last one."""
+        counts = NEIGHBOURS if neighbours in NEIGHBOURS else (neighbours,)
+        key = (selection, share, history, counts)
         if key not in self._errors:
-            said: dict[tuple[int, Middle], list[float]] = {(n, middle): [] for n in NEIGHBOURS for middle in MIDDLES}
-            columns, points = self._selected(selection)
-            for point, asked in zip(points, self._examples.asked, strict=True):
-                first = max(asked.learnt - history, 0)
-                places, found = nearest(point, columns, first, asked.learnt, NEIGHBOURS[-1], share, -1.0)
-                value = columns.value[places]
-                for neighbours, middle in said:
-                    averaged = mean if middle == "mean" else median
-                    some = averaged(value[:neighbours], found[:neighbours]) if len(value) else 0.0
-                    said[neighbours, middle].append(some)
-            self._errors[key] = {model: self._error(values) for model, values in said.items()}
-        return self._errors[key]
+            self._errors[key] = self._all_errors(*key)
+        return self._errors[key][neighbours, middle]
+
+    def _all_errors(
+        self, selection: Selection, share: float, history: int, counts: tuple[int, ...]
+    ) -> dict[tuple[int, Middle], float]:
+        said: dict[tuple[int, Middle], list[float]] = {(count, middle): [] for count in counts for middle in MIDDLES}
+        columns, points = self._selected(selection)
+        for point, asked in zip(points, self._examples.asked, strict=True):
+            first = max(asked.learnt - history, 0)
+            places, found = nearest(point, columns, first, asked.learnt, counts[-1], share, -1.0)
+            value, most_s = columns.value[places], self._most_s(asked.seen)
+            for count, middle in said:
+                averaged = mean if middle == "mean" else median
+                some = averaged(value[:count], found[:count]) if len(value) else 0.0
+                said[count, middle].append(min(some, most_s))
+        return {model: self._error(values) for model, values in said.items()}
+
+    def _most_s(self, seen: Seen) -> float:
+        """What is predicted at most: of a run time, the walltime."""
+        return (seen.request.walltime if self._examples.target == "run" else None) or math.inf
 
     def _error(self, said: list[float]) -> float:
-        return float(np.abs(np.array(said) - self._truth).mean() / max(self._truth.mean(), 1.0))
+        return float(np.abs(np.array(said) - self._truth).mean()) / self.mean_s
 
     def _selected(self, selection: Selection) -> tuple[Columns, list[Point]]:
         """The examples by the selected attributes alone."""

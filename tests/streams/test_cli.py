@@ -161,8 +161,8 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     assert " ".join(head) == "waits AAE h median_min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
     assert [line[0] for line in lines] == ["zero", "median", "qbets"]
     assert {line[11] for line in lines} == {"71"}
-    assert " ".join(of_runs) == "run times missing jobs MAE_min share within"
-    assert run_times[0] == "template"
+    assert " ".join(of_runs) == "run times missing jobs MAE_min share"
+    assert run_times[0] == "closest"
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
     assert len(said) > 100
     assert {(record["site"], record["method"]) for record in said} == {("here", "median")}
