@@ -160,7 +160,7 @@ class Worker:
             self._metrics.read(partition, offset, raw.timestamp)
             self._ledger.record(partition, message, site, sends)
             if self._ledger.full(partition):
-                await self._ledger.settle(partition)
+                await self._ledger.begin(partition)
 
     async def _apply(self, slot: Slot, event: AnyEvent, raw: Any) -> list[Awaitable[Any]]:
         """An event through its site's engine; gives the outputs on their way."""
@@ -244,8 +244,10 @@ class Worker:
     async def settle_due(self) -> None:
         """Settle what has been open for long enough."""
         async with self._busy:
+            under_way = self._ledger.settling()
             for partition in self._ledger.due():
-                await self._ledger.settle(partition)
+                if partition not in under_way:
+                    await self._ledger.begin(partition)
 
     async def hand_over(self, partitions: Iterable[int]) -> None:
         """Settle partitions that are being taken away, if there is time, and forget their sites."""
@@ -450,7 +452,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "producer_linger": 0.005,
         "producer_max_batch_size": 65_536,
         "producer_max_request_size": STATE_MESSAGE_BYTES,
-        "producer_compression_type": "gzip",
+        "producer_compression_type": None,  # which would cost a tenth of the rate; states are compressed already
         "reply_create_topic": False,
     }
 

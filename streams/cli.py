@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streams.replay import Scores
     from streams.settings import Settings
     from streams.swf import Trace
+    from streams.tune import Stretch
 
 app = typer.Typer(
     name="queuecast",
@@ -36,6 +37,9 @@ app = typer.Typer(
 )
 
 Range = tuple[int, int]
+Where = tuple[Range | None, Range | None, int]
+"""Job numbers or positions, and every so manieth of them."""
+
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
 PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a free one.")
 
@@ -298,6 +302,12 @@ def simulate(
 def tune(
     context: typer.Context,
     trace: TraceFile,
+    method: Annotated[
+        Literal["qespera", "ibl"], typer.Option(help="Tune this method for waits; ibl: search what it compares by.")
+    ] = "qespera",
+    runtimes: Annotated[
+        Literal["template", "ibl"] | None, typer.Option(help="Search this method for run times instead.")
+    ] = None,
     ids: Annotated[
         Range | None, typer.Option(metavar="LO HI", help="Tune on these job numbers, inclusive. Default: 16000 20000.")
     ] = None,
@@ -305,24 +315,29 @@ def tune(
         Range | None, typer.Option(metavar="LO HI", help="Tune on these positions in submit order, from 1, inclusive.")
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Predict every so manieth job of them.")] = 2,
-    runtimes: Annotated[
-        Literal["template"] | None, typer.Option(help="Search the templates of this method for run times instead.")
-    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Templates: search on the first so many jobs.")] = 10_000,
     search: Annotated[Literal["genetic", "greedy"], typer.Option(help="How templates are searched.")] = "genetic",
-    jobs: Annotated[int, typer.Option(min=1, help="Search on the first so many jobs of the trace.")] = 10_000,
-    population: Annotated[int, typer.Option(min=4, help="Sets of templates in a generation, an even number.")] = 20,
-    generations: Annotated[int, typer.Option(min=1, help="Generations that are bred.")] = 20,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random numbers; the same seed finds the same.")] = 1,
     choice: Annotated[
         Literal["weighted", "surest"],
-        typer.Option(help="How a set's estimates become one; surest: the papers'."),
+        typer.Option(help="How templates' estimates become one; surest: the papers'."),
     ] = "weighted",
     running: Annotated[
-        bool, typer.Option("--running", help="Judge estimates of running jobs too, and search ranges of elapsed time.")
+        bool,
+        typer.Option(
+            "--running", help="Templates: judge those of running jobs too, and search ranges of elapsed time."
+        ),
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
+    population: Annotated[
+        int, typer.Option(min=4, help="Searches: individuals in a generation; of templates, an even number.")
+    ] = 20,
+    generations: Annotated[int, typer.Option(min=1, help="Searches: generations that are bred.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Searches: the same seed finds the same.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Searches: processes. Default: as many as there are cores.")
+    ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep the state there, and go on from it where it exists.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Searches: keep the state there, and go on from it if it exists."),
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
@@ -334,58 +349,125 @@ def tune(
     others stay as they are in force. The trace is read up to the end of the
     stretch: a test on later jobs is a fair one.
 
+    With --method ibl or --runtimes ibl: a genetic search on such a stretch for
+    what jobs are compared by, for waits or for run times.
+
     With --runtimes template: a genetic or greedy search for the templates by
     which run times are predicted best, on the first jobs of the trace.
 
     `queuecast --config FILE` runs with what was saved.
     """
-    if ids and rows:
-        raise typer.BadParameter("--ids and --rows exclude each other.")
-    if save and not save.parent.is_dir():
-        raise UserError(f"{save}: cannot be written: there is no such directory")
-    settings = _settings(context).engine
-    if runtimes is None:
-        _tune_waits(_read(trace, skip_broken), settings, ids, rows, every, save)
-        return
-    if search == "greedy" and resume:
-        raise typer.BadParameter("--resume is for the genetic search.")
-    if population % 2:
-        raise typer.BadParameter(f"--population is {population}; expected an even number.")
-    from models.template_search.genetic import Plan
-    from streams import search as searching
-
-    wanted = searching.Wanted(
-        kind=search,
-        plan=Plan(population, generations, seed, choice),
-        jobs=jobs,
-        running=running,
-        workers=workers or os.cpu_count() or 1,
-        file=resume,
-    )
-    read = _read(trace, skip_broken)
-    with _progress("generations" if search == "genetic" else "steps", generations) as advance:
-        found = searching.search(read, wanted, settings, lambda _: advance())
-    searching.show(found)
+    kind = runtimes or method
+    _check_tune(context, kind)
+    settings, read = _settings(context).engine, _read(trace, skip_broken)
+    plan, cores = (population, generations, seed), workers or os.cpu_count() or 1
+    if kind == "template":
+        profile = _search_templates(read, settings, search, (*plan, choice), jobs, running, cores, resume)
+    elif kind == "ibl":
+        profile = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
+    else:
+        profile = _tune_qespera(read, settings, (ids, rows, every))
     if save:
-        searching.save(found.best.templates, choice, save)
+        from streams.search import save as write
+
+        write(profile, save)
 
 
-def _tune_waits(
-    trace: "Trace", settings: "EngineSettings", ids: Range | None, rows: Range | None, every: int, save: Path | None
-) -> None:
+SEARCHES = frozenset({"population", "generations", "seed", "workers", "resume"})
+STRETCH = frozenset({"ids", "rows", "every"})
+TUNED_BY = {
+    "qespera": STRETCH,
+    "ibl": STRETCH | SEARCHES,
+    "template": SEARCHES | {"jobs", "search", "choice", "running"},
+}
+"""The options of `tune` that say something of each method."""
+
+
+def _check_tune(context: typer.Context, kind: str) -> None:
+    """Refuse options that exclude each other, or would say nothing, and files that could not be written in the end."""
+    given = {name: value for name, value in context.params.items() if _is_given(context, name)}
+    for one, other in (("ids", "rows"), ("method", "runtimes")):
+        if one in given and other in given:
+            raise typer.BadParameter(f"--{one} and --{other} exclude each other.")
+    for name in sorted(frozenset.union(*TUNED_BY.values()) - TUNED_BY[kind]):
+        if name in given:
+            raise typer.BadParameter(f"--{name} says nothing of {kind}.")
+    if context.params["search"] == "greedy" and "resume" in given:
+        raise typer.BadParameter("--resume is for the genetic search.")
+    if kind == "template" and context.params["population"] % 2:
+        raise typer.BadParameter(f"--population is {context.params['population']}; expected an even number.")
+    for file in (given.get("resume"), given.get("save")):
+        if file and not file.parent.is_dir():
+            raise UserError(f"{file}: cannot be written: there is no such directory")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> str:
     from models.tuning import aae_s
     from streams import tune as tuning
 
-    stretch = tuning.stretch_of(trace, ids, rows, every)
+    stretch = tuning.stretch_of(trace, *where)
     with _progress("jobs", stretch.steps) as advance:
         found = tuning.tune(stretch, settings, advance)
     tuning.show(found, stretch)
-    if save:
-        tuning.save(found.profile, save)
-    if len(stretch.jobs) < tuning.FEW:
-        _tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
+    _warn_of_few(stretch)
     if aae_s(found.together) > aae_s(found.before):
         _tell("what was chosen alone does worse together than what is in force")
+    return tuning.profile(found.profile)
+
+
+def _search_ibl(
+    trace: "Trace",
+    settings: "EngineSettings",
+    target: Literal["wait", "run"],
+    where: Where,
+    plan: tuple[int, int, int],
+    workers: int,
+    resume: Path | None,
+) -> str:
+    from models.ibl.search import Plan
+    from streams import tune as tuning
+
+    stretch = tuning.stretch_of(trace, *where)
+    with _progress("jobs", len(stretch.trace.jobs)) as advance:
+        examples = tuning.examples_of(stretch, settings, target, advance)
+    wanted = tuning.Wanted(plan=Plan(*plan), workers=workers, file=resume)
+    with _progress("generations", wanted.plan.generations) as advance:
+        found = tuning.search(examples, wanted, settings, lambda _: advance())
+    tuning.show_search(found)
+    _warn_of_few(stretch)
+    return tuning.search_profile(found, settings)
+
+
+def _warn_of_few(stretch: "Stretch") -> None:
+    from streams.tune import FEW
+
+    if len(stretch.jobs) < FEW:
+        _tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
+
+
+def _search_templates(
+    trace: "Trace",
+    settings: "EngineSettings",
+    kind: Literal["genetic", "greedy"],
+    plan: tuple[int, int, int, Literal["weighted", "surest"]],
+    jobs: int,
+    running: bool,
+    workers: int,
+    resume: Path | None,
+) -> str:
+    from models.template_search.genetic import Plan
+    from streams import search as searching
+
+    wanted = searching.Wanted(kind=kind, plan=Plan(*plan), jobs=jobs, running=running, workers=workers, file=resume)
+    with _progress("generations" if kind == "genetic" else "steps", wanted.plan.generations) as advance:
+        found = searching.search(trace, wanted, settings, lambda _: advance())
+    searching.show(found)
+    return searching.profile(found.best.templates, wanted.plan.choice)
 
 
 def _read(path: Path, skip_broken: bool = False) -> "Trace":
@@ -411,11 +493,12 @@ def _progress(unit: str, total: int | None) -> Iterator[Callable[[], None]]:
     columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task, done = bar.add_task(unit, total=total), 0
+        step = 200 if total is None or total > 1000 else 1
 
         def advance() -> None:
             nonlocal done
             done += 1
-            if done % 200 == 0:
+            if done % step == 0:
                 bar.update(task, completed=done)
 
         yield advance

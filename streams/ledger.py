@@ -104,7 +104,8 @@ class Ledger:
     The invariant: *an event's offset is committed only when its outputs, its entries in the store and a state that
     includes it are durable; and a state that is read back is exactly that of the offset stored with it.*
 
-    It holds because of the order in which `settle` works, partition by partition:
+    It holds because of the order in which a settlement works. Each takes a partition as it stands between two events,
+    and one follows the other; further events may come meanwhile, and belong to the next one:
 
     1. the outputs of the open events are delivered;
     2. the entries they added to the histories are in Redis. A crash after this leaves Redis ahead of the state; entries
@@ -134,7 +135,7 @@ class Ledger:
         self.events: Events | None = None
         self.before_write: Callable[[], None] = lambda: None  # raises where nothing must be written any longer
         self._open: dict[int, Open] = {}
-        self._settling: dict[int, Open] = {}
+        self._settling: dict[int, tuple[Open, asyncio.Task[None]]] = {}
         self._table = table
         self._store = store
         self._engine_settings = engine_settings
@@ -236,6 +237,17 @@ class Ledger:
         most = self._settings.checkpoint_events
         return [partition for partition, work in self._open.items() if len(work.events) >= most or work.since <= old]
 
+    def settling(self) -> list[int]:
+        """The partitions of which a settlement is under way.
+
+        Raises:
+            Exception: whatever made one fail.
+        """
+        done = [partition for partition, (_, task) in self._settling.items() if task.done()]
+        for partition in done:
+            self._settling.pop(partition)[1].result()
+        return list(self._settling)
+
     def full(self, partition: int) -> bool:
         """Whether the partition's open events are as many as may be."""
         work = self._open.get(partition)
@@ -243,18 +255,34 @@ class Ledger:
 
     async def settle(self, partition: int) -> None:
         """Make everything durable that the partition's open events led to, then acknowledge them."""
-        work = self._open.pop(partition, None)
-        if work is None:
-            return
-        self._settling[partition] = work
-        try:
-            await self._settle(work, partition)
-        finally:
-            self._settling.pop(partition, None)
+        await self.begin(partition)
+        await self._settled(partition)
 
-    async def _settle(self, work: Open, partition: int) -> None:
-        states = [(site, *self._checkpoint(site)) for site in sorted(work.sites) if site in self.slots]
-        oldest = {site: self.slots[site].engine.known.history.oldest for site, *_ in states}
+    async def begin(self, partition: int) -> None:
+        """Begin to settle a partition as it stands, and let further events come meanwhile.
+
+        One settlement of a partition follows the other: where one is still under way, it is waited for.
+
+        Raises:
+            Exception: whatever made that one fail.
+        """
+        await self._settled(partition)
+        work = self._open.pop(partition, None)
+        if work is not None:
+            states = [(site, *self._checkpoint(site)) for site in sorted(work.sites) if site in self.slots]
+            oldest = {site: self.slots[site].engine.known.history.oldest for site, *_ in states}
+            self._settling[partition] = work, asyncio.create_task(self._settle(work, partition, states, oldest))
+
+    async def _settled(self, partition: int) -> None:
+        if partition in self._settling:
+            try:
+                await self._settling[partition][1]
+            finally:
+                self._settling.pop(partition, None)
+
+    async def _settle(
+        self, work: Open, partition: int, states: list[tuple[str, bytes, Changes]], oldest: dict[str, int]
+    ) -> None:
         await asyncio.gather(*work.sends)
         for site, _, changes in states:
             await self._until_done("redis: writing", partial(self._store.write, site, changes), site)
@@ -273,17 +301,13 @@ class Ledger:
         state, changes = slot.engine.checkpoint()
         return _encode_kept(Kept(1, slot.partition, slot.offset, zlib.compress(state, 1), slot.epoch)), changes
 
-    async def settle_all(self) -> None:
-        """Settle every partition: before a clean stop."""
-        for partition in list(self._open):
-            await self.settle(partition)
-
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget the sites of partitions that are another worker's now; what was open, it will see again."""
         for partition in partitions:
-            for work in (self._open.pop(partition, None), self._settling.get(partition)):
-                if work is not None:
-                    work.dropped = True
+            if (work := self._open.pop(partition, None)) is not None:
+                work.dropped = True
+            if partition in self._settling:
+                self._settling[partition][0].dropped = True
             for site in [site for site, slot in self.slots.items() if slot.partition == partition]:
                 del self.slots[site]
 

@@ -140,9 +140,7 @@ def _judged(one: Any) -> Any:
 
 
 @contextmanager
-def judging(
-    judge: Callable[[One], Said], workers: int
-) -> Iterator[Callable[[Sequence[One]], Iterable[Said]]]:
+def judging(judge: Callable[[One], Said], workers: int) -> Iterator[Callable[[Sequence[One]], Iterable[Said]]]:
     """What judges many in their order, in so many processes, each with its own copy of `judge`; one is this one."""
     if workers == 1:
         yield lambda many: map(judge, many)
@@ -269,13 +267,13 @@ def profile(templates: Sequence[str], choice: Choice) -> str:
     return f'{engine}\n[engine.parameters.{Templates.name}]\nchoice = "{choice}"\ntemplates = [\n{listed}]\n'
 
 
-def save(templates: Sequence[str], choice: Choice, file: Path) -> None:
-    """Write the profile.
+def save(profile: str, file: Path) -> None:
+    """Write a profile.
 
     Raises:
         UserError: the file cannot be written.
     """
     try:
-        file.write_text(profile(templates, choice), encoding="utf-8")
+        file.write_text(profile, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}") from None

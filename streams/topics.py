@@ -81,10 +81,10 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
     worker that comes back reads little more than the latest states.
     """
     topics, kept = Topics(settings.kafka.prefix), settings.topics
-    plain = {"max.message.bytes": str(EVENT_MESSAGE_BYTES), "compression.type": "producer"}
 
     def for_hours(hours: int) -> dict[str, str]:
-        return plain | {"cleanup.policy": "delete", "retention.ms": str(hours * HOUR_MS)}
+        kept_for = {"cleanup.policy": "delete", "retention.ms": str(hours * HOUR_MS)}
+        return {"max.message.bytes": str(EVENT_MESSAGE_BYTES), "compression.type": "producer", **kept_for}
 
     return {
         topics.events: for_hours(kept.events_hours),

@@ -3,18 +3,34 @@
 `qespera` is tuned one parameter after another; what `ibl` compares jobs by is searched, as templates are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from models.engine import Settings
+from models.ibl.method import Ibl, Parameters
+from models.ibl.search import (
+    Bench,
+    Bits,
+    Examples,
+    Generation,
+    Plan,
+    Target,
+    collect,
+    decode,
+    encode,
+    settings_of,
+)
+from models.ibl.search import search as genetic
 from models.measures import Accuracy
 from models.records import AnyEvent, Submit
+from models.registry import method_named
 from models.tuning import PASSES, STATISTICS, Truth, Tuning, aae_s
 from models.tuning import tune as tuned
 from streams.errors import UserError
 from streams.replay import jobs_in
+from streams.search import Kept, judging, read_state, write_state
 from streams.swf import Trace, events_of
 from streams.terminal import show_table
 
@@ -88,7 +104,7 @@ class Tried(Kept, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a search found: its generations, parameters and errors in force and found, and the profile.
+    """What a search found: its generations, and the parameters and their errors in force and found.
 
     Errors are shares of `mean_s`, the mean wait or run time of the jobs that were predicted, in seconds.
     """
@@ -100,7 +116,6 @@ class Found(msgspec.Struct, frozen=True):
     parameters: Parameters
     error: float
     mean_s: float
-    profile: Settings
 
 
 def examples_of(
@@ -132,19 +147,20 @@ def search(
         founders = [encode(before, target)]
     except ValueError:  # a number that the search does not try
         founders = []
-    tried = {} if wanted.file is None else _tried(wanted.file, examples)
+    fingerprint = examples.fingerprint
+    tried = {} if wanted.file is None else _tried(wanted.file, fingerprint)
     with judging(bench.error, wanted.workers) as evaluate:
         for generation in genetic(target, wanted.plan, evaluate, tried, founders):
             generations.append(generation)
             tried |= generation.errors
             if wanted.file is not None:
                 errors = {"".join(map(str, bits)): error for bits, error in tried.items()}
-                write_state(wanted.file, Tried(workload=examples.fingerprint, errors=errors))
+                write_state(wanted.file, Tried(workload=fingerprint, errors=errors))
             report(generation)
     best = generations[-1].best
-    found = decode(best, target, before)
-    profile = _with(settings, found, target)
-    return Found(target, generations, before, bench.error(before), found, tried[best], bench.mean_s, profile)
+    return Found(
+        target, generations, before, bench.error(before), decode(best, target, before), tried[best], bench.mean_s
+    )
 
 
 def _in_force(settings: Settings) -> Parameters:
@@ -153,18 +169,9 @@ def _in_force(settings: Settings) -> Parameters:
     return method.parameters
 
 
-def _tried(file: Path, examples: Examples) -> dict[Bits, float]:
-    state = read_state(file, Tried, examples.fingerprint)
+def _tried(file: Path, workload: str) -> dict[Bits, float]:
+    state = read_state(file, Tried, workload)
     return {} if state is None else {tuple(map(int, bits)): error for bits, error in state.errors.items()}
-
-
-def _with(settings: Settings, found: Parameters, target: Target) -> Settings:
-    """The settings with the method, and with what was found beside its other parameters in force."""
-    in_force = settings.parameters.get(Ibl.name, {})
-    parameters = {**settings.parameters, Ibl.name: in_force | settings_of(found, target)}
-    if target == "run":
-        return msgspec.structs.replace(settings, runtimes=Ibl.name, parameters=parameters)
-    return msgspec.structs.replace(settings, method=Ibl.name, parameters=parameters)
 
 
 def show_search(found: Found) -> None:
@@ -212,15 +219,22 @@ def _seconds(accuracy: Accuracy) -> str:
     return f"{aae_s(accuracy):.2f}"
 
 
-def profile(settings: Settings, *named: str) -> str:
+def profile(settings: Settings) -> str:
     """The method, its history and its parameters as TOML that `queuecast --config` reads."""
-def save(settings: Settings, file: Path) -> None:
-    """Write the profile.
+    engine = {"method": settings.method, "history": settings.history}
+    return _toml(engine, settings.method, settings.parameters.get(settings.method, {}))
 
-    Raises:
-        UserError: the file cannot be written.
-    """
-    try:
-        file.write_text(profile(settings), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}") from None
+
+def search_profile(found: Found, settings: Settings) -> str:
+    """`ibl` with what was found, beside its other parameters in force, as TOML that `queuecast --config` reads."""
+    parameters = settings.parameters.get(Ibl.name, {}) | settings_of(found.parameters, found.target)
+    return _toml({"method" if found.target == "wait" else "runtimes": Ibl.name}, Ibl.name, parameters)
+
+
+def _toml(engine: Mapping[str, object], name: str, parameters: Mapping[str, object]) -> str:
+    sections = {"engine": engine, f"engine.parameters.{name}": parameters}
+    return "\n".join(f"[{head}]\n{_lines(values)}" for head, values in sections.items())
+
+
+def _lines(values: Mapping[str, object]) -> str:
+    return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())

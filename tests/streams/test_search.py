@@ -12,6 +12,7 @@ from models.records import End
 from models.template import RunTemplate, Templates
 from models.template_search.genetic import Plan
 from models.template_search.workload import Moment
+from streams.cli import main
 from streams.errors import UserError
 from streams.search import Found, Step, Wanted, profile, save, search, show, workload_of
 from streams.settings import load_settings
@@ -142,7 +143,7 @@ def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> N
 def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = found(trace)
     file = tmp_path / "site.toml"
-    save(result.best.templates, "surest", file)
+    save(profile(result.best.templates, "surest"), file)
     assert file.read_text() == profile(result.best.templates, "surest")
     values = tomllib.loads(file.read_text())["engine"]
     assert values["runtimes"] == "template"
@@ -156,4 +157,50 @@ def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.
     assert f"{result.best.best_s / 60:.2f}" in shown and f"{result.before_s / 60:.2f}" in shown
     assert all(text.split()[0] in shown for text in result.best.templates)
     with pytest.raises(UserError, match="cannot be written"):
-        save([], "surest", tmp_path)
+        save("", tmp_path)
+
+
+def test_the_command_searches_templates_saves_the_profile_and_resumes(
+    trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = ["--population", "6", "--generations", "4", "--seed", "3", "--jobs", "200", "--workers", "1"]
+    arguments = ["tune", "made.swf", "--runtimes", "template", *plan]
+    assert main([*arguments, "--save", "made.toml"]) == 0
+    shown, expected = capsys.readouterr().out, found(trace)
+    assert Path("made.toml").read_text() == profile(expected.best.templates, "weighted")
+    assert f"{expected.best.best_s / 60:.2f}" in shown
+    assert main([*arguments, "--generations", "2", "--resume", "state.json"]) == 0
+    assert main([*arguments, "--resume", "state.json", "--save", "again.toml"]) == 0
+    assert Path("again.toml").read_text() == Path("made.toml").read_text()
+    assert capsys.readouterr().out.endswith(shown)
+    assert main(["--config", "made.toml", "replay", "made.swf", "--rows", "200", "300"]) == 0
+    assert "template" in capsys.readouterr().out
+
+
+def test_the_command_searches_greedily(
+    trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--search", "greedy", "--choice", "surest", "--jobs", "100", "--workers", "1", "--save", "made.toml"]
+    assert main(["tune", "made.swf", "--runtimes", "template", *arguments]) == 0
+    greedy = found(trace, kind="greedy", jobs=100, plan=Plan(choice="surest"))
+    assert Path("made.toml").read_text() == profile(greedy.best.templates, "surest")
+    assert f"{greedy.before_s / 60:.2f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--population", "5"], 2, "--population is 5; expected an even number."),
+        (["--search", "greedy", "--resume", "state.json"], 2, "--resume is for the genetic search."),
+        (["--every", "3"], 2, "--every says nothing of template."),
+        (["--method", "ibl"], 2, "--method and --runtimes exclude each other."),
+        (["--resume", "no/state.json"], 1, "no/state.json: cannot be written: there is no such directory"),
+    ],
+)
+def test_a_mistake_is_told(
+    trace: Trace, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    assert main(["tune", str(trace.path), "--runtimes", "template", *arguments]) == code
+    assert message in capsys.readouterr().err
