@@ -747,6 +747,8 @@ def warm_up(settings: Settings | None = None) -> None:
         engine.apply(Submit(site=engine.site, time=time, job=job, user="u", cpus=1 + number % 3, walltime=walltime))
         engine.apply(Start(site=engine.site, time=time + number, job=job))
         engine.apply(End(site=engine.site, time=time + 99.0, job=job))
+    state, changes = engine.checkpoint()
+    Engine.load(state, changes.started, changes.runs, settings, changes.rows)
 
 
 def read_saved(saved: bytes) -> Saved:
