@@ -248,7 +248,8 @@ def compare(
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
         return
-    show_accuracy(found.waits, "waits")
+    measures = {name: {key: row[key] for key in row if not key.startswith("cov_")} for name, row in found.waits.items()}
+    show_accuracy(measures, "waits")
     show_accuracy(found.run_times, "run times")
     if found.bounds:
         show_accuracy(found.bounds, "bounds")

@@ -60,23 +60,25 @@ def compare(
     Raises:
         UserError: there is no such method.
     """
-    shares = _shares(methods or list(dict.fromkeys((*METHODS, *RUN_METHODS))), workers)
+    named = methods or list(dict.fromkeys((*METHODS, *RUN_METHODS)))
+    shares = _shares(named, workers)
+    run_names = [name for name in named if name in RUN_METHODS]
     found = Comparison()
     context = get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
         done = manager.dict()
-        futures = [pool.submit(_replayed, trace, jobs, settings, share, cancelled, done) for share in shares]
+        tasks = [(share, run_names if place == 0 else []) for place, share in enumerate(shares)]
+        futures = [pool.submit(_replayed, trace, jobs, settings, *task, cancelled, done) for task in tasks]
         for future in _finished(futures, lambda: advance(int(1000 * sum(done.values()) / len(shares)))):
             found.add(future.result())
     return found.ordered()
 
 
 def _shares(methods: Sequence[str], workers: int) -> list[list[str]]:
-    """The methods dealt out, all those for run times alone to the first: they are quick."""
-    waits = [name for name in methods if name in METHODS and name not in TRIVIAL]
+    """The methods for waits, and what is none at all, dealt out."""
+    waits = [name for name in methods if name not in RUN_METHODS or name in METHODS]
     shares = [waits[place::workers] for place in range(workers)]
-    shares[0] += [name for name in methods if name not in METHODS or name in TRIVIAL]
-    return [share for share in shares if share]
+    return [share for share in shares if share] or [[]]
 
 
 def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -> Iterator[Future[Comparison]]:
@@ -88,10 +90,17 @@ def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -
 
 
 def _replayed(
-    trace: Trace, jobs: set[str], settings: Settings, methods: list[str], cancelled: bool, done: Any
+    trace: Trace,
+    jobs: set[str],
+    settings: Settings,
+    methods: list[str],
+    run_methods: list[str],
+    cancelled: bool,
+    done: Any,
 ) -> Comparison:
     """One process's share of the methods."""
-    chosen = settings_for(settings, methods if set(methods) & set(METHODS) else [*methods, *TRIVIAL])
+    runtimes = [settings.runtimes, *(name for name in run_methods if name != settings.runtimes)]
+    chosen = settings_for(settings, [*TRIVIAL, *methods], runtimes)
     scores = Scores(lambda outcome: outcome.job in jobs, cancelled, chosen)
     submitted, every = 0, max(len(trace.jobs) // 200, 1)
 
@@ -102,12 +111,17 @@ def _replayed(
             if isinstance(event, Submit):
                 submitted += 1
                 if submitted % every == 0:
-                    done[methods[0]] = submitted / len(trace.jobs)
+                    done["".join(methods)] = submitted / len(trace.jobs)
 
     for record in replay(events(), chosen):
         if isinstance(record, Outcome):
             scores.add(record)
-    named = {*methods, *TRIVIAL}
-    waits = {name: row for name, row in scores.rows().items() if name in named}
-    runs = {name: row for name, row in scores.run_rows().items() if name in named or name not in METHODS}
-    return Comparison(waits, runs, scores.bound_rows())
+    waits = {name: row for name, row in scores.rows().items() if name in (*methods, *TRIVIAL)}
+    runs = {name: row for name, row in scores.run_rows().items() if name in run_methods}
+    return Comparison(waits, runs, _own(scores.bound_rows(), settings.bounds))
+
+
+def _own(bounds: Rows, lender: str) -> Rows:
+    """The bounds but for those that a method was lent."""
+    lent = {key.split()[1]: row for key, row in bounds.items() if key.split()[0] == lender}
+    return {key: row for key, row in bounds.items() if key.split()[0] == lender or row != lent.get(key.split()[1])}

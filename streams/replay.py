@@ -53,7 +53,7 @@ class Scores:
         if not self._wanted(outcome) or (outcome.censored and not self._cancelled):
             return
         self._add_run(outcome)
-        if outcome.method in RUN_METHODS and outcome.method not in METHODS:
+        if outcome.method in self._runs and outcome.method not in self._settings.methods:
             return
         accuracy = self._accuracy.setdefault(outcome.method, Accuracy())
         wait_s, predicted_s = outcome.actual_wait_s, outcome.predicted_wait_s
