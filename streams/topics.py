@@ -133,7 +133,8 @@ def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
     limits = {key: configurations(settings)[name][key] for key in ("max.message.bytes", "segment.bytes")}
     kind = ConfigResourceType.TOPIC
     found = client.describe_configs([ConfigResource(kind, name, dict.fromkeys(limits))], config_filter="all")
-    if int(found["topic"][name]["max.message.bytes"]["value"]) < STATE_MESSAGE_BYTES:
+    told = found["topic"][name].get("max.message.bytes")  # nothing for those who may not know
+    if told is not None and int(told["value"]) < STATE_MESSAGE_BYTES:
         client.alter_configs([ConfigResource(kind, name, limits)])
 
 

@@ -127,14 +127,14 @@ def let_in(bootstrap: str) -> None:
 
 def permissions() -> list[ACL]:
     rows = re.findall(r"^\| (\w+)[^|]*\| (topics?|group)[^|]* \| `([^`]+)` \| (.+) \|$", README, re.MULTILINE)
-    assert len(rows) == 12
+    assert len(rows) == 13
     found = []
     for user, kind, name, operations in rows:
         pattern = ACLResourcePatternType.PREFIXED if kind == "topics" else ACLResourcePatternType.LITERAL
         resource = ResourcePattern(ResourceType.GROUP if kind == "group" else ResourceType.TOPIC, name, pattern)
         found += [
             ACL(f"User:{user}", "*", ACLOperation[operation], ACLPermissionType.ALLOW, resource)
-            for operation in operations.replace("eC", "e_C").upper().split(", ")
+            for operation in re.sub("(?<=[a-z])C", "_C", operations).upper().split(", ")
         ]
     return found
 
