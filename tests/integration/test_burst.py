@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count, islice
 
-import msgspec
 import psutil
 import pytest
-from integration.worker import PARTITIONS, Deployment, metrics
-from kafka import KafkaConsumer, TopicPartition
+from integration.worker import PARTITIONS, Deployment, jobs_predicted, metrics
 
-from models.records import AnyEvent, Cancel, Prediction, Submit
+from models.records import AnyEvent, Cancel, Submit
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(7200)]
 
@@ -42,7 +40,7 @@ def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment])
     )
     assert large < MOST * small
     assert lags[0] > EVENTS / 2 and lags == sorted(lags, reverse=True)
-    assert predicted(here) == (3 * SMALL + EVENTS) // 2
+    assert jobs_predicted(here) == (3 * SMALL + EVENTS) // 2
 
 
 def brief_jobs() -> Iterator[AnyEvent]:
@@ -69,17 +67,3 @@ def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
     here.worker.stop()
     assert "Traceback" not in here.log
     return peak, lags
-
-
-def predicted(here: Deployment) -> int:
-    """How many different jobs were predicted; read one batch at a time, for there may be a million."""
-    consumer = KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")
-    places = [TopicPartition(here.topics.predictions, part) for part in range(PARTITIONS)]
-    consumer.assign(places)
-    ends, decode = consumer.end_offsets(places), msgspec.json.Decoder(Prediction).decode
-    found = set[tuple[str, str]]()
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        for batch in consumer.poll(timeout_ms=100).values():
-            found.update((record.site, record.job) for record in (decode(message.value) for message in batch))
-    consumer.close()
-    return len(found)

@@ -9,8 +9,6 @@ import random
 import signal
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,6 +25,8 @@ from integration.worker import (
     interleaved,
     metrics,
     parts,
+    readiness,
+    ready,
     simulated,
     sites,
     unique,
@@ -95,20 +95,6 @@ def as_if_nothing_had_happened(here: Deployment, events: list[AnyEvent], expecte
     assert {where: unique(values) for where, values in here.said().items()} == expected
     for site in {event.site for event in events}:
         assert here.stored(site) == here.expected_in_redis(events, site)
-
-
-def readiness(worker: WorkerProcess) -> tuple[int, str]:
-    """What /readyz says: status and text."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"http://{worker.address}/readyz", timeout=10) as answer:
-            return answer.status, str(answer.read(), "utf-8")
-    except urllib.error.HTTPError as error:
-        return error.code, str(error.read(), "utf-8")
-
-
-def ready(worker: WorkerProcess) -> bool:
-    return readiness(worker) == (200, "ready\n")
 
 
 def read_to_end(consumer: KafkaConsumer) -> list[Any]:

@@ -5,8 +5,6 @@ import os
 import random
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 from integration.command import Command
-from integration.worker import PARTITIONS, Deployment, interleaved, metrics, parts, simulated, until
+from integration.worker import PARTITIONS, Deployment, interleaved, metrics, parts, readiness, ready, simulated, until
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
@@ -64,20 +62,6 @@ def four_sites(jobs: int) -> list[AnyEvent]:
 def count(here: Deployment, events: list[AnyEvent]) -> int:
     """How many predictions and outcomes the events lead to."""
     return sum(map(len, here.expected(events).values()))
-
-
-def readiness(worker: WorkerProcess) -> tuple[int, str]:
-    """What /readyz says: status and text."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"http://{worker.address}/readyz", timeout=10) as answer:
-            return answer.status, str(answer.read(), "utf-8")
-    except urllib.error.HTTPError as error:
-        return error.code, str(error.read(), "utf-8")
-
-
-def ready(worker: WorkerProcess) -> bool:
-    return readiness(worker) == (200, "ready\n")
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

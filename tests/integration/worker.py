@@ -3,10 +3,11 @@
 import heapq
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,34 @@ def metrics(worker: WorkerProcess) -> dict[str, dict[tuple[str, ...], float]]:
             labels = tuple(sample.labels[name] for name in sorted(sample.labels))
             found[sample.name][labels] = sample.value
     return found
+
+
+def readiness(worker: WorkerProcess) -> tuple[int, str]:
+    """What /readyz says: status and text."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://{worker.address}/readyz", timeout=10) as answer:
+            return answer.status, str(answer.read(), "utf-8")
+    except urllib.error.HTTPError as error:
+        return error.code, str(error.read(), "utf-8")
+
+
+def ready(worker: WorkerProcess) -> bool:
+    """Whether it processes events now."""
+    return readiness(worker) == (200, "ready\n")
+
+
+def jobs_predicted(here: Deployment) -> int:
+    """How many different jobs were predicted; read one batch at a time, for there may be a million."""
+    places = [TopicPartition(here.topics.predictions, part) for part in range(PARTITIONS)]
+    decode, found = msgspec.json.Decoder(Prediction).decode, set[tuple[str, str]]()
+    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            for batch in consumer.poll(timeout_ms=100).values():
+                found.update((record.site, record.job) for record in (decode(message.value) for message in batch))
+    return len(found)
 
 
 def sites(worker: WorkerProcess) -> set[str]:
