@@ -11,7 +11,7 @@ from models.records import AnyEvent, Cancel, End, Submit
 from models.simulation import generate, run
 from streams.up import WorkerProcess
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SITES = ("alder", "birch", "cedar", "douglas")
 HISTORY = 6000

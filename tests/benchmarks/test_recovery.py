@@ -16,7 +16,7 @@ from models.records import AnyEvent, Capacity, Submit
 from models.simulation import generate
 from streams.up import WorkerProcess
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long]
 
 Deploy = Callable[..., Deployment]
 

@@ -19,7 +19,7 @@ from integration.worker import Deployment, jobs_predicted, metrics, until
 from models.records import AnyEvent, Submit
 from models.simulation import SimulatedJob, generate, run
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.timeout(4 * 3600)]
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 
 EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1080000"))
 """300 a second for an hour."""
