@@ -12,7 +12,7 @@ from traces import made_trace, shared_path, swf_line, trace_path
 from models.engine import Anomaly, Settings
 from models.method import Site, WaitMethod
 from models.records import Outcome, Prediction, Start, Submit
-from models.registry import METHODS
+from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.state import Estimate, Job
 from streams.errors import UserError
 from streams.replay import Lines, Scores, jobs_in, record, replay, settings_for
@@ -25,10 +25,11 @@ def run(
     methods: Sequence[str] = (),
     scores: Scores | None = None,
     settings: Settings | None = None,
-    written: Container[str] = METHODS,
+    written: Container[str] = (*METHODS, *RUN_METHODS),
+    runtimes: Sequence[str] = (),
 ) -> list[Prediction | Anomaly]:
     """Replay with predictions in `out`."""
-    chosen = settings_for(settings or Settings(history=150), methods)
+    chosen = settings_for(settings or Settings(history=150), methods, runtimes)
     records = replay(events_of(trace, "made"), chosen)
     with Lines(out) as lines, Lines(None) as nowhere:
         return list(record(records, scores or Scores(), lines, nowhere, written.__contains__))
@@ -119,10 +120,11 @@ def nothing_looks_ahead(path: Path, settings: Settings) -> None:
     said: list[list[bytes]] = []
     for name in (path.name, "altered.swf"):
         trace = read_swf(path.with_name(name))
-        run(trace, path.with_name("out"), list(METHODS), settings=settings)
+        run(trace, path.with_name("out"), list(METHODS), settings=settings, runtimes=list(RUN_METHODS))
         said.append(path.with_name("out").read_bytes().splitlines())
     known, again = ([line for line in one if json.loads(line)["made_at"] <= trace.start + horizon] for one in said)
     assert known == again
+    assert {json.loads(line)["method"] for line in known} == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}
     assert len(known) >= len(said[0]) // 2
     assert said[0] != said[1]
 
