@@ -37,7 +37,7 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
         assert f"  {site.name}: " in demo.out
     table = demo.out.split("Measured:")[0].splitlines()
     methods = [line.split()[0] for line in table if line.startswith("   ") and len(line.split()) > 3]
-    assert methods[-9:] == ["zero", "median", "qespera"] * 3
+    assert methods[-12:] == ["zero", "median", "qbets", "qespera"] * 3
     assert "qespera against the best of the others" in demo.out
     assert "Traceback" not in demo.out + demo.err
     assert not list(demo.tmp.iterdir())
