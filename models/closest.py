@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from models.method import RunMethod
 from models.runs import Run, RunHistory, Template
 from models.state import Job, RunEstimate
+from models.walltime import within
 
 DEPTH = 64
 NEAREST = 8
@@ -44,7 +45,7 @@ class Closest(RunMethod):
             if len(kept) >= ENOUGH:
                 last = [kept[place] for place in range(max(len(kept) - NEAREST, 0), len(kept))]
                 longer = [run for run in last if run.run_s > elapsed_s]
-                expected = max(_mean(job, longer or last), elapsed_s)
+                expected = within(_mean(job, longer or last), job.walltime, elapsed_s)
                 return RunEstimate(expected, sys.intern(f"mean of {len(longer or last)} by {template.name}"))
         return RunEstimate(None, "no history")
 
@@ -53,8 +54,7 @@ def _mean(job: Job, runs: list[Run]) -> float:
     limit = job.walltime or 0.0
     if limit <= 0:
         return _average(run.run_s for run in runs)
-    expected = _average(limit * min(run.run_s / run.walltime, 1.0) if run.walltime else run.run_s for run in runs)
-    return min(expected, limit)
+    return _average(limit * min(run.run_s / run.walltime, 1.0) if run.walltime else run.run_s for run in runs)
 
 
 def _average(values: Iterable[float]) -> float:

@@ -99,7 +99,7 @@ class Anomaly(msgspec.Struct, frozen=True):
 class Changes(msgspec.Struct):
     """What was learnt since the stores were last written: rows that are new, and entries that fell out.
 
-    `rows` are the methods' own, by the method's key (`Engine.remembering`); `oldest` says which of each are kept.
+    `rows` are the methods' own, by their key (`Engine.rows`); `oldest` says which of each are kept.
     """
 
     started: list[Started] = msgspec.field(default_factory=list)
@@ -178,9 +178,9 @@ class Engine:
         self.methods = {name: method_named(name, parameters.get(name)) for name in self.settings.methods}
         self.run_methods = {name: run_method_named(name, parameters.get(name)) for name in self.settings.run_methods}
         runs = RunHistory(template for method in self.run_methods.values() for template in method.templates)
-        self.runtimes = self.run_methods[self.settings.runtimes]
-        self.known = Site(SiteState(), History(self.settings.history), runs, self.runtimes)
-        self.remembering: dict[str, Method] = self._remembering()
+        runtimes = self.run_methods[self.settings.runtimes]
+        self.known = Site(SiteState(), History(self.settings.history), runs, runtimes)
+        self.rows: dict[str, Rows] = self._rows()
         self.accuracy = {name: Accuracy() for name in self.methods}
         self.cancelled = {name: Accuracy() for name in self.methods}
         self.run_accuracy = {name: RunAccuracy() for name in self.run_methods}
@@ -204,11 +204,11 @@ class Engine:
             Capacity: self._take_capacity,
         }
 
-    def _remembering(self) -> dict[str, Method]:
-        """The methods that keep rows, by the key under which these are stored."""
-        waits = {name: method for name, method in self.methods.items() if method.rows is not None}
-        runs = {f"run.{name}": method for name, method in self.run_methods.items() if method.rows is not None}
-        return {**waits, **runs}
+    def _rows(self) -> dict[str, Rows]:
+        """The methods' own rows, by the key under which they are stored."""
+        waits = {name: method.rows for name, method in self.methods.items()}
+        runs = {f"run.{name}": method.rows for name, method in self.run_methods.items()}
+        return {key: rows for key, rows in (waits | runs).items() if rows is not None}
 
     def apply(self, event: AnyEvent) -> list[Record]:
         """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost."""
@@ -612,12 +612,9 @@ class Engine:
     def take_changes(self) -> Changes:
         """What was learnt since this was last called; who stores nothing calls it to be rid of it."""
         changes, self._changes = self._changes, Changes()
-        for name, rows in self._rows():
+        for name, rows in self.rows.items():
             changes.rows[name], changes.oldest[name] = rows.take_new(), rows.oldest
         return changes
-
-    def _rows(self) -> Iterator[tuple[str, Rows]]:
-        return ((name, method.rows) for name, method in self.remembering.items() if method.rows is not None)
 
     def checkpoint(self) -> tuple[bytes, Changes]:
         """The state now, and what was learnt since the last checkpoint, which the state does not repeat.
@@ -648,7 +645,7 @@ class Engine:
             run_accuracy=self.run_accuracy,
             run_predictions=self.run_predictions,
             run_methods={name: method.save() for name, method in self.run_methods.items()},
-            rows={name: KeptRows(rows.count, rows.oldest) for name, rows in self._rows()},
+            rows={name: KeptRows(rows.count, rows.oldest) for name, rows in self.rows.items()},
             most_cpus=known.most_cpus,
         )
         return msgspec.msgpack.encode(saved, enc_hook=encode_array), changes
@@ -710,12 +707,11 @@ class Engine:
         kept = kept_runs(state, runs)
         if len(kept) != state.runs_kept:
             raise ValueError(f"history of run times has {len(kept)} of {state.runs_kept} entries")
-        read = [run for run in kept if run.category[0] in known.runs.templates]
+        read: list[Run] = []
+        for run in kept:  # what is of templates that no method reads any longer is forgotten
+            (read if run.category[0] in known.runs.templates else self._changes.forgotten_runs).append(run)
         known.runs.restore(read, state.runs)
-        if len(read) < len(kept):  # of templates that no method reads any longer
-            unread = [run for run in kept if run.category[0] not in known.runs.templates]
-            self._changes.forgotten_runs.extend(unread)
-        for name, own in self._rows():
+        for name, own in self.rows.items():
             included = state.rows.get(name)
             if included is not None:
                 own.restore(rows.get(name, ()), included.count, included.oldest)

@@ -121,20 +121,14 @@ def easy(live: Live, whole: bool) -> Floats:
                 continue
             if late:
                 extra -= cpus
-            starts[job], limits[job] = now, now + jobs.planned_s[job]
-            heapq.heappush(ends, (now + jobs.run_s[job], job))
-            _insert(job, limits, releases, running)
-            running += 1
+            starts[job] = now
+            running = _begin(job, now, jobs, ends, limits, releases, running)
             free -= cpus
         waiting = waiting[:kept]
         if len(ends) == 0 or kept == 0 or (waiting[kept - 1] != last and not whole):
             return starts[first:]
-        now = ends[0][0]
-        while len(ends) > 0 and ends[0][0] == now:
-            job = heapq.heappop(ends)[1]
-            _remove(job, limits, releases, running)
-            running -= 1
-            free += jobs.cpus[job]
+        now, running, released = _next_ends(jobs, ends, limits, releases, running)
+        free += released
 
 
 @njit(cache=True)
@@ -165,20 +159,14 @@ def conservative(live: Live, whole: bool) -> Floats:
                 waiting[kept] = job
                 kept += 1
                 continue
-            starts[job], limits[job] = now, now + jobs.planned_s[job]
-            heapq.heappush(ends, (now + jobs.run_s[job], job))
-            _insert(job, limits, releases, running)
-            running += 1
+            starts[job] = now
+            running = _begin(job, now, jobs, ends, limits, releases, running)
             free -= jobs.cpus[job]
         waiting = waiting[:kept]
         if len(ends) == 0 or kept == 0 or (waiting[kept - 1] != last and not whole):
             return starts[first:]
-        now = ends[0][0]
-        while len(ends) > 0 and ends[0][0] == now:
-            job = heapq.heappop(ends)[1]
-            _remove(job, limits, releases, running)
-            running -= 1
-            free += jobs.cpus[job]
+        now, running, released = _next_ends(jobs, ends, limits, releases, running)
+        free += released
     ends.sort()
     times, held = np.array([end for end, _ in ends]), np.array([job for _, job in ends], dtype=np.int64)
     wanted, run_s = jobs.cpus[waiting], jobs.run_s[waiting]
@@ -203,6 +191,31 @@ def _set_up(live: Live) -> tuple[Jobs, list[tuple[float, int]], Floats, Ints, in
     releases = np.empty(len(jobs.cpus), np.int64)
     releases[: len(ends)] = np.argsort(running.planned_s, kind="mergesort")
     return jobs, ends, jobs.planned_s.copy(), releases, len(ends)
+
+
+@njit(cache=True)
+def _begin(
+    job: int, now: float, jobs: Jobs, ends: list[tuple[float, int]], limits: Floats, releases: Ints, running: int
+) -> int:
+    """Let a job run from now on; gives how many then run."""
+    limits[job] = now + jobs.planned_s[job]
+    heapq.heappush(ends, (now + jobs.run_s[job], job))
+    _insert(job, limits, releases, running)
+    return running + 1
+
+
+@njit(cache=True)
+def _next_ends(
+    jobs: Jobs, ends: list[tuple[float, int]], limits: Floats, releases: Ints, running: int
+) -> tuple[float, int, int]:
+    """Go to the next moment at which jobs end: when that is, how many run on, and the processors released."""
+    now, released = ends[0][0], 0
+    while len(ends) > 0 and ends[0][0] == now:
+        job = heapq.heappop(ends)[1]
+        _remove(job, limits, releases, running)
+        running -= 1
+        released += jobs.cpus[job]
+    return now, running, released
 
 
 @njit(cache=True)

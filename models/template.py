@@ -20,6 +20,7 @@ from numba import njit
 from models.method import RunMethod
 from models.runs import ATTRIBUTES, Category, Run, RunHistory, Template
 from models.state import Job, RunEstimate
+from models.walltime import within
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -265,11 +266,6 @@ def student_quantiles(history: int) -> Floats:
     from scipy.special import stdtrit  # slow to import, and for regressions only
 
     return np.concatenate(([np.nan], stdtrit(np.arange(1, max(history - 1, 2)), (1 + CONFIDENCE) / 2)))
-
-
-def within(run_s: float, walltime: float | None, elapsed_s: float = 0.0) -> float:
-    """A run time not beyond the walltime, at which a job is ended, nor below what it has run already."""
-    return max(min(run_s, walltime) if walltime else run_s, elapsed_s, 0.0)
 
 
 class Told(NamedTuple):

@@ -1,19 +1,23 @@
 """Deployments on the session's servers, each test's apart from the others'."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.worker import PARTITIONS, Deployment
+from integration.worker import PARTITIONS, Deployment, settings_on
 
 from deploy.stack import LocalStack
-from models.engine import Settings as EngineSettings
-from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
 
 Deploy = Callable[..., Deployment]
+
+
+@pytest.fixture(scope="module")
+def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """Servers of a module's own, which may be killed without harm to other tests."""
+    with LocalStack(tmp_path_factory.mktemp("own")) as own:
+        yield own
 
 
 @pytest.fixture
@@ -30,15 +34,14 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
             partitions: int = PARTITIONS,
             **engine: Any,
         ) -> Deployment:
-            prefix = f"t{uuid.uuid4().hex[:8]}"
-            settings = Settings(
-                kafka=KafkaSettings(bootstrap=local_stack.kafka.bootstrap, prefix=f"{prefix}."),
-                topics=TopicSettings(partitions=partitions),
-                redis=RedisSettings(url=redis or local_stack.redis.url, prefix=prefix),
-                worker=WorkerSettings(**{"checkpoint_events": 200, "checkpoint_seconds": 0.5} | (worker or {})),
-                engine=EngineSettings(**{"history": 150} | engine),
+            settings = settings_on(
+                local_stack.kafka.bootstrap,
+                redis or local_stack.redis.url,
+                {"checkpoint_events": 200, "checkpoint_seconds": 0.5} | (worker or {}),
+                {"history": 150} | engine,
+                partitions,
             )
-            deployment = Deployment(settings, tmp_path / prefix)
+            deployment = Deployment(settings, tmp_path / settings.redis.prefix)
             made.callback(deployment.close)
             return deployment
 

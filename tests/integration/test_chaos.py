@@ -27,6 +27,7 @@ from integration.worker import (
     parts,
     readiness,
     ready,
+    settings_on,
     simulated,
     sites,
     unique,
@@ -37,10 +38,8 @@ from traces import trace_path
 
 from deploy.stack import LocalStack, StackError
 from deploy.stack.process import Server
-from models.engine import Settings as EngineSettings
 from models.records import AnyEvent
 from streams.feed import sources_of, timeline
-from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
 from streams.swf import read_swf
 from streams.up import WorkerProcess
 
@@ -55,24 +54,11 @@ SITES = ("alder", "birch", "cedar", "oak")
 _encode = msgspec.json.Encoder().encode
 
 
-@pytest.fixture(scope="module")
-def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """Servers that may be killed without harm to other tests."""
-    with LocalStack(tmp_path_factory.mktemp("chaos")) as own:
-        yield own
-
-
 @pytest.fixture
 def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Deployment]:
     caplog.set_level("CRITICAL", "kafka")
-    prefix = f"c{random.SystemRandom().randrange(1 << 32):08x}"
-    settings = Settings(
-        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=f"{prefix}."),
-        topics=TopicSettings(partitions=PARTITIONS),
-        redis=RedisSettings(url=stack.redis.url, prefix=prefix),
-        worker=WorkerSettings(checkpoint_events=200, checkpoint_seconds=1.0, session_seconds=SESSION_S),
-        engine=EngineSettings(history=600 if LONG else 150),
-    )
+    worker = {"checkpoint_events": 200, "checkpoint_seconds": 1.0, "session_seconds": SESSION_S}
+    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 600 if LONG else 150})
     with closing(Deployment(settings, tmp_path / "first")) as deployment:
         yield deployment
 

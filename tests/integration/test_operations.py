@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +11,24 @@ from typing import Any
 
 import pytest
 from integration.command import Command
-from integration.worker import PARTITIONS, Deployment, interleaved, metrics, parts, readiness, ready, simulated, until
+from integration.worker import (
+    PARTITIONS,
+    Deployment,
+    interleaved,
+    metrics,
+    parts,
+    readiness,
+    ready,
+    settings_on,
+    simulated,
+    until,
+)
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 
 from deploy.stack import LocalStack
-from models.engine import Settings as EngineSettings
 from models.records import AnyEvent, Submit
-from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
 from streams.topics import create_topics
 from streams.up import WorkerProcess, as_toml
 
@@ -31,24 +39,11 @@ SITES = ("alder", "birch", "cedar", "oak")
 FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.app: forged"
 
 
-@pytest.fixture(scope="module")
-def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """Servers that may be killed without harm to other tests."""
-    with LocalStack(tmp_path_factory.mktemp("operations")) as own:
-        yield own
-
-
 @pytest.fixture
 def here(stack: LocalStack, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Deployment]:
     caplog.set_level("CRITICAL", "kafka")
-    prefix = f"o{random.SystemRandom().randrange(1 << 32):08x}"
-    settings = Settings(
-        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=f"{prefix}."),
-        topics=TopicSettings(partitions=PARTITIONS),
-        redis=RedisSettings(url=stack.redis.url, prefix=prefix),
-        worker=WorkerSettings(checkpoint_events=200, checkpoint_seconds=0.5, session_seconds=30),
-        engine=EngineSettings(history=80),
-    )
+    worker = {"checkpoint_events": 200, "checkpoint_seconds": 0.5, "session_seconds": 30}
+    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 80})
     with closing(Deployment(settings, tmp_path / "first")) as deployment:
         yield deployment
         stack.redis.start()

@@ -3,17 +3,16 @@
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 import pytest
-from integration.worker import Deployment, until
+from golden import Golden, first_version
+from integration.worker import PARTITIONS, Deployment, until
 from kafka.partitioner.default import murmur2
 
 from deploy.stack import StackError
-from models.engine import STATE_VERSION, Anomaly, Engine, decode_array
-from models.history import Started
-from models.records import AnyEvent, Prediction
+from models.engine import STATE_VERSION, Anomaly, Engine
+from models.records import Prediction
 from models.runs import Run
 from streams import topics
 from streams.store import _category
@@ -22,20 +21,8 @@ from streams.topics import admin, create_topics
 pytestmark = pytest.mark.stack
 
 Deploy = Callable[..., Deployment]
-GOLDEN = Path(__file__).parents[1] / "models" / "state-v1.bin"
-PARTITIONS = 4
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Golden(msgspec.Struct):
-    """What the first version had stored of the site alder after `applied` of its events, and these events."""
-
-    state: bytes
-    started: list[bytes]
-    runs: list[bytes]
-    events: list[bytes]
-    applied: int
 
 
 def stored_by_the_first_version(here: Deployment, state: bytes, golden: Golden) -> None:
@@ -57,12 +44,10 @@ def stored_by_the_first_version(here: Deployment, state: bytes, golden: Golden) 
 
 def test_a_worker_goes_on_from_what_the_first_version_stored(deploy: Deploy) -> None:
     here = deploy(history=64)
-    golden = msgspec.msgpack.decode(zlib.decompress(GOLDEN.read_bytes()), type=Golden)
+    golden = first_version()
     stored_by_the_first_version(here, golden.state, golden)
-    started = [msgspec.msgpack.decode(row, type=Started, dec_hook=decode_array) for row in golden.started]
-    runs = [msgspec.msgpack.decode(row, type=Run) for row in golden.runs]
-    engine = Engine.load(golden.state, started, runs, here.settings.engine)
-    events = [msgspec.json.decode(event, type=AnyEvent) for event in golden.events[golden.applied :]]
+    engine = Engine.load(golden.state, *golden.entries, here.settings.engine)
+    events = golden.decoded[golden.applied :]
     records = [record for event in events for record in engine.apply(event) if not isinstance(record, Anomaly)]
     predictions = [_encode(record) for record in records if isinstance(record, Prediction)]
     here.worker.start()
@@ -75,7 +60,7 @@ def test_a_worker_goes_on_from_what_the_first_version_stored(deploy: Deploy) -> 
 
 def test_a_state_of_a_later_version_is_left_alone_and_named(deploy: Deploy) -> None:
     here = deploy(history=64)
-    golden = msgspec.msgpack.decode(zlib.decompress(GOLDEN.read_bytes()), type=Golden)
+    golden = first_version()
     later = msgspec.msgpack.encode({"v": STATE_VERSION + 1, "something": "else"})
     stored_by_the_first_version(here, later, golden)
     before = here.stored("alder")

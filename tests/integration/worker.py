@@ -5,6 +5,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -23,7 +24,7 @@ from models.engine import Settings as EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
 from streams.replay import replay
-from streams.settings import Settings
+from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
 from streams.topics import Topics, create_topics
 from streams.up import WorkerProcess
 
@@ -62,6 +63,24 @@ def until(true: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     while not true():
         assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s"
         time.sleep(0.05)
+
+
+def settings_on(
+    bootstrap: str,
+    redis_url: str,
+    worker: dict[str, Any],
+    engine: dict[str, Any],
+    partitions: int = PARTITIONS,
+) -> Settings:
+    """Settings of a deployment on these servers, under a prefix of its own."""
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    return Settings(
+        kafka=KafkaSettings(bootstrap=bootstrap, prefix=f"{prefix}."),
+        topics=TopicSettings(partitions=partitions),
+        redis=RedisSettings(url=redis_url, prefix=prefix),
+        worker=WorkerSettings(**worker),
+        engine=EngineSettings(**engine),
+    )
 
 
 class Deployment:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from golden import first_version
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -641,23 +642,10 @@ def test_a_state_of_a_later_version_is_refused() -> None:
         Engine.load(state, [], [], SMALL)
 
 
-class Golden(msgspec.Struct):
-    """What the first version had stored of a site after `applied` of its events, and these events."""
-
-    state: bytes
-    started: list[bytes]
-    runs: list[bytes]
-    events: list[bytes]
-    applied: int
-
-
 def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
-    file = Path(__file__).with_name("state-v1.bin")
-    golden = msgspec.msgpack.decode(zlib.decompress(file.read_bytes()), type=Golden)
-    events = [msgspec.json.decode(line, type=AnyEvent) for line in golden.events]
-    started = [msgspec.msgpack.decode(row, type=Started, dec_hook=decode_array) for row in golden.started]
-    runs = [msgspec.msgpack.decode(row, type=Run) for row in golden.runs]
-    old = Engine.load(golden.state, started, runs, Settings(history=64, runtimes="closest"))
+    golden = first_version()
+    events = golden.decoded
+    old = Engine.load(golden.state, *golden.entries, Settings(history=64, runtimes="closest"))
     new = Engine("alder", Settings(history=64, runtimes="closest"))
     for event in events[: golden.applied]:
         new.apply(event)

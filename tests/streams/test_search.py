@@ -148,9 +148,10 @@ def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.
     values = tomllib.loads(file.read_text())["engine"]
     assert values["runtimes"] == "template"
     engine = Engine("s", msgspec.convert(values, Settings))
-    assert isinstance(engine.runtimes, Templates)
-    assert [str(template) for template in engine.runtimes.set] == result.best.templates
-    assert engine.runtimes.choice == "surest"
+    runtimes = engine.known.runtimes
+    assert isinstance(runtimes, Templates)
+    assert [str(template) for template in runtimes.set] == result.best.templates
+    assert runtimes.choice == "surest"
     assert load_settings(file, {}).engine.runtimes == "template"
     show(result)
     shown = capsys.readouterr().out
