@@ -4,17 +4,19 @@
 the same state says the same, to the last bit. The stream, the replay and the tests all come in through `Engine.apply`.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import tee
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from models.expiry import Expiry
+from models.expiry import WEEK_S, Expiry
 from models.features import COUNT, features_of
 from models.history import History, Started
-from models.measures import Accuracy, RunAccuracy
+from models.measures import Accuracy, RunAccuracy, Tally
 from models.method import Method, Site
 from models.records import (
     Alter,
@@ -50,6 +52,12 @@ SKEW_S = 60.0
 LIVE_BYTES = 60_000_000
 """What the live jobs may take in a stored state, which is one message: about 150,000 jobs with ordinary names."""
 
+WEEKS = 8
+"""So many weeks the accuracy is kept by week."""
+
+QUEUES = 256
+"""Queues that are known by name; the one that has been silent for longest goes first."""
+
 RECOVERED = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
 
@@ -60,10 +68,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
     out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
     `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
-    that have none of their own ("": nobody's). `history` and `remembered` count jobs: those compared with, and those
-    that have left and are still known by name, so that an event that comes twice is not taken for a new job. No wait is
-    predicted while more than the share `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015,
-    section 5). `parameters` are those of methods, by the method's name, where they are not to be its defaults.
+    that have none of their own ("": nobody's), `what_if` the one that answers for jobs that are only considered ("":
+    `method`). `history` and `remembered` count jobs: those compared with, and those that have left and are still known
+    by name, so that an event that comes twice is not taken for a new job. No wait is predicted while more than the
+    share `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). `parameters` are those of
+    methods, by the method's name, where they are not to be its defaults.
     """
 
     method: str = DEFAULT
@@ -71,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: str = DEFAULT_RUN
     run_shadows: tuple[str, ...] = ()
     bounds: str = DEFAULT_BOUNDS
+    what_if: str = ""
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
@@ -80,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def methods(self) -> tuple[str, ...]:
         """Every method for waits that runs, the one that counts first."""
-        return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
+        return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds, self.what_if]))))
 
     @property
     def run_methods(self) -> tuple[str, ...]:
@@ -116,6 +126,20 @@ class KeptRows(msgspec.Struct, array_like=True, frozen=True):
     oldest: int
 
 
+class Week(msgspec.Struct, array_like=True):
+    """The methods' sums, started and cancelled jobs together, as they stood when a week began (Unix seconds)."""
+
+    begin: float
+    tallies: dict[str, Tally]
+
+
+class QueueSeen(msgspec.Struct, array_like=True):
+    """A queue: how many jobs were submitted to it, and when the last one was (Unix seconds)."""
+
+    jobs: int = 0
+    last: float = 0.0
+
+
 class Saved(msgspec.Struct):
     """An engine's state but for the history's rows and the runs, of which it holds the counts.
 
@@ -147,6 +171,8 @@ class Saved(msgspec.Struct):
     run_methods: dict[str, bytes] = {}
     rows: dict[str, KeptRows] = {}
     most_cpus: int = 0
+    weeks: list[Week] = []
+    queues: dict[str, QueueSeen] = {}
 
 
 class SavedVersion(msgspec.Struct):
@@ -189,6 +215,8 @@ class Engine:
         self.predictions = dict.fromkeys(self.methods, 0)
         self.run_predictions = dict.fromkeys(self.run_methods, 0)
         self.lost = False
+        self.weeks: deque[Week] = deque(maxlen=WEEKS)
+        self.queues: dict[str, QueueSeen] = {}
         self._remembered: dict[JobKey, None] = {}
         self._expiry = Expiry()
         self._changes = Changes()
@@ -217,6 +245,7 @@ class Engine:
         self._expiry.tick(event.time)
         if self.events % SWEEP == 0:
             records.extend(self._give_up())
+            self._begin_week()
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
@@ -255,17 +284,24 @@ class Engine:
         self._predict_run(job)
         job.ert = _ert(job.walltime, job.run_s)
         job.features = features_of(job, known.state, job.submit)
-        withheld = self._nodes_down()
         for name, method in self.methods.items():
-            estimate = method.predict(job, known)
-            if withheld is not None:
-                estimate = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=withheld)
-            job.estimates[name] = estimate
+            job.estimates[name] = method.predict(job, known)
             self.predictions[name] += 1
+        self._withhold(job)
         known.state.enter(job)
         self._expiry.watch(job)
+        self._see_queue(job)
         for name in (*self._published(), *self._published_runs()):
             yield self._prediction(job, name)
+
+    def _see_queue(self, job: Job) -> None:
+        if job.queue is None:
+            return
+        seen = self.queues.pop(job.queue, None) or QueueSeen()
+        seen.jobs, seen.last = seen.jobs + 1, max(job.submit, seen.last)
+        self.queues[job.queue] = seen  # last in the order: the one heard of most lately
+        if len(self.queues) > QUEUES:
+            del self.queues[next(iter(self.queues))]
 
     def _predict_run(self, job: Job) -> None:
         for name, method in self.run_methods.items():
@@ -273,7 +309,7 @@ class Engine:
             self.run_predictions[name] += 1
         job.run_s = job.run_estimates[self.settings.runtimes].run_s
 
-    def _bounds(self, job: Job, name: str) -> dict[str, float] | None:
+    def bounds_of(self, job: Job, name: str) -> dict[str, float] | None:
         """The bounds that go with a method's estimate: its own, else those of the method that lends them."""
         estimate = job.estimates.get(name)
         if estimate is None or estimate.wait_s is None or name in TRIVIAL:
@@ -344,7 +380,7 @@ class Engine:
         for name, estimate in job.estimates.items():
             if name in self.methods:
                 self.methods[name].learn(job, wait_s, self.known)
-                self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
+                self.accuracy[name].add_wait(estimate.wait_s, wait_s, self.bounds_of(job, name))
         self._changes.started.append(self.known.history.learn(job, wait_s))
         self.lost = self.lost and self.known.history.count < RECOVERED
         yield from self._outcomes(job, event.time, wait_s)
@@ -424,7 +460,7 @@ class Engine:
         for name in self.methods:
             if name in job.estimates:
                 estimate = job.estimates[name]
-                self.cancelled[name].add_wait(estimate.wait_s, waited_s, self._bounds(job, name))
+                self.cancelled[name].add_wait(estimate.wait_s, waited_s, self.bounds_of(job, name))
                 self.cancelled[name].add_response(estimate.wait_s, waited_s, 0.0)
         yield from self._outcomes(job, at, waited_s, censored=True)
 
@@ -509,6 +545,57 @@ class Engine:
                 self._forget(job)
             yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")
 
+    def _begin_week(self) -> None:
+        """Note how the sums stand, if the last events agree that a week has passed."""
+        now = min(self._expiry.times)
+        if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
+            self.weeks.append(Week(now, self.tallies()))
+
+    # What may be asked. Asking changes nothing.
+
+    @property
+    def time(self) -> float:
+        """The site's time: that of its last event, Unix seconds; 0 before the first."""
+        return self._expiry.times[-1] if self._expiry.times else 0.0
+
+    def tallies(self) -> dict[str, Tally]:
+        """The methods' sums, started and cancelled jobs together."""
+        return {name: self.accuracy[name].tally() + self.cancelled[name].tally() for name in self.methods}
+
+    def open_queues(self, most: int) -> list[str]:
+        """The queues with live jobs or with a submission in the last week; of more than `most`, the busiest."""
+        since = self.time - WEEK_S
+        found = [
+            name
+            for name, seen in self.queues.items()
+            if seen.last >= since or any(self.known.state.totals(("queue", name), phase).count for phase in Phase)
+        ]
+        return sorted(sorted(found, key=lambda name: (-self.queues[name].jobs, name))[:most])
+
+    def consider(self, jobs: Iterable[Job]) -> Iterator[Prediction]:
+        """What would be predicted of jobs that came at their `submit`, each as if it alone did.
+
+        They have a key that no submitted job has, and are taken one by one, as their predictions are. What simulates
+        looks at the site once for all jobs of one moment, so events may come in between.
+        """
+        name, lender = self.settings.what_if or self.settings.method, self.settings.bounds
+        asking = dict.fromkeys(filter(None, (name, lender)))
+        considered, *copies = tee(map(self._considered, jobs), 1 + len(asking))
+        answers = [self.methods[method].what_ifs(copy, self.known) for method, copy in zip(asking, copies, strict=True)]
+        for job, *estimates in zip(considered, *answers, strict=True):
+            job.estimates = dict(zip(asking, estimates, strict=True))
+            self._withhold(job)
+            yield self._prediction(job, name)
+
+    def _considered(self, job: Job) -> Job:
+        """A job that is only considered, with its run time and features."""
+        runtimes = self.settings.runtimes
+        job.run_estimates = {runtimes: self.known.runtimes.predict(job, self.known.runs)}
+        job.run_s = job.run_estimates[runtimes].run_s
+        job.ert = _ert(job.walltime, job.run_s)
+        job.features = features_of(job, self.known.state, job.submit)
+        return job
+
     # What goes out.
 
     def _published(self) -> Sequence[str]:
@@ -530,11 +617,11 @@ class Engine:
             predicted_wait_s=estimate.wait_s,
             predicted_run_s=run.run_s,
             predicted_start=None if estimate.wait_s is None else job.ready + estimate.wait_s,
-            bounds=self._bounds(job, name),
+            bounds=self.bounds_of(job, name),
             run_interval=run.interval,
             method=name,
             reason=estimate.reason,
-            degraded=self._degraded(),
+            degraded=self.degraded,
         )
 
     def _outcomes(
@@ -556,7 +643,7 @@ class Engine:
                 method=name,
                 predicted_wait_s=estimate.wait_s,
                 predicted_run_s=run.run_s,
-                bounds=self._bounds(job, name),
+                bounds=self.bounds_of(job, name),
                 run_interval=run.interval,
                 observed_at=at,
                 actual_wait_s=wait_s,
@@ -575,13 +662,21 @@ class Engine:
             if name in self.run_methods:
                 self.run_accuracy[name].add(run_estimate.run_s, run_s, run_estimate.interval)
 
+    def _withhold(self, job: Job) -> None:
+        """Take the estimates back while too much of the site is down."""
+        if (reason := self._nodes_down()) is not None:
+            for name, estimate in job.estimates.items():
+                job.estimates[name] = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=reason)
+
     def _nodes_down(self) -> str | None:
         capacity = self.known.capacity
         if capacity is None or not capacity.nodes:
             return None
         return "nodes down" if capacity.down_nodes > self.settings.withhold_down * capacity.nodes else None
 
-    def _degraded(self) -> str | None:
+    @property
+    def degraded(self) -> str | None:
+        """Why predictions are worse than usual now, if they are."""
         found = []
         if self.lost:
             found.append("history lost: begun anew")
@@ -647,6 +742,8 @@ class Engine:
             run_methods={name: method.save() for name, method in self.run_methods.items()},
             rows={name: KeptRows(rows.count, rows.oldest) for name, rows in self.rows.items()},
             most_cpus=known.most_cpus,
+            weeks=list(self.weeks),
+            queues=self.queues,
         )
         return msgspec.msgpack.encode(saved, enc_hook=encode_array), changes
 
@@ -688,6 +785,8 @@ class Engine:
         engine.cancelled |= {name: kept for name, kept in state.cancelled.items() if name in engine.methods}
         engine.run_accuracy |= {name: kept for name, kept in state.run_accuracy.items() if name in engine.run_methods}
         engine.run_predictions |= {n: count for n, count in state.run_predictions.items() if n in engine.run_methods}
+        engine.weeks.extend(state.weeks)
+        engine.queues = state.queues
         engine._load_methods(state, with_rows=started is not None and runs is not None)
         return engine
 

@@ -12,6 +12,7 @@ withholding estimates never helps.
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 
 import msgspec
 
@@ -20,6 +21,10 @@ ERROR_BUCKETS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 5
 
 PPE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 100.0)
 """Upper edges of the histogram of errors as a share of the response time."""
+
+
+Counts = dict[str, tuple[int, int]]
+"""By a bound's probability: jobs that had it, and those that waited no longer."""
 
 
 class Histogram(msgspec.Struct, array_like=True):
@@ -53,6 +58,47 @@ class Bound(msgspec.Struct, array_like=True):
         self.held += wait_s <= bound_s
         self.width_s += bound_s
         self.pinball_s += max(q * (wait_s - bound_s), (q - 1) * (wait_s - bound_s))
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """The sums that the measures of some time are made of: those at its end less those at its begin."""
+
+    jobs: int = 0
+    error_s: float = 0.0
+    within_x2: int = 0
+    responses: int = 0
+    ppe: float = 0.0
+    bounds: dict[str, tuple[int, int]] = {}
+
+    def since(self, begin: "Tally") -> "Tally":
+        """What was counted since it stood at `begin`."""
+        return Tally(
+            self.jobs - begin.jobs,
+            self.error_s - begin.error_s,
+            self.within_x2 - begin.within_x2,
+            self.responses - begin.responses,
+            self.ppe - begin.ppe,
+            _plus(self.bounds, begin.bounds, -1),
+        )
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(
+            self.jobs + other.jobs,
+            self.error_s + other.error_s,
+            self.within_x2 + other.within_x2,
+            self.responses + other.responses,
+            self.ppe + other.ppe,
+            _plus(self.bounds, other.bounds),
+        )
+
+
+def _plus(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]], sign: int = 1) -> Counts:
+    """Jobs and held bounds, added by the bound's probability."""
+    found = {}
+    for q in one.keys() | other.keys():
+        (jobs, held), (more, more_held) = one.get(q, (0, 0)), other.get(q, (0, 0))
+        found[q] = jobs + sign * more, held + sign * more_held
+    return found
 
 
 class RunAccuracy(msgspec.Struct):
@@ -138,6 +184,11 @@ class Accuracy(msgspec.Struct):
         self.ppe.add(error / max(response, 1.0), PPE_BUCKETS)
         self.ppe600 += error / max(response, 600.0)
         self.ppe1200 += error / max(response, 1200.0)
+
+    def tally(self) -> Tally:
+        """The sums as they stand."""
+        bounds = {q: (bound.jobs, bound.held) for q, bound in self.bounds.items()}
+        return Tally(self.jobs, self.error.total, self.within_x2, self.responses, self.ppe.total, bounds)
 
     def measures(self) -> dict[str, float]:
         """The measures by name, AAE in hours as in the literature."""

@@ -1,6 +1,6 @@
 """What a method of prediction is: it predicts from what is known now and learns from what became known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -76,6 +76,16 @@ class WaitMethod(Method):
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""
         raise NotImplementedError
+
+    def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
+        """What `predict` would say of jobs that are only considered, each as if it alone were submitted.
+
+        They have a key that no submitted job has. Asking changes nothing.
+        """
+        for job in jobs:
+            estimate = self.predict(job, site)
+            self.forget(job.key)
+            yield estimate
 
     def learn(self, job: Job, wait_s: float, site: Site) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""

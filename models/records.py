@@ -199,3 +199,187 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     offset: int
     value: str
     value_bytes: int
+
+
+# What may be asked, and what stands to be read without asking.
+
+
+class LiveState(msgspec.Struct, kw_only=True, frozen=True):
+    """A site's live state in three numbers: jobs that queue and that run, and processors that nobody uses."""
+
+    queued_jobs: int
+    running_jobs: int
+    free_cpus: int
+
+
+class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
+    """What a job of this shape would be told if it came at `made_at`; the latest record of a (site, shape) counts.
+
+    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues. The rest is as in `Prediction`.
+    """
+
+    v: Version = VERSION
+    site: str
+    cpus: int
+    walltime: float
+    queue: str | None
+    made_at: float
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    method: str
+    reason: str
+    degraded: str | None = None
+    live: LiveState
+    site_cpus: int
+
+
+class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """What every question says: to which site it goes, and the `id` that its answer repeats."""
+
+    v: Version = VERSION
+    id: Name
+    site: Name
+
+
+class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
+    """How long would this job wait if it came now? The fields are those of a submit event."""
+
+    user: Name | None = None
+    group: Name | None = None
+    account: Name | None = None
+    queue: Name | None = None
+    executable: Name | None = None
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    nodes: Count | None = None
+    gpus: Count = 0
+    memory: Bytes | None = None
+    walltime: Seconds | None = None
+    job_type: Name | None = None
+    job_class: Name | None = None
+    script: Name | None = None
+    arguments: Name | None = None
+    network: Name | None = None
+
+
+class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
+    """What was predicted of this user's jobs that queue or run now? At most `most` of them are told."""
+
+    user: Name
+    most: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class SiteQuestion(Question, tag="site", kw_only=True, frozen=True):
+    """How is the site, how good were its predictions, and what of the jobs that have queued longest?"""
+
+    most: Annotated[int, Meta(ge=0, le=1000)] = 20
+
+
+AnyQuestion = WaitQuestion | JobsQuestion | SiteQuestion
+
+
+class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """What every answer says: the question's `id` and site, and the site's time (Unix seconds)."""
+
+    v: Version = VERSION
+    id: str
+    site: str
+    made_at: float
+
+
+class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
+    """What a submit event of this job would be told; null where no estimate is better than a bad one."""
+
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    run_interval: tuple[float, float] | None = None
+    method: str
+    reason: str
+    degraded: str | None = None
+    live: LiveState
+    site_cpus: int
+
+
+class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
+    """A job that queues (or is held) or runs, and what was predicted of it when it was submitted."""
+
+    job: str
+    attempt: int
+    phase: str
+    queue: str | None
+    cpus: int
+    walltime: float | None
+    submit: float
+    start: float | None
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    method: str
+    reason: str
+
+
+class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):
+    """The user's jobs in the order of submission; `more` were left out."""
+
+    user: str
+    jobs: list[LiveJob]
+    more: int
+
+
+class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
+
+    Seconds; shares within 0 and 1, null where there was no job (`coverage`: the share of waits within each bound).
+    """
+
+    method: str
+    jobs: int
+    mean_error_s: float | None
+    mean_error_share: float | None
+    within_factor_2: float | None
+    coverage: dict[str, float]
+
+
+class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """The methods' accuracy in about a week, from `begin` to `end` (Unix seconds); the default method comes first."""
+
+    begin: float
+    end: float
+    methods: list[MethodAccuracy]
+
+
+class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
+    """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
+
+    `drain_s` is how long its processors need for what is left of the live jobs, as far as it can be told. `queued` are
+    those that have queued longest.
+    """
+
+    cpus: int
+    down_nodes: int
+    live: LiveState
+    held_jobs: int
+    queued_cpus: int
+    running_cpus: int
+    drain_s: float | None
+    queues: list[str]
+    method: str
+    degraded: str | None
+    history_jobs: int
+    weeks: list[WeekAccuracy]
+    queued: list[LiveJob]
+
+
+class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
+    """A question that cannot be answered: `unknown_site`, `unknown_question`, or `failed`; `detail` says more."""
+
+    made_at: float = 0.0
+    reason: str
+    detail: str
+
+
+AnyAnswer = WaitAnswer | JobsAnswer | SiteAnswer | NoAnswer

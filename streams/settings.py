@@ -19,10 +19,14 @@ from msgspec import Meta
 
 from models.engine import Settings as EngineSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters
+from models.shapes import WALLTIMES
 from streams.errors import UserError
 
 PREFIX = "QUEUECAST"
 DEFAULT_FILE = Path("queuecast.toml")
+
+SECRETS = ("password", "token")
+"""Fields that are not shown."""
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -41,7 +45,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         values = msgspec.structs.asdict(self)
-        shown = {name: "***" if name == "password" and value else value for name, value in values.items()}
+        shown = {name: "***" if name in SECRETS and value else value for name, value in values.items()}
         fields = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({re.sub('(?<=://)[^/@]*@', '***@', fields)})"
 
@@ -116,6 +120,7 @@ class TopicSettings(Section, frozen=True, kw_only=True):
     events_hours: Positive = 24 * 14
     predictions_hours: Positive = 24 * 7
     dead_letters_hours: Positive = 24 * 30
+    estimates_hours: Positive = 24
 
 
 class RedisSettings(Section, frozen=True, kw_only=True):
@@ -160,6 +165,55 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
         return self.instance or f"{socket.gethostname()}-{self.web_port}"
 
 
+class EstimateSettings(Section, frozen=True, kw_only=True):
+    """What estimates stand on the topic `estimates`, and how they are kept fresh.
+
+    One a site for each combination of a size (the powers of two up to the site's processors, at most `most_cpus`), a
+    walltime of `walltimes` (seconds) and a queue of `queues` (none named: the open ones, at most `most_queues`).
+
+    A site's are made anew at most every `seconds`, if since then a `change` of its processors' share was taken, given
+    back, asked for or withdrawn, or as many of its jobs came and went; and in any case every `oldest_seconds`. That
+    takes at most the `share` of the worker's time. `enabled` false: there are none.
+    """
+
+    enabled: bool = True
+    seconds: Annotated[float, Meta(ge=0.1)] = 30.0
+    oldest_seconds: Annotated[float, Meta(ge=1.0)] = 900.0
+    change: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.01
+    share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
+    walltimes: tuple[Annotated[float, Meta(gt=0.0, le=1e8)], ...] = WALLTIMES
+    most_cpus: Positive = 1 << 20
+    queues: tuple[str, ...] = ()
+    most_queues: Positive = 8
+
+
+class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a ranking has to know of a site beyond its events: `[serve.sites.NAME]`.
+
+    `speed`: how many times faster than the reference jobs run there. `max_cpus` and `max_walltime` (seconds): the
+    largest job that it takes.
+    """
+
+    speed: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
+    max_cpus: Positive | None = None
+    max_walltime: Annotated[float, Meta(gt=0.0)] | None = None
+
+
+class ServeSettings(Section, frozen=True, kw_only=True):
+    """The HTTP service: where it listens, the `token` it asks for (none: everybody is let in), and the sites' speeds.
+
+    `answer_seconds` is how long a worker's answer is waited for.
+    """
+
+    web_host: str = "127.0.0.1"
+    web_port: Port = 6067
+    token: Annotated[str, Meta(min_length=8)] | None = None
+    answer_seconds: Annotated[float, Meta(gt=0.0, le=60.0)] = 2.0
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    sites: dict[str, SiteSettings] = {}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set."""
 
@@ -168,6 +222,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis: RedisSettings = RedisSettings()
     worker: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()
+    estimates: EstimateSettings = EstimateSettings()
+    serve: ServeSettings = ServeSettings()
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {field.name: field.type for field in msgspec.structs.fields(Settings)}

@@ -21,6 +21,9 @@ HOUR_MS = 3_600_000
 STATE_MESSAGE_BYTES = 64 << 20
 """The largest state of one site that can be stored; `models.engine.LIVE_BYTES` keeps within it."""
 
+ESTIMATE_SEGMENT_BYTES = 16 << 20
+"""What is written since the last compaction is read as well."""
+
 EVENT_MESSAGE_BYTES = 1 << 20
 """The largest message of any other topic."""
 
@@ -55,6 +58,21 @@ class Topics(msgspec.Struct, frozen=True):
         return f"{self.prefix}dead-letters"
 
     @property
+    def estimates(self) -> str:
+        """Standing estimates, the latest of each site and job shape."""
+        return f"{self.prefix}estimates"
+
+    @property
+    def questions(self) -> str:
+        """What is asked of sites, in."""
+        return f"{self.prefix}questions"
+
+    @property
+    def answers(self) -> str:
+        """What their workers answer."""
+        return f"{self.prefix}answers"
+
+    @property
     def group(self) -> str:
         """The workers' consumer group, which is also the Faust app's id."""
         return f"{self.prefix}worker"
@@ -67,20 +85,31 @@ class Topics(msgspec.Struct, frozen=True):
     @property
     def uses(self) -> dict[str, str]:
         """What a worker does with each."""
-        outputs = dict.fromkeys((self.predictions, self.outcomes, self.dead_letters), "write")
-        return {self.events: "read", **outputs, self.state: "read and write"}
+        inputs = dict.fromkeys((self.events, self.questions), "read")
+        outputs = (self.predictions, self.outcomes, self.dead_letters, self.estimates, self.answers)
+        return {**inputs, **dict.fromkeys(outputs, "write"), self.state: "read and write"}
+
+    @property
+    def asking(self) -> dict[str, str]:
+        """What those who ask do with each."""
+        return {self.questions: "write", **dict.fromkeys((self.answers, self.estimates, self.outcomes), "read")}
 
     def __iter__(self) -> Iterator[str]:
-        return iter((self.events, self.predictions, self.outcomes, self.dead_letters, self.state))
+        return iter(self.uses)
 
 
 def configurations(settings: Settings) -> dict[str, dict[str, str]]:
     """The configuration of each topic, by its name.
 
-    Kept by the wall clock, since messages are stamped with it; the state is compacted, in small segments, so that a
-    worker that comes back reads little more than the latest states.
+    Kept by the wall clock, since messages are stamped with it; states and estimates are compacted, in small segments,
+    so that who begins to read them reads little more than the latest.
     """
     topics, kept = Topics(settings.kafka.prefix), settings.topics
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.1",
+        "max.compaction.lag.ms": str(HOUR_MS),
+    }
 
     def for_hours(hours: int) -> dict[str, str]:
         kept_for = {"cleanup.policy": "delete", "retention.ms": str(hours * HOUR_MS)}
@@ -91,13 +120,14 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         topics.predictions: for_hours(kept.predictions_hours),
         topics.outcomes: for_hours(kept.predictions_hours),
         topics.dead_letters: for_hours(kept.dead_letters_hours),
-        topics.state: {
-            "cleanup.policy": "compact",
-            "max.message.bytes": str(STATE_MESSAGE_BYTES),
-            "segment.bytes": str(STATE_MESSAGE_BYTES),
-            "min.cleanable.dirty.ratio": "0.1",
-            "max.compaction.lag.ms": str(HOUR_MS),
-        },
+        topics.questions: for_hours(1),
+        topics.answers: for_hours(1),
+        # Those of shapes that are no longer offered are not made anew, and so end.
+        topics.estimates: for_hours(kept.estimates_hours)
+        | compacted
+        | {"cleanup.policy": "compact,delete", "segment.bytes": str(ESTIMATE_SEGMENT_BYTES)},
+        topics.state: compacted
+        | {"max.message.bytes": str(STATE_MESSAGE_BYTES), "segment.bytes": str(STATE_MESSAGE_BYTES)},
     }
 
 

@@ -1,6 +1,5 @@
 """The stack on this machine, kept running: Kafka, Redis, workers and, where it is installed, Prometheus."""
 
-import json
 import os
 import shlex
 import shutil
@@ -10,9 +9,10 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import tomli_w
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn
@@ -141,13 +141,13 @@ def settings_in(stack: LocalStack, base: Settings) -> Settings:
 
 def as_toml(settings: Settings) -> str:
     """Settings as a file that `load_settings` reads."""
-    lines = []
-    for name in SECTIONS:
-        section = msgspec.structs.asdict(getattr(settings, name))
-        # JSON's text, numbers, booleans and lists are TOML's too.
-        entries = [f"{field} = {json.dumps(value, ensure_ascii=False)}" for field, value in section.items()]
-        lines += [f"[{name}]", *(entry for entry in entries if not entry.endswith(" = null")), ""]
-    return "\n".join(lines)
+    return tomli_w.dumps(_set(msgspec.to_builtins(settings)))
+
+
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    """Values without those that are None, for which TOML has no word."""
+    tables = {name: _set(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {name: value for name, value in tables.items() if value is not None}
 
 
 @contextmanager

@@ -272,7 +272,7 @@ def test_asking_what_if_changes_nothing(name: str) -> None:
     queued: Sequence[Job] = [make(number, number % 3 + 1, 30.0 * number, walltime=1000.0) for number in range(2, 8)]
     where = site(4, running(1, 3, 60.0, start=NOW - 100.0), *queued, runtimes=Told({"1": 300.0}))
     before = deepcopy(where.state.jobs)
-    what_if = method.what_if(make(9, 2, 50.0), where)
+    (what_if,) = method.what_ifs([make(9, 2, 50.0)], where)
     assert what_if.wait_s is not None and what_if.wait_s > 0
     assert method.save() == method_named(name).save()
     assert list(map(msgspec.structs.astuple, where.state.jobs.values())) == list(
