@@ -55,6 +55,7 @@ class QesperaDistributions(Qespera):
     """Algorithm 1 with `use_distribution`; about 6 ms a prediction over 6000 jobs, and ten megabytes of state."""
 
     name: ClassVar[str] = "qespera-distributions"
+    learns = True
     tunable: ClassVar[Mapping[str, Any]] = {**Qespera.tunable, "bins": Annotated[int, Meta(ge=1, le=1000)]}
 
     def __init__(self, bins: int = BINS, **parameters: Any) -> None:

@@ -17,7 +17,7 @@ from models.expiry import WEEK_S, Expiry
 from models.features import COUNT, features_of
 from models.history import History, Started
 from models.measures import Accuracy, RunAccuracy, Tally
-from models.method import Method, Site
+from models.method import Method, Site, WaitMethod
 from models.records import (
     Alter,
     AnyEvent,
@@ -35,7 +35,15 @@ from models.records import (
     Start,
     Submit,
 )
-from models.registry import DEFAULT, DEFAULT_BOUNDS, DEFAULT_RUN, TRIVIAL, method_named, run_method_named
+from models.registry import (
+    DEFAULT,
+    DEFAULT_BOUNDS,
+    DEFAULT_RUN,
+    DEFAULT_WHAT_IF,
+    TRIVIAL,
+    method_named,
+    run_method_named,
+)
 from models.rows import Row, Rows
 from models.runs import Run, RunHistory
 from models.state import Estimate, Job, Phase, RunEstimate, Shared, SiteState
@@ -68,10 +76,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
     out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
     `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
-    that have none of their own ("": nobody's), `what_if` the one that answers for jobs that are only considered ("":
-    `method`). `history` and `remembered` count jobs: those compared with, and those that have left and are still known
-    by name, so that an event that comes twice is not taken for a new job. No wait is predicted while more than the
-    share `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). `parameters` are those of
+    that have none of their own ("": nobody's). `what_if` answers for jobs that are only considered, and at the sites in
+    `policies` the method named there, for one that simulates the site's own policy is best (`[engine.policies]`).
+    `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
+    that an event that comes twice is not taken for a new job. No wait is predicted while more than the share
+    `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). `parameters` are those of
     methods, by the method's name, where they are not to be its defaults.
     """
 
@@ -80,7 +89,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: str = DEFAULT_RUN
     run_shadows: tuple[str, ...] = ()
     bounds: str = DEFAULT_BOUNDS
-    what_if: str = ""
+    what_if: str = DEFAULT_WHAT_IF
+    policies: dict[str, str] = {}
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
@@ -90,7 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def methods(self) -> tuple[str, ...]:
         """Every method for waits that runs, the one that counts first."""
-        return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds, self.what_if]))))
+        return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
 
     @property
     def run_methods(self) -> tuple[str, ...]:
@@ -202,6 +212,7 @@ class Engine:
         self.settings = settings or Settings()
         parameters = self.settings.parameters
         self.methods = {name: method_named(name, parameters.get(name)) for name in self.settings.methods}
+        self.asked = self._asked()
         self.run_methods = {name: run_method_named(name, parameters.get(name)) for name in self.settings.run_methods}
         runs = RunHistory(template for method in self.run_methods.values() for template in method.templates)
         runtimes = self.run_methods[self.settings.runtimes]
@@ -231,6 +242,14 @@ class Engine:
             Requeue: self._requeue,
             Capacity: self._take_capacity,
         }
+
+    def _asked(self) -> WaitMethod:
+        """The method that answers for jobs that are only considered: one that runs, or one of its own."""
+        name = self.settings.policies.get(self.site, self.settings.what_if)
+        method = self.methods.get(name) or method_named(name, self.settings.parameters.get(name))
+        if method.learns and name not in self.methods:
+            raise ValueError(f"what_if: {name} learns from what happens, so it must be among the shadows")
+        return method
 
     def _rows(self) -> dict[str, Rows]:
         """The methods' own rows, by the key under which they are stored."""
@@ -287,7 +306,7 @@ class Engine:
         for name, method in self.methods.items():
             job.estimates[name] = method.predict(job, known)
             self.predictions[name] += 1
-        self._withhold(job)
+        self._withhold(job, self._nodes_down())
         known.state.enter(job)
         self._expiry.watch(job)
         self._see_queue(job)
@@ -578,14 +597,15 @@ class Engine:
         They have a key that no submitted job has, and are taken one by one, as their predictions are. What simulates
         looks at the site once for all jobs of one moment, so events may come in between.
         """
-        name, lender = self.settings.what_if or self.settings.method, self.settings.bounds
-        asking = dict.fromkeys(filter(None, (name, lender)))
-        considered, *copies = tee(map(self._considered, jobs), 1 + len(asking))
-        answers = [self.methods[method].what_ifs(copy, self.known) for method, copy in zip(asking, copies, strict=True)]
+        asked = {self.asked.name: self.asked}
+        if self.settings.bounds:
+            asked.setdefault(self.settings.bounds, self.methods[self.settings.bounds])
+        considered, *copies = tee(map(self._considered, jobs), 1 + len(asked))
+        answers = [method.what_ifs(copy, self.known) for method, copy in zip(asked.values(), copies, strict=True)]
         for job, *estimates in zip(considered, *answers, strict=True):
-            job.estimates = dict(zip(asking, estimates, strict=True))
-            self._withhold(job)
-            yield self._prediction(job, name)
+            job.estimates = dict(zip(asked, estimates, strict=True))
+            self._withhold(job, self._too_large(job) or self._nodes_down())
+            yield self._prediction(job, self.asked.name)
 
     def _considered(self, job: Job) -> Job:
         """A job that is only considered, with its run time and features."""
@@ -662,11 +682,16 @@ class Engine:
             if name in self.run_methods:
                 self.run_accuracy[name].add(run_estimate.run_s, run_s, run_estimate.interval)
 
-    def _withhold(self, job: Job) -> None:
-        """Take the estimates back while too much of the site is down."""
-        if (reason := self._nodes_down()) is not None:
+    @staticmethod
+    def _withhold(job: Job, reason: str | None) -> None:
+        """Take the estimates back, if there is a reason to."""
+        if reason is not None:
             for name, estimate in job.estimates.items():
                 job.estimates[name] = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=reason)
+
+    def _too_large(self, job: Job) -> str | None:
+        cpus = self.known.cpus
+        return f"larger than the site: {job.cpus} of {cpus} processors" if 0 < cpus < job.cpus else None
 
     def _nodes_down(self) -> str | None:
         capacity = self.known.capacity

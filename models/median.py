@@ -15,6 +15,7 @@ class Median(WaitMethod):
     """Says the (upper) median wait of the last 1000 jobs that started, whatever the job asks for; 15 µs."""
 
     name = "median"
+    learns = False
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """The recent median; nothing where no job has started yet."""

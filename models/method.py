@@ -73,6 +73,9 @@ class Site:
 class WaitMethod(Method):
     """Predicts waits."""
 
+    learns: ClassVar[bool] = True
+    """Whether it predicts from what it was itself shown, rather than from what is known of the site alone."""
+
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""
         raise NotImplementedError

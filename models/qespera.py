@@ -143,6 +143,7 @@ class Qespera(WaitMethod):
     """Algorithm 1 over the site's history, by summaries; see the module. About 0.2 ms a prediction over 6000 jobs."""
 
     name: ClassVar[str] = "qespera"
+    learns = False
     tunable: ClassVar[Mapping[str, Any]] = get_type_hints(Parameters, include_extras=True)
 
     def __init__(self, **parameters: Any) -> None:

@@ -46,6 +46,7 @@ class Simulated(WaitMethod):
 
     schedule: ClassVar[Schedule]
     tunable: ClassVar[Mapping[str, Any]] = {"plans": Plans}
+    learns = False
 
     def __init__(self, plans: Plans = "walltime") -> None:
         self.plans = plans

@@ -10,6 +10,7 @@ class Zero(WaitMethod):
     """Says 0 s, always. On a machine that is seldom full it is hard to beat."""
 
     name = "zero"
+    learns = False
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """No wait."""

@@ -26,7 +26,7 @@ from faust.types import TP, StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from models.engine import Anomaly, Record, warm_up
-from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from models.records import AnyAnswer, AnyEvent, DeadLetter, Outcome, Prediction, Submit
 from streams import logs
 from streams.errors import Unreachable, UserError
 from streams.group import ConsumerThread
@@ -34,7 +34,9 @@ from streams.health import Health
 from streams.intake import Unreadable, dead_letter, read_event
 from streams.ledger import Ledger, Slot, offset_of
 from streams.metrics import Metrics
+from streams.questions import Questions
 from streams.settings import KafkaSettings, Settings, WorkerSettings
+from streams.standing import Standing
 from streams.store import SiteStore, check_redis, connect
 from streams.topics import LATE, STATE_MESSAGE_BYTES, Topics, check_group, check_topics, holder_of
 
@@ -134,6 +136,11 @@ class Worker:
         self._alive: float | None = None  # when that was last looked at
         self._overslept: RuntimeError | None = None
         self._busy = asyncio.Lock()  # the agent, the timer and a rebalance take turns
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose events, and questions, are this worker's now."""
+        return self._partitions
 
     async def take(self, message: faust.EventT) -> None:
         """Process one message from the events topic."""
@@ -365,6 +372,11 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
     worker = Worker(app, settings, ledger, metrics)
     app.holder_of = partial(holder_of, settings)
     app.check_alive = ledger.before_write = worker.check_alive
+    standing = Standing(ledger.slots, settings.estimates, partial(_send, app, topics.estimates))
+    metrics.show(standing)
+    questions = Questions(settings.kafka, ledger.slots, lambda: worker.partitions, partial(_tell, app), metrics)
+    app.task(standing.run)
+    app.task(questions.run)
 
     @app.agent(events, concurrency=1, name="forecast")
     async def forecast(stream: StreamT[bytes]) -> None:
@@ -421,6 +433,17 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
         return Response(text="ready\n") if hindrance is None else Response(status=503, text=f"{hindrance}\n")
 
     return app
+
+
+async def _send(app: QueuecastApp, topic: str, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+    sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, [])
+    return sent
+
+
+async def _tell(
+    app: QueuecastApp, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None
+) -> None:
+    await app.producer.send(topic, key, _encode(record), partition, None, [])
 
 
 def _options(settings: Settings) -> dict[str, Any]:

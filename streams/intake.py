@@ -1,8 +1,10 @@
-"""From a message to an event, or to the reason why it is none."""
+"""From a message to an event or a question, or to the reason why it is none."""
+
+from typing import TypeVar
 
 import msgspec
 
-from models.records import VERSION, AnyEvent, DeadLetter
+from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter
 
 LARGEST = 65_536
 """Bytes of the largest message that is read as an event."""
@@ -13,7 +15,10 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 SHOWN = 1_000
 """Bytes of a message that its dead letter repeats."""
 
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+M = TypeVar("M", AnyEvent, AnyQuestion)
+
+_event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_question: msgspec.json.Decoder[AnyQuestion] = msgspec.json.Decoder(AnyQuestion)
 
 
 class _Head(msgspec.Struct):
@@ -41,21 +46,34 @@ def read_event(key: bytes | None, value: bytes | None) -> AnyEvent:
     Raises:
         Unreadable: for the reasons empty, too_large, not_json, version, unknown_type, malformed or wrong_key.
     """
+    return _read(key, value, _event, EVENT_TYPES)
+
+
+def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
+    """The question that a message carries.
+
+    Raises:
+        Unreadable: as `read_event`.
+    """
+    return _read(key, value, _question, QUESTION_TYPES)
+
+
+def _read(key: bytes | None, value: bytes | None, decoder: msgspec.json.Decoder[M], types: tuple[str, ...]) -> M:
     if not value:
         raise Unreadable("empty", "the message has no value")
     if len(value) > LARGEST:
         raise Unreadable("too_large", f"{len(value)} bytes; at most {LARGEST} are read")
     try:
-        event = _decoder.decode(value)
+        message = decoder.decode(value)
     except UNDECODABLE as error:
-        raise _diagnosis(value, error) from None
-    if key != event.site.encode():
-        raise Unreadable("wrong_key", f"the message's key must be its site, {event.site!r}")
-    return event
+        raise _diagnosis(value, error, types) from None
+    if key != message.site.encode():
+        raise Unreadable("wrong_key", f"the message's key must be its site, {message.site!r}")
+    return message
 
 
-def _diagnosis(value: bytes, error: Exception) -> Unreadable:
-    """Why a message could not be read as an event."""
+def _diagnosis(value: bytes, error: Exception, types: tuple[str, ...]) -> Unreadable:
+    """Why a message could not be read as one of these types."""
     detail = str(error)[:500]
     if not isinstance(error, msgspec.ValidationError):
         return Unreadable("not_json", detail)
@@ -65,13 +83,16 @@ def _diagnosis(value: bytes, error: Exception) -> Unreadable:
         return Unreadable("malformed", detail)
     if head.v > VERSION:
         return Unreadable("version", f"version {head.v}; this reads up to {VERSION}")
-    if head.type not in EVENT_TYPES:
-        return Unreadable("unknown_type", f"type {str(head.type)[:64]!r}; expected one of {', '.join(EVENT_TYPES)}")
+    if head.type not in types:
+        return Unreadable("unknown_type", f"type {str(head.type)[:64]!r}; expected one of {', '.join(types)}")
     return Unreadable("malformed", detail)
 
 
 EVENT_TYPES = tuple(kind.kind for kind in AnyEvent.__args__)
 """The types of events there are."""
+
+QUESTION_TYPES = tuple(str(kind.__struct_config__.tag) for kind in AnyQuestion.__args__)
+"""The types of questions there are."""
 
 
 def dead_letter(

@@ -12,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from models.answers import live_state
 from models.engine import Engine
 from models.features import FEATURES
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
@@ -19,6 +20,7 @@ from models.measures import Histogram as Counted
 from models.state import SITE, Phase
 from streams.health import Health
 from streams.ledger import Ledger, Slot
+from streams.standing import Standing
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -28,6 +30,7 @@ class Metrics:
 
     def __init__(self, ledger: Ledger, most_sites: int) -> None:
         self.registry = CollectorRegistry()
+        self._most_sites = most_sites
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.registry.register(EngineCollector(ledger, most_sites))
@@ -63,6 +66,15 @@ class Metrics:
             ["partition"],
             registry=self.registry,
         )
+        self._questions = Counter(
+            "queuecast_questions", "Questions taken, by what became of them.", ["status"], registry=self.registry
+        )
+        self._answers = Histogram(
+            "queuecast_answer_latency_seconds",
+            "From a question's arrival at the broker to its answer leaving the worker.",
+            buckets=LATENCY_BUCKETS,
+            registry=self.registry,
+        )
         self._broker = Gauge("queuecast_broker_up", "Whether a broker can be reached.", registry=self.registry)
         self._store = Gauge("queuecast_store_up", "Whether Redis answers within a second.", registry=self.registry)
         self._offsets: dict[int, int] = {}
@@ -84,6 +96,18 @@ class Metrics:
     def late(self) -> None:
         """A prediction has left late."""
         self._late.inc()
+
+    def asked(self, status: str) -> None:
+        """A question was taken: it is answered, or why not."""
+        self._questions.labels(status).inc()
+
+    def answered(self, arrived: float) -> None:
+        """The answer to a question has left, which had arrived at the broker at `arrived`."""
+        self._answers.observe(max(time.time() - arrived, 0.0))
+
+    def show(self, standing: Standing) -> None:
+        """Tell about standing estimates too."""
+        self.registry.register(StandingCollector(standing, self._most_sites))
 
     def renewed(self, partition: int) -> None:
         """A partition of the events topic has been made anew."""
@@ -128,6 +152,47 @@ class EngineCollector:
         yield from _run_accuracy(engines)
 
 
+class StandingCollector:
+    """Reads what is kept of the standing estimates at each scrape: four shapes a site, for the first `most_sites`."""
+
+    def __init__(self, standing: Standing, most_sites: int) -> None:
+        self._standing = standing
+        self._most_sites = most_sites
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is known before there is a site."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, with a sample a site."""
+        records = CounterMetricFamily(
+            "queuecast_estimate_records",
+            "Records sent to the topic of standing estimates.",
+            value=self._standing.records,
+        )
+        waits = GaugeMetricFamily(
+            "queuecast_estimated_wait_seconds",
+            "What a job of this shape would wait if it came now.",
+            labels=["site", "cpus", "walltime"],
+        )
+        made = GaugeMetricFamily(
+            "queuecast_estimates_timestamp_seconds", "When a site's estimates were last made.", labels=["site"]
+        )
+        drain = GaugeMetricFamily(
+            "queuecast_drain_seconds",
+            "Work of the live jobs that is still to be done, by their predicted run times, over the processors.",
+            labels=["site"],
+        )
+        for site, kept in list(self._standing.kept.items())[: self._most_sites]:
+            made.add_metric([site], kept.made)
+            if kept.drain_s is not None:
+                drain.add_metric([site], kept.drain_s)
+            for shape, wait_s in self._standing.shown(kept):
+                if wait_s is not None:
+                    waits.add_metric([site, str(shape.cpus), f"{shape.walltime:.0f}"], wait_s)
+        yield from (records, waits, made, drain)
+
+
 def _counts(engines: list[Engine]) -> Iterator[Metric]:
     events = CounterMetricFamily("queuecast_events", "Events applied.", labels=["site"])
     anomalies = CounterMetricFamily(
@@ -135,6 +200,8 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
     )
     live = GaugeMetricFamily("queuecast_live_jobs", "Jobs in the site's state.", labels=["site", "phase"])
     cpus = GaugeMetricFamily("queuecast_live_cpus", "Processors of those jobs.", labels=["site", "phase"])
+    size = GaugeMetricFamily("queuecast_site_cpus", "Processors of the site.", labels=["site"])
+    free = GaugeMetricFamily("queuecast_free_cpus", "Processors that no job has.", labels=["site"])
     history = GaugeMetricFamily("queuecast_history_jobs", "Jobs in the history.", labels=["site"])
     weights = GaugeMetricFamily(
         "queuecast_feature_weight", "Absolute rank correlation of a feature with the wait.", labels=["site", "feature"]
@@ -148,10 +215,12 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
             totals = engine.known.state.totals(SITE, phase)
             live.add_metric([site, phase], totals.count)
             cpus.add_metric([site, phase], totals.cpus)
+        size.add_metric([site], engine.known.cpus)
+        free.add_metric([site], live_state(engine).free_cpus)
         history.add_metric([site], len(engine.known.history))
         for feature, weight in zip(FEATURES, engine.known.history.window.weights, strict=True):
             weights.add_metric([site, feature], float(weight))
-    yield from (events, anomalies, live, cpus, history, weights)
+    yield from (events, anomalies, live, cpus, size, free, history, weights)
 
 
 def _accuracy(engines: list[Engine]) -> Iterator[Metric]:

@@ -111,6 +111,12 @@ class KafkaSettings(Section, frozen=True, kw_only=True):
             }
         return options
 
+    def async_options(self) -> dict[str, Any]:
+        """Arguments for aiokafka's clients."""
+        options = self.client_options()
+        del options["bootstrap_timeout_ms"]
+        return options
+
 
 class TopicSettings(Section, frozen=True, kw_only=True):
     """How the topics are made: partitions (the most workers that can share the sites), copies, and hours kept."""
@@ -314,6 +320,8 @@ def _check(settings: Settings) -> None:
     for name in settings.engine.methods:
         if name not in METHODS:
             raise UserError(f"engine: {name!r} is not a method; there are: {', '.join(METHODS)}")
+    for name in (settings.engine.what_if, *settings.engine.policies.values()):
+        _check_what_if(name, settings.engine)
     for name in settings.engine.run_methods:
         if name not in RUN_METHODS:
             raise UserError(f"engine: {name!r} is not a method for run times; there are: {', '.join(RUN_METHODS)}")
@@ -323,3 +331,10 @@ def _check(settings: Settings) -> None:
         raise UserError("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
     if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
         raise UserError("kafka: SASL needs both username and password")
+
+
+def _check_what_if(name: str, engine: EngineSettings) -> None:
+    if name not in METHODS:
+        raise UserError(f"engine: what_if: {name!r} is not a method; there are: {', '.join(METHODS)}")
+    if METHODS[name].learns and name not in engine.methods:
+        raise UserError(f"engine: what_if: {name} learns from what happens: it must be the method or among the shadows")

@@ -22,7 +22,7 @@ def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
-    """Makes a deployment: `worker` and `engine` are their settings, `redis` another URL than the session's.
+    """Makes a deployment: `worker`, `estimates` and `engine` are its settings, `redis` another URL than the session's.
 
     `partitions` are the topics'.
     """
@@ -32,6 +32,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
             redis: str | None = None,
             worker: dict[str, Any] | None = None,
             partitions: int = PARTITIONS,
+            estimates: dict[str, Any] | None = None,
             **engine: Any,
         ) -> Deployment:
             settings = settings_on(
@@ -40,6 +41,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
                 {"checkpoint_events": 200, "checkpoint_seconds": 0.5} | (worker or {}),
                 {"history": 150} | engine,
                 partitions,
+                estimates,
             )
             deployment = Deployment(settings, tmp_path / settings.redis.prefix)
             made.callback(deployment.close)

@@ -24,7 +24,7 @@ from models.engine import Settings as EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
 from streams.replay import replay
-from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
+from streams.settings import EstimateSettings, KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
 from streams.topics import Topics, create_topics
 from streams.up import WorkerProcess
 
@@ -71,6 +71,7 @@ def settings_on(
     worker: dict[str, Any],
     engine: dict[str, Any],
     partitions: int = PARTITIONS,
+    estimates: dict[str, Any] | None = None,
 ) -> Settings:
     """Settings of a deployment on these servers, under a prefix of its own."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
@@ -80,6 +81,7 @@ def settings_on(
         redis=RedisSettings(url=redis_url, prefix=prefix),
         worker=WorkerSettings(**worker),
         engine=EngineSettings(**engine),
+        estimates=EstimateSettings(**(estimates or {})),
     )
 
 

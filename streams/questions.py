@@ -1,0 +1,123 @@
+"""Answers questions about this worker's sites, beside the events; asking changes nothing.
+
+Questions are read from now on, without a group and without commits: who has waited in vain asks again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from models.answers import answer
+from models.records import AnyAnswer, AnyQuestion, DeadLetter, NoAnswer
+from streams.intake import Unreadable, dead_letter, read_question
+from streams.ledger import Slot
+from streams.metrics import Metrics
+from streams.settings import KafkaSettings
+from streams.standing import site_time
+from streams.topics import Topics
+
+log = logging.getLogger(__name__)
+
+STALE_S = 10.0
+"""A question that is older is not answered: nobody waits for it any longer."""
+
+PAUSE_S = 5.0
+"""Before it is tried again, where reading failed."""
+
+WAIT_MS = 100
+"""For the next question, before another look at which partitions there are to read."""
+
+Send = Callable[[str, bytes | None, AnyAnswer | DeadLetter, int | None], Awaitable[Any]]
+"""Sends a record with a key to a topic, and to this partition of it or to the key's."""
+
+
+class Questions:
+    """Answers what is asked of the sites that this worker has.
+
+    Parameters:
+        slots: these sites, by name.
+        partitions: tells which partitions are this worker's now.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        slots: Mapping[str, Slot],
+        partitions: Callable[[], frozenset[int]],
+        send: Send,
+        metrics: Metrics,
+    ) -> None:
+        self._kafka = kafka
+        self._topics = Topics(kafka.prefix)
+        self._slots = slots
+        self._partitions = partitions
+        self._send = send
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Answer, for ever; whatever fails here must not stop the events."""
+        while True:
+            try:
+                await self._listen()
+            except Exception as error:
+                log.warning("questions cannot be read: %r; tried again in %.0f s", error, PAUSE_S)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _listen(self) -> None:
+        consumer = AIOKafkaConsumer(
+            **self._kafka.async_options(),
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            fetch_max_wait_ms=WAIT_MS,
+        )
+        await consumer.start()
+        try:
+            read: frozenset[int] = frozenset()
+            while True:
+                if read != self._partitions():
+                    read = self._partitions()
+                    places = [TopicPartition(self._topics.questions, partition) for partition in read]
+                    consumer.assign(places)
+                    await consumer.seek_to_end(*places)
+                if not read:
+                    await asyncio.sleep(WAIT_MS / 1000)
+                    continue
+                for messages in (await consumer.getmany(timeout_ms=WAIT_MS)).values():
+                    for message in messages:
+                        await self.take(message)
+        finally:
+            await consumer.stop()
+
+    async def take(self, message: ConsumerRecord) -> None:
+        """Answer one question, or say why not."""
+        if time.time() - message.timestamp / 1000 > STALE_S:
+            self._metrics.asked("stale")
+            return
+        try:
+            question = read_question(message.key, message.value)
+        except Unreadable as error:
+            self._metrics.asked("malformed")
+            place = (message.topic, message.partition, message.offset, message.value)
+            letter = dead_letter(error.reason, error.detail, None, *place)
+            await self._send(self._topics.dead_letters, message.key, letter, None)
+            return
+        told = self.answer(question)
+        self._metrics.asked(told.reason if isinstance(told, NoAnswer) else "answered")
+        await self._send(self._topics.answers, message.key, told, message.partition)
+        self._metrics.answered(message.timestamp / 1000)
+
+    def answer(self, question: AnyQuestion) -> AnyAnswer:
+        """The answer, by the site's engine as it is now."""
+        slot = self._slots.get(question.site)
+        if slot is None:
+            detail = f"no event of a site {question.site!r} has been seen"
+            return NoAnswer(id=question.id, site=question.site, reason="unknown_site", detail=detail)
+        try:
+            return answer(question, slot.engine, site_time(slot.engine))
+        except Exception as error:  # a flaw of ours must not stop the other answers, nor hide
+            log.exception("a question could not be answered", extra={"site": question.site})
+            return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))

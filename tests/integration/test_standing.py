@@ -1,0 +1,165 @@
+"""Standing estimates and answers, from a real worker through a real Kafka."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from typing import Any
+
+import msgspec
+from integration.conftest import Deploy
+from integration.worker import PARTITIONS, Deployment, interleaved, metrics, ready, simulated, until
+from kafka import KafkaConsumer, TopicPartition
+
+from models.answers import answer, standing
+from models.engine import Engine
+from models.records import AnyAnswer, NoAnswer, StandingEstimate, Submit, WaitAnswer, WaitQuestion
+from models.shapes import WALLTIMES, grid, sizes
+
+QUICK = {"seconds": 1.0, "share": 0.5}
+
+Key = tuple[str, int, float, str | None]
+
+_estimate = msgspec.json.Decoder(StandingEstimate).decode
+_answer: Any = msgspec.json.Decoder(AnyAnswer).decode
+
+
+def picture(here: Deployment) -> dict[Key, StandingEstimate]:
+    """What a reader has who begins now and reads the topic of estimates once, from its beginning to its end."""
+    places = [TopicPartition(here.topics.estimates, part) for part in range(PARTITIONS)]
+    found: dict[Key, StandingEstimate] = {}
+    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            for batch in consumer.poll(timeout_ms=100).values():
+                for message in batch:
+                    site, cpus, walltime, queue = msgspec.json.decode(message.key)
+                    if message.value is None:
+                        found.pop((site, cpus, walltime, queue), None)
+                        continue
+                    found[site, cpus, walltime, queue] = estimate = _estimate(message.value)
+                    assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == (
+                        site,
+                        cpus,
+                        walltime,
+                        queue,
+                    )
+    return found
+
+
+def engines_after(here: Deployment, events: list[Any]) -> dict[str, Engine]:
+    """The sites' engines in this process."""
+    found: dict[str, Engine] = {}
+    for event in events:
+        found.setdefault(event.site, Engine(event.site, here.settings.engine)).apply(event)
+    return found
+
+
+def test_who_begins_to_read_in_mid_run_has_every_shape_of_every_site_at_once(deploy: Deploy) -> None:
+    here = deploy(estimates=QUICK)
+    here.worker.start()
+    events = interleaved(simulated("alder", 150), simulated("birch", 150, seed=2, policy="fcfs"))
+    here.send(events[: len(events) * 2 // 3])
+    engines = engines_after(here, events[: len(events) * 2 // 3])
+
+    def fresh() -> bool:
+        told = picture(here)
+        return len(told) > 0 and all(
+            any(key[0] == site and estimate.made_at == engine.time for key, estimate in told.items())
+            for site, engine in engines.items()
+        )
+
+    until(fresh)
+    time.sleep(2.0)  # the rest of the round
+    told = picture(here)
+    for site, engine in engines.items():
+        shapes = grid(sizes(engine.known.cpus), WALLTIMES, tuple(engine.open_queues(8)))
+        assert {key[1:] for key in told if key[0] == site} == set(shapes)
+        expected = {(e.site, e.cpus, e.walltime, e.queue): e for e in standing(engine, shapes, engine.time)}
+        assert {key: told[key] for key in expected} == expected
+
+
+def test_estimates_follow_a_burst(deploy: Deploy) -> None:
+    here = deploy(estimates=QUICK)
+    here.worker.start()
+    events = simulated("alder", 100)
+    here.send(events)
+    last = max(event.time for event in events)
+    until(lambda: any(estimate.made_at == last for estimate in picture(here).values()))
+    before = picture(here)["alder", 64, 3600.0, "batch"]
+    here.send(
+        Submit(site="alder", time=last, job=f"b{number}", user="u", cpus=32, walltime=7200.0, queue="batch")
+        for number in range(500)
+    )
+    until(lambda: picture(here)["alder", 64, 3600.0, "batch"].live.queued_jobs >= 500, seconds=35)
+    after = picture(here)["alder", 64, 3600.0, "batch"]
+    assert before.predicted_wait_s is not None and after.predicted_wait_s is not None
+    assert after.predicted_wait_s > before.predicted_wait_s + 3600.0
+
+
+def test_asking_is_answered_and_changes_nothing(deploy: Deploy) -> None:
+    here = deploy(estimates=QUICK)
+    here.worker.start()
+    events = simulated("alder", 120)
+    half = len(events) // 2
+    here.send(events[:half])
+    (engine,) = engines_after(here, events[:half]).values()
+    until(lambda: ready(here.worker) and metrics(here.worker)["queuecast_events_total"].get(("alder",)) == half)
+    question = WaitQuestion(id="q1", site="alder", cpus=16, walltime=3600.0, user="u1")
+    with asking(here) as ask:
+        assert ask(question) == answer(question, engine, engine.time)
+        large = ask(WaitQuestion(id="q2", site="alder", cpus=1000))
+        assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
+        assert large.reason == "larger than the site: 1000 of 128 processors"
+        unknown = ask(WaitQuestion(id="q3", site="nowhere"))
+        assert isinstance(unknown, NoAnswer) and unknown.reason == "unknown_site"
+        for number in range(50):
+            ask(WaitQuestion(id=f"m{number}", site="alder", cpus=1 + number, user="u2"))
+        here.producer.send(here.topics.questions, key=b"alder", value=b'{"type":"wait","id":7}')
+        here.producer.flush()
+        until(lambda: metrics(here.worker)["queuecast_questions_total"].get(("malformed",)) == 1)
+    here.send(events[half:])
+    expected = here.expected(events)
+    here.await_outputs(sum(map(len, expected.values())) + 1)
+    here.stop()
+    assert here.said() == expected
+    (letter,) = here.dead_letters()
+    assert letter.topic == here.topics.questions and letter.reason == "malformed"
+
+
+class asking:  # noqa: N801 (reads as a word)
+    """Asks one question after the other, the plain way: produce, then read the answers."""
+
+    def __init__(self, here: Deployment) -> None:
+        self._here = here
+        self._ids: Iterator[int] = count()
+        options = here.settings.kafka.client_options()
+        self._consumer = KafkaConsumer(**options, fetch_max_wait_ms=20)
+        places = [TopicPartition(here.topics.answers, part) for part in range(PARTITIONS)]
+        self._consumer.assign(places)
+        self._consumer.seek_to_end(*places)
+        for place in places:
+            self._consumer.position(place)
+
+    def __enter__(self) -> Any:
+        return self.ask
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def ask(self, question: WaitQuestion) -> Any:
+        """The answer; asked again each second, as the first may come before the worker reads questions."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            value = msgspec.json.encode(question)
+            self._here.producer.send(self._here.topics.questions, key=question.site.encode(), value=value)
+            self._here.producer.flush()
+            again = time.monotonic() + 1
+            while time.monotonic() < again:
+                for batch in self._consumer.poll(timeout_ms=50).values():
+                    for message in batch:
+                        told = _answer(message.value)
+                        if told.id == question.id:
+                            return told
+        raise AssertionError(f"no answer to {question}; {self._here.log[-2000:]}")
