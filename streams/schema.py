@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from models.records import VERSION, AnyEvent, DeadLetter, Outcome, Prediction
+from models.records import VERSION, AnyAnswer, AnyEvent, AnyQuestion, DeadLetter, Outcome, Prediction, StandingEstimate
 from streams.errors import UserError
 
 RECORDS: dict[str, Any] = {
@@ -12,6 +12,9 @@ RECORDS: dict[str, Any] = {
     "prediction": Prediction,
     "outcome": Outcome,
     "dead-letter": DeadLetter,
+    "estimate": StandingEstimate,
+    "question": AnyQuestion,
+    "answer": AnyAnswer,
 }
 """The records by name: one kind a topic."""
 

@@ -6,10 +6,11 @@ import shutil
 import sys
 import time
 import urllib.request
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import tomli_w
@@ -31,13 +32,13 @@ STEADY_S = 60.0
 """A server that has run for so long is well: its next end is again its first."""
 
 
-class WorkerProcess(Server):
-    """A worker as a process, with settings written down in its directory, whose name is its name in the group.
+class Process(Server):
+    """A command of queuecast's as a process, with settings written down in its directory.
 
     The environment's settings are not for it: what is to count of them is in `settings` already.
     """
 
-    name = "worker"
+    page: ClassVar[str]
 
     def __init__(
         self, directory: Path, settings: Settings, port: int | None = None, on_progress: OnProgress = ignore
@@ -48,17 +49,18 @@ class WorkerProcess(Server):
 
     @property
     def url(self) -> str:
-        """Where its metrics are."""
-        return f"http://{self.address}/metrics"
+        """The page that tells most."""
+        return f"http://{self.address}{self.page}"
+
+    @abstractmethod
+    def _placed(self, settings: Settings) -> Settings:
+        """The settings with this process's place on the web."""
 
     def _prepare(self) -> Sequence[str]:
-        worker = msgspec.structs.replace(
-            self._settings.worker, web_host=LOOPBACK, web_port=self.port, instance=self.directory.name
-        )
-        config = self._write(CONFIG, as_toml(msgspec.structs.replace(self._settings, worker=worker)))
+        config = self._write(CONFIG, as_toml(self._placed(self._settings)))
         prefixes = tuple(f"{PREFIX}_{section}_".upper() for section in SECTIONS)
         without = [f"-u{name}" for name in os.environ if name.startswith(prefixes)]
-        command = [sys.executable, "-m", "streams", "--config", str(config), "worker"]
+        command = [sys.executable, "-m", "streams", "--config", str(config), self.name]
         return ["env", *without, f"TMPDIR={self.directory}", *command]
 
     def _ready(self) -> bool:
@@ -70,12 +72,35 @@ class WorkerProcess(Server):
         return True
 
 
+class WorkerProcess(Process):
+    """A worker; its directory's name is its name in the group."""
+
+    name = "worker"
+    page = "/metrics"
+
+    def _placed(self, settings: Settings) -> Settings:
+        place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
+        return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
+
+
+class ServeProcess(Process):
+    """The HTTP service."""
+
+    name = "serve"
+    page = "/"
+
+    def _placed(self, settings: Settings) -> Settings:
+        place = {"web_host": LOOPBACK, "web_port": self.port}
+        return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **place))
+
+
 class Ports(NamedTuple):
     """Ports that are asked for; None for the one of last time or a free one. Further workers have those after `web`."""
 
     kafka: int | None = None
     redis: int | None = None
     web: int | None = None
+    serve: int | None = None
     prometheus: int | None = None
 
 
@@ -106,16 +131,18 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
                 WorkerProcess(stack.data_dir / f"worker-{number}", settings, port, on_progress)
                 for number, port in enumerate(web, 1)
             ]
+            serve = ServeProcess(stack.data_dir / "serve", settings, ports.serve, on_progress)
             if stack.prometheus:
-                stack.prometheus.scrape([worker.address for worker in crew])
+                stack.prometheus.scrape([process.address for process in (*crew, serve)])
             running.enter_context(stack)
             create_topics(settings)
-            for worker in crew:
-                running.enter_context(worker)
+            for process in (*crew, serve):
+                running.enter_context(process)
         config = stack.data_dir / CONFIG
         config.write_text(f"# Written by `queuecast up` at each start.\n\n{as_toml(settings)}", encoding="utf-8")
-        _introduce(console, stack, crew, config)
-        servers = [server for server in (stack.redis, stack.kafka, stack.prometheus, *crew) if server is not None]
+        _introduce(console, stack, crew, serve, config)
+        every = (stack.redis, stack.kafka, stack.prometheus, *crew, serve)
+        servers = [server for server in every if server is not None]
         with suppress(KeyboardInterrupt, SystemExit):
             keep_running(servers, console.print)
         console.print("stopping…")
@@ -216,11 +243,14 @@ class Keeper:
         self._since = self._clock()
 
 
-def _introduce(console: Console, stack: LocalStack, workers: Sequence[WorkerProcess], config: Path) -> None:
+def _introduce(
+    console: Console, stack: LocalStack, workers: Sequence[WorkerProcess], serve: ServeProcess, config: Path
+) -> None:
     """Say what runs where, and what can be done with it."""
     command = "queuecast" if shutil.which("queuecast") else shlex.join([sys.executable, "-m", "streams"])
     where = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.url}
     where |= {worker.directory.name: worker.url for worker in workers}
+    where["Page"] = serve.url
     where["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
     lines = [
         f"queuecast is up, over {stack.data_dir}",
@@ -232,6 +262,7 @@ def _introduce(console: Console, stack: LocalStack, workers: Sequence[WorkerProc
         f"  export {PREFIX}_CONFIG={shlex.quote(str(config))}",
         f"  {command} watch --outcomes",
         f"  {command} feed TRACE",
+        f"  {command} ask --cpus 64 --walltime 4h",
         "",
         "Ctrl-C stops it.",
     ]

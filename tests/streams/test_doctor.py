@@ -120,7 +120,7 @@ def looked(settings: Settings = SETTINGS) -> dict[str, Result]:
 def test_where_all_is_well_all_is_ok(broker: Broker, store: Store) -> None:
     found = looked()
     assert {result.state for result in found.values()} == {"ok"}
-    assert found["topics"].found == "5 with 2 partitions each"
+    assert found["topics"].found == "8 with 2 partitions each"
     assert found["workers"].found == "1 running, nothing to do"
     assert found["stamps"].found == "the latest event came 60 s ago"
 

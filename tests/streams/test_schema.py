@@ -15,12 +15,24 @@ from models.records import (
     DeadLetter,
     End,
     Hold,
+    JobsAnswer,
+    JobsQuestion,
+    LiveJob,
+    LiveState,
+    MethodAccuracy,
+    NoAnswer,
     Outcome,
     Prediction,
     Release,
     Requeue,
+    SiteAnswer,
+    SiteQuestion,
+    StandingEstimate,
     Start,
     Submit,
+    WaitAnswer,
+    WaitQuestion,
+    WeekAccuracy,
 )
 from streams.errors import UserError
 from streams.schema import RECORDS, schema
@@ -45,16 +57,15 @@ def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
-submits = job(
-    Submit,
+request: dict[str, st.SearchStrategy[Any]] = {
     **{field: maybe(name) for field in ("user", "group", "account", "queue", "executable")},
-    cpus=cpus,
-    nodes=maybe(count),
-    gpus=count,
-    memory=maybe(st.integers(0, 1 << 60)),
-    walltime=maybe(time),
-    eligible=maybe(time),
-)
+    "cpus": cpus,
+    "nodes": maybe(count),
+    "gpus": count,
+    "memory": maybe(st.integers(0, 1 << 60)),
+    "walltime": maybe(time),
+}
+submits = job(Submit, **request, eligible=maybe(time))
 events = st.one_of(
     submits,
     job(Start, cpus=maybe(cpus)),
@@ -65,6 +76,38 @@ events = st.one_of(
 )
 said = {"site": name, "job": name, "attempt": count, "made_at": time, "method": name, "bounds": bounds}
 estimated = {"predicted_wait_s": maybe(number), "predicted_run_s": maybe(number)}
+live = st.builds(LiveState, queued_jobs=count, running_jobs=count, free_cpus=count)
+answered = {"predicted_start": maybe(time), "reason": st.text(), "degraded": maybe(st.text()), "live": live}
+about = {"site": name, "made_at": time, "method": name, "bounds": bounds, "site_cpus": count} | estimated | answered
+live_jobs = st.lists(
+    st.builds(
+        LiveJob,
+        job=name,
+        attempt=count,
+        phase=st.sampled_from(("queued", "running")),
+        queue=maybe(name),
+        cpus=count,
+        walltime=maybe(time),
+        submit=time,
+        start=maybe(time),
+        **estimated,
+        predicted_start=maybe(time),
+        bounds=bounds,
+        method=name,
+        reason=st.text(),
+    ),
+    max_size=2,
+)
+accuracies = st.builds(
+    MethodAccuracy,
+    method=name,
+    jobs=count,
+    mean_error_s=maybe(number),
+    mean_error_share=maybe(number),
+    within_factor_2=maybe(number),
+    coverage=st.dictionaries(st.sampled_from(("0.5", "0.9")), number),
+)
+weeks = st.lists(st.builds(WeekAccuracy, begin=time, end=time, methods=st.lists(accuracies, max_size=2)), max_size=2)
 EXAMPLES: dict[str, st.SearchStrategy[Any]] = {
     "event": events,
     "prediction": st.builds(
@@ -92,6 +135,36 @@ EXAMPLES: dict[str, st.SearchStrategy[Any]] = {
         offset=count,
         value=st.text(),
         value_bytes=count,
+    ),
+    "estimate": st.builds(StandingEstimate, **about, cpus=cpus, walltime=time, queue=maybe(name)),
+    "question": st.one_of(
+        st.builds(WaitQuestion, id=name, site=name, **request),
+        st.builds(JobsQuestion, id=name, site=name, user=name, most=st.integers(1, 1000)),
+        st.builds(SiteQuestion, id=name, site=name, most=st.integers(0, 1000)),
+    ),
+    "answer": st.one_of(
+        st.builds(WaitAnswer, id=name, **about, run_interval=st.none() | st.tuples(number, number)),
+        st.builds(JobsAnswer, id=name, site=name, made_at=time, user=name, jobs=live_jobs, more=count),
+        st.builds(
+            SiteAnswer,
+            id=name,
+            site=name,
+            made_at=time,
+            cpus=count,
+            down_nodes=count,
+            live=live,
+            held_jobs=count,
+            queued_cpus=count,
+            running_cpus=count,
+            drain_s=maybe(number),
+            queues=st.lists(name, max_size=2),
+            method=name,
+            degraded=maybe(st.text()),
+            history_jobs=count,
+            weeks=weeks,
+            queued=live_jobs,
+        ),
+        st.builds(NoAnswer, id=name, site=name, reason=name, detail=st.text()),
     ),
 }
 examples = st.sampled_from(list(EXAMPLES)).flatmap(lambda kind: st.tuples(st.just(kind), EXAMPLES[kind]))
