@@ -101,12 +101,45 @@ def easy(live: Live, whole: bool) -> Floats:
     The head's reservation, the "shadow time", is when enough running jobs have come to their planned ends; "extra" are
     the processors that it leaves free then (Lifka 1995; Mu'alem and Feitelson 2001).
     """
+    starts: Floats = _easy(live, whole, False)[0]
+    return starts
+
+
+class Openings(NamedTuple):
+    """When a job that came now would find room under EASY, whatever its size: at each time (seconds from now) the
+    processors free for it, when the head of the queue is to start, and how many of them are free beyond that too.
+    """
+
+    times: Floats
+    free: Ints
+    shadow: Floats
+    extra: Ints
+
+    def first(self, cpus: int, planned_s: float) -> float:
+        """Seconds until a job starts; infinity where it never does. What `wait_s` says, in O(ends) for each shape.
+
+        It comes last in the queue, so until it starts the others go on as if it were not there.
+        """
+        fits = (self.free >= cpus) & ((self.times + planned_s <= self.shadow) | (self.extra >= cpus))
+        return float(self.times[fits.argmax()]) if fits.any() else np.inf
+
+
+def easy_openings(live: Live) -> Openings:
+    """The openings of a site under EASY: one schedule for as many shapes as are asked for."""
+    return Openings(*_easy(live, True, True)[1:])
+
+
+@njit(cache=True)
+def _easy(live: Live, whole: bool, to_the_end: bool) -> tuple[Floats, Floats, Ints, Floats, Ints]:
+    """The starts, and the openings up to there, or until the last job ends."""
     jobs, ends, limits, releases, running = _set_up(live)
     first, last = running, len(jobs.cpus) - 1
     starts = np.full(len(jobs.cpus), np.inf)
+    times, shadows = np.empty(len(jobs.cpus) + 1), np.empty(len(jobs.cpus) + 1)
+    frees, extras = np.empty(len(jobs.cpus) + 1, np.int64), np.empty(len(jobs.cpus) + 1, np.int64)
     free = live.cpus - live.running.cpus.sum()
     waiting = np.arange(first, last + 1)
-    now = 0.0
+    now, seen = 0.0, 0
     while True:
         kept, reserved, shadow, extra = 0, False, np.inf, 0
         for job in waiting:
@@ -125,8 +158,11 @@ def easy(live: Live, whole: bool) -> Floats:
             running = _begin(job, now, jobs, ends, limits, releases, running)
             free -= cpus
         waiting = waiting[:kept]
-        if len(ends) == 0 or kept == 0 or (waiting[kept - 1] != last and not whole):
-            return starts[first:]
+        times[seen], frees[seen], shadows[seen], extras[seen] = now, free, shadow, extra
+        seen += 1
+        done = kept == 0 or (waiting[kept - 1] != last and not whole)
+        if len(ends) == 0 or (done and not to_the_end):
+            return starts[first:], times[:seen], frees[:seen], shadows[:seen], extras[:seen]
         now, running, released = _next_ends(jobs, ends, limits, releases, running)
         free += released
 

@@ -5,14 +5,15 @@ policy. Later jobs matter little under backfilling, and much under least work fi
 true run times the paper finds errors of 3 to 10 % and of 39 to 43 % of the mean wait (table 4).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
 
-from models.forecast import Jobs, Live, Schedule, conservative, easy, fcfs, lwf, wait_s
+from models.forecast import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 from models.method import Site, WaitMethod
 from models.records import JobKey
 from models.state import Estimate, Job, Phase
@@ -27,6 +28,9 @@ Plans = Literal["walltime", "predicted"]
 
 Row = tuple[int, float, float]
 """Of a job: processors, how long it holds them from now on, and how long the scheduler supposes that it does."""
+
+Starts = Callable[[int, float, float], float]
+"""Tells of a job's row how many seconds from now it starts."""
 
 Outlived = dict[JobKey, float]
 """Whole run times in seconds, as predicted anew, of jobs that outlived what was predicted of them before."""
@@ -55,7 +59,7 @@ class Simulated(WaitMethod):
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait; none where the job is larger than the site, or nobody knows how large that is."""
         live, self._outlived = self._look(site, job.submit)
-        return self._estimate(job, site, live)
+        return self._estimate(job, site, live, partial(wait_s, type(self).schedule, live))
 
     def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
         """What `predict` would say of each; the site is looked at once for those of one moment.
@@ -64,8 +68,13 @@ class Simulated(WaitMethod):
         """
         for now, alike in groupby(jobs, lambda job: job.submit):
             live = self.live(site, now)
+            starts = self._starts(live)
             for job in alike:
-                yield self._estimate(job, site, live)
+                yield self._estimate(job, site, live, starts)
+
+    def _starts(self, live: Live) -> Starts:
+        """Tells of many jobs when each would start."""
+        return partial(wait_s, type(self).schedule, live)
 
     def live(self, site: Site, now: float) -> Live:
         """The site as it is simulated, for `models.forecast.wait_s` to ask of many jobs."""
@@ -97,12 +106,12 @@ class Simulated(WaitMethod):
         left_s = max(run_s - elapsed_s, LEAST_S)
         return job.cpus, left_s, max(planned_s - elapsed_s, left_s)
 
-    def _estimate(self, job: Job, site: Site, live: Live) -> Estimate:
+    def _estimate(self, job: Job, site: Site, live: Live, starts: Starts) -> Estimate:
         if live.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > live.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} processors")
-        start_s = wait_s(type(self).schedule, live, *self._row(job, _expected(job)))
+        start_s = starts(*self._row(job, _expected(job)))
         among = f"{len(live.running.cpus)} running and {len(live.queued.cpus)} queued jobs"
         reason = f"{self.name}: {among}, run times by {site.runtimes.name}"
         return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
@@ -156,6 +165,10 @@ class SimulatedEasy(Simulated):
 
     name = "easy"
     schedule = staticmethod(easy)
+
+    def _starts(self, live: Live) -> Starts:
+        openings = easy_openings(live)
+        return lambda cpus, _, planned_s: openings.first(cpus, planned_s)
 
 
 class SimulatedConservative(Simulated):

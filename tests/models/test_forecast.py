@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.forecast import Floats, Jobs, Live, Schedule, conservative, easy, fcfs, lwf, wait_s
+from models.forecast import Floats, Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
 Row = tuple[int, float, float]
 POLICIES: dict[str, Schedule] = {"fcfs": fcfs, "lwf": lwf, "easy": easy, "conservative": conservative}
@@ -268,6 +268,22 @@ def test_the_wait_of_one_more_job_is_its_start_at_the_end_of_the_queue(policy: s
     before = state._replace(queued=columns(others))
     assert wait_s(POLICIES[policy], before, cpus, run_s, planned_s) == starts(policy, state)[-1]
     assert rows(before.queued) == others
+
+
+@settings(deadline=None, max_examples=60)
+@given(state=states(), cpus=st.integers(1, 40), run_s=st.integers(1, 500), more_s=st.integers(0, 500))
+def test_openings_tell_of_every_shape_what_its_own_schedule_would(
+    state: Live, cpus: int, run_s: int, more_s: int
+) -> None:
+    alone = wait_s(easy, state, cpus, float(run_s), float(run_s + more_s))
+    assert easy_openings(state).first(cpus, float(run_s + more_s)) == alone
+
+
+def test_openings_hold_where_the_queue_is_long() -> None:
+    state = busy(2, running=200, queued=800, cpus=1000)
+    openings = easy_openings(state)
+    for cpus, planned_s in ((1, 60.0), (8, 7200.0), (300, 60.0), (999, 90_000.0), (1001, 60.0)):
+        assert openings.first(cpus, planned_s) == wait_s(easy, state, cpus, planned_s, planned_s)
 
 
 @each
