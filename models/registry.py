@@ -13,6 +13,7 @@ from models.ibl import Ibl, IblRuns
 from models.last_two import LastTwo
 from models.median import Median
 from models.method import Method, RunMethod, WaitMethod
+from models.policy import Policy
 from models.qbets import Qbets
 from models.qespera import Qespera
 from models.simulated import SimulatedConservative, SimulatedEasy, SimulatedFcfs, SimulatedLwf
@@ -30,6 +31,7 @@ METHODS: dict[str, type[WaitMethod]] = {
     SimulatedLwf.name: SimulatedLwf,
     SimulatedEasy.name: SimulatedEasy,
     SimulatedConservative.name: SimulatedConservative,
+    Policy.name: Policy,
     Ibl.name: Ibl,
 }
 """The methods for waits."""

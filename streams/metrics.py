@@ -206,8 +206,13 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
     weights = GaugeMetricFamily(
         "queuecast_feature_weight", "Absolute rank correlation of a feature with the wait.", labels=["site", "feature"]
     )
+    methods = GaugeMetricFamily(
+        "queuecast_method_info", "Which method does what (its role); 1.", labels=["site", "method", "role"]
+    )
     for engine in engines:
         site = engine.site
+        for role, method in _roles(engine):
+            methods.add_metric([site, method, role], 1)
         events.add_metric([site], engine.events)
         for reason, count in engine.anomalies.items():
             anomalies.add_metric([site, reason], count)
@@ -220,7 +225,19 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
         history.add_metric([site], len(engine.known.history))
         for feature, weight in zip(FEATURES, engine.known.history.window.weights, strict=True):
             weights.add_metric([site, feature], float(weight))
-    yield from (events, anomalies, live, cpus, size, free, history, weights)
+    yield from (events, anomalies, live, cpus, size, free, history, weights, methods)
+
+
+def _roles(engine: Engine) -> Iterator[tuple[str, str]]:
+    """What the methods are there for."""
+    settings = engine.settings
+    yield "wait", settings.method
+    yield "run", settings.runtimes
+    yield "what_if", engine.asked.name
+    if settings.bounds:
+        yield "bounds", settings.bounds
+    yield from (("shadow", name) for name in settings.shadows)
+    yield from (("run_shadow", name) for name in settings.run_shadows)
 
 
 def _accuracy(engines: list[Engine]) -> Iterator[Metric]:

@@ -77,6 +77,11 @@ class Outputs:
         until(lambda: bool(self.read()) and len(self.messages) >= count)
 
     @property
+    def written(self) -> int:
+        """How many records there are by now, read or not."""
+        return sum(self._consumer.end_offsets(self._consumer.assignment()).values())
+
+    @property
     def seconds(self) -> float:
         """From the first record's sending to the last one's."""
         stamps: list[int] = [message.timestamp for message in self.messages]

@@ -1,0 +1,45 @@
+"""What standing estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
+
+from collections.abc import Callable
+
+import pytest
+from benchmarks.test_worker_speed import JOBS, SITES, Outputs
+from integration.conftest import deploy  # noqa: F401  # the fixture
+from integration.worker import Deployment, interleaved, simulated
+
+from models.records import AnyEvent, Capacity
+
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+
+TURNS = 3
+LEAST_RATIO = 0.6
+"""Of the rate without; what is wanted is 0.9, and what is measured is printed."""
+
+OFTEN = {"seconds": 1.0, "change": 0.0}
+"""Thirty times as often as usual, for the events of weeks pass in seconds here."""
+
+
+def rate(here: Deployment, events: list[AnyEvent]) -> float:
+    """Events a second, from the first record to the last."""
+    here.send(events)
+    here.worker.start()
+    outputs = Outputs(here, here.topics.predictions, here.topics.outcomes)
+    outputs.await_count(sum(not isinstance(event, Capacity) for event in events))
+    here.worker.kill()
+    return len(events) / outputs.seconds
+
+
+def test_events_a_second_with_estimates_beside_those_without(deploy: Callable[..., Deployment]) -> None:  # noqa: F811
+    events = interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+    rates: dict[str, list[float]] = {"without": [], "with": []}
+    records = 0
+    for _ in range(TURNS):
+        rates["without"].append(rate(deploy(history=6000, estimates={"enabled": False}), events))
+        here = deploy(history=6000, estimates=OFTEN)
+        rates["with"].append(rate(here, events))
+        records += Outputs(here, here.topics.estimates).written
+    without, with_ = max(rates["without"]), max(rates["with"])
+    told = f"without estimates {without:.0f} events/s, with them {with_:.0f} events/s: ratio {with_ / without:.2f}"
+    print(f"\n{told}; {records / TURNS:.0f} estimates a turn")
+    assert records > 0
+    assert with_ >= LEAST_RATIO * without

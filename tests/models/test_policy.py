@@ -1,0 +1,71 @@
+"""The policy that a site has is found out from its waits."""
+
+import msgspec
+import pytest
+
+from models.engine import Engine, Settings
+from models.policy import ENOUGH, POLICIES, Policy
+from models.records import AnyEvent, Start, Submit
+from models.simulation import generate, run
+
+SETTINGS = Settings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
+
+
+def workload(policy: str, jobs: int = 500) -> list[AnyEvent]:
+    return list(run(generate(5, jobs, cpus=64, load=0.9), 64, "alder", policy))
+
+
+def method(engine: Engine) -> Policy:
+    found = engine.methods["policy"]
+    assert isinstance(found, Policy)
+    return found
+
+
+@pytest.mark.parametrize("policy", ["easy", "lwf", "fcfs"])
+def test_it_answers_as_the_sites_policy_does(policy: str) -> None:
+    engine = Engine("alder", SETTINGS)
+    for event in workload(policy):
+        engine.apply(event)
+    assert method(engine).best.name == policy
+
+
+def test_where_the_policy_is_another_it_does_better_than_the_usual_one() -> None:
+    engine = Engine("alder", SETTINGS)
+    for event in workload("lwf"):
+        engine.apply(event)
+    ours, usual = (engine.accuracy[name].measures()["AAE"] for name in ("policy", "easy"))
+    assert ours < 0.7 * usual
+
+
+def test_until_enough_is_known_the_first_answers() -> None:
+    engine = Engine("alder", SETTINGS)
+    for number in range(ENOUGH - 1):
+        engine.apply(Submit(site="alder", time=float(number), job=str(number), cpus=1, walltime=60.0))
+        engine.apply(Start(site="alder", time=float(number), job=str(number)))
+    assert method(engine).best.name == POLICIES[0].name
+    assert all(name in ("easy", "conservative", "lwf", "fcfs") for name in (kind.name for kind in POLICIES))
+
+
+def test_of_so_many_submissions_one_is_tried() -> None:
+    engine = Engine("alder", msgspec.structs.replace(SETTINGS, parameters={"policy": {"every": 10}}))
+    events = [event for event in workload("easy", 400) if isinstance(event, Submit | Start)]
+    tried = 0
+    for event in events:
+        engine.apply(event)
+        if isinstance(event, Submit):
+            tried += (event.job, 0) in method(engine)._pending
+    submits = sum(isinstance(event, Submit) for event in events)
+    assert ENOUGH + (submits - 10 * ENOUGH) // 10 <= tried <= submits // 3
+
+
+def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:
+    events = workload("conservative", 300)
+    whole, half = Engine("alder", SETTINGS), Engine("alder", SETTINGS)
+    for event in events[:450]:
+        whole.apply(event)
+        half.apply(event)
+    state, changes = half.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
+    for event in events[450:]:
+        assert again.apply(event) == whole.apply(event)
+    assert method(again).save() == method(whole).save()
