@@ -35,6 +35,9 @@ _JAVA_OPTIONS = (
 )
 _KAFKA_STARTED = "Kafka Server started"
 
+RULES = tuple(Path(__file__).parents[1] / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
+"""The project's own recording and alerting rules."""
+
 
 class Kafka(Server):
     """Apache Kafka: one node, broker and controller (KRaft), plaintext on loopback.
@@ -174,7 +177,7 @@ class Redis(Server):
 class Prometheus(Server):
     """Prometheus, where the machine has it: scrapes `targets` (`host:port`) as `job`, every `interval` seconds.
 
-    `rules` are paths of files with recording and alerting rules.
+    `rules` are paths of files with recording and alerting rules, the project's own unless told otherwise.
     """
 
     name = "Prometheus"
@@ -187,7 +190,7 @@ class Prometheus(Server):
         targets: Sequence[str] = (),
         job: str = "queuecast",
         interval: float = 5.0,
-        rules: Sequence[Path] = (),
+        rules: Sequence[Path] = RULES,
         on_progress: OnProgress = ignore,
         ready_within: float = 60.0,
     ) -> None:

@@ -1,20 +1,20 @@
 """What Prometheus shows is what the referee finds on the same jobs."""
 
 import json
-import os
 import subprocess
 import sys
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from integration import scraped
+from integration.scraped import value
 from integration.worker import Deployment, until
 from traces import made_trace, shared_path
 
 from deploy.stack import Prometheus
+from deploy.stack.servers import RULES
 from streams.swf import events_of, read_swf
 
 pytestmark = pytest.mark.stack
@@ -24,20 +24,8 @@ Deploy = Callable[..., Deployment]
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
-    if not Prometheus.available():
-        if os.environ.get("CI") == "true":
-            pytest.fail("Prometheus is not installed")
-        pytest.skip("Prometheus is not installed")
-    with Prometheus(tmp_path / "prometheus", interval=0.3) as server:
+    with scraped.prometheus(tmp_path / "prometheus") as server:
         yield server
-
-
-def value(server: Prometheus, query: str) -> float:
-    """What a query that has one answer gives."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{server.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}", timeout=10) as answer:
-        result = json.load(answer)["data"]["result"]
-    return float(result[0]["value"][1]) if result else 0.0
 
 
 def mean(server: Prometheus, metric: str, method: str) -> float:
@@ -64,3 +52,8 @@ def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus
         assert value(prometheus, f'sum(queuecast_wait_error_seconds_count{{method="{method}"}})') == row["jobs"]
     assert scored["predictions"]["AAE"] != scored["always zero"]["AAE"]
     assert value(prometheus, 'sum(queuecast_wait_error_seconds_count{jobs="cancelled",method="zero"})') > 0
+
+
+def test_the_projects_rules_are_in_force_without_being_asked_for(prometheus: Prometheus) -> None:
+    groups = scraped.told(prometheus, "rules")["groups"]
+    assert {group["file"] for group in groups} == {str(file) for file in RULES}

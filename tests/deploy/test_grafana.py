@@ -1,0 +1,110 @@
+"""The dashboards: the files are what the code says, and every panel says what it shows."""
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dashboards import FILES, asked, loaded, panels
+
+from deploy.grafana import DASHBOARDS, as_json
+from models.registry import TRIVIAL
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PROVISIONING = DEPLOY / "grafana" / "provisioning"
+
+of_each = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+
+
+def test_the_files_are_what_the_code_makes() -> None:
+    """Where they are not: `python -m deploy.grafana`."""
+    assert {file.stem: file.read_text(encoding="utf-8") for file in FILES} == {
+        name: as_json(dashboard()) for name, dashboard in DASHBOARDS.items()
+    }
+
+
+@of_each
+def test_a_dashboard_keeps_its_address_and_lets_itself_be_pointed_at_any_prometheus(file: Path) -> None:
+    dashboard = loaded(file)
+    assert dashboard["uid"] == f"queuecast-{file.stem}"
+    assert [v["name"] for v in dashboard["templating"]["list"] if v["type"] == "datasource"] == ["datasource"]
+    sources = [panel["datasource"] for panel in panels(dashboard)]
+    sources += [target["datasource"] for panel in panels(dashboard) for target in panel["targets"]]
+    assert {source["uid"] for source in sources} == {"${datasource}"}
+
+
+@of_each
+def test_every_panel_says_what_it_shows(file: Path) -> None:
+    for panel in panels(loaded(file)):
+        assert panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["targets"]
+        assert all(target["legendFormat"] and target["expr"] for target in panel["targets"])
+        assert panel["type"] != "timeseries" or panel["options"]["legend"]["showLegend"]
+
+
+@of_each
+def test_panels_have_numbers_and_places_of_their_own(file: Path) -> None:
+    everything = loaded(file)["panels"]
+    assert max(Counter(panel["id"] for panel in everything).values()) == 1
+    cells = Counter(
+        (x, y)
+        for panel in everything
+        for place in [panel["gridPos"]]
+        for x in range(place.get("x", 0), place.get("x", 0) + place["w"])
+        for y in range(place.get("y", 0), place.get("y", 0) + place["h"])
+    )
+    assert max(cells.values()) == 1
+    assert max(x for x, _ in cells) < 24
+
+
+@of_each
+def test_every_variable_is_used_and_every_one_used_is_there(file: Path) -> None:
+    dashboard = loaded(file)
+    used = {name for panel in panels(dashboard) for t in panel["targets"] for name in re.findall(r"\$(\w+)", t["expr"])}
+    there = {variable["name"] for variable in dashboard["templating"]["list"]} - {"datasource"}
+    assert used - {"__rate_interval"} == there
+
+
+@of_each
+def test_every_query_is_one(file: Path, tmp_path: Path) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed")
+    queries = [query.expr for query in asked(file, window="1d", __rate_interval="1m")]
+    rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(queries)]
+    written = tmp_path / "queries.yaml"
+    written.write_text(yaml.safe_dump({"groups": [{"name": file.stem, "rules": rules}]}))
+    done = subprocess.run([program, "check", "rules", written], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_method_is_shown_beside_the_trivial_rules() -> None:
+    (gain,) = {query.expr for query in asked(FILES[0], window="1d") if "group_left () (min by (site)" in query.expr}
+    ours, rules = gain.split("group_left")
+    assert f'method!~"{"|".join(TRIVIAL)}"' in ours
+    assert f'method=~"{"|".join(TRIVIAL)}"' in rules
+
+
+def test_grafana_finds_the_dashboards_and_prometheus() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    (provider,) = _provisioned("dashboards")["providers"]
+    mounts = dict(volume.split(":")[:2] for volume in compose["services"]["grafana"]["volumes"])
+    assert mounts["../grafana/dashboards"] == provider["options"]["path"]
+    assert mounts["../grafana/provisioning"] == "/etc/grafana/provisioning"
+    (source,) = _provisioned("datasources")["datasources"]
+    assert source["type"] == "prometheus"
+    assert source["url"] == "http://prometheus:9090"
+    prometheus = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())
+    assert source["jsonData"]["timeInterval"] == prometheus["global"]["scrape_interval"]
+
+
+def _provisioned(kind: str) -> dict[str, Any]:
+    (file,) = (PROVISIONING / kind).iterdir()
+    told: dict[str, Any] = yaml.safe_load(file.read_text())
+    return told

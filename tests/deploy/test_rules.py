@@ -1,0 +1,289 @@
+"""The rules of Prometheus: each alert fires on data made for it, and is quiet on healthy data and just short of it."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from deploy.stack.servers import RULES
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
+
+Series = dict[str, str]
+"""Samples by series, in promtool's notation: `0+5x60` is 0, 5, 10 … 300."""
+
+
+class Data(NamedTuple):
+    """Series whose samples are `step` apart, and when they are looked at."""
+
+    at: str
+    series: Series
+    step: str = "1m"
+
+
+def events(values: str) -> Series:
+    return {'queuecast_events_total{site="s",instance="a"}': values}
+
+
+def errors(method: str, each: int, jobs: float, steps: int, left: str = "started") -> Series:
+    labels = f'{{site="s",method="{method}",jobs="{left}",instance="a"}}'
+    return {
+        f"queuecast_wait_error_seconds_sum{labels}": f"0+{each * jobs:g}x{steps}",
+        f"queuecast_wait_error_seconds_count{labels}": f"0+{jobs:g}x{steps}",
+    }
+
+
+def trivial(jobs: float, steps: int) -> Series:
+    return errors("zero", 1000, jobs, steps) | errors("median", 1500, jobs, steps)
+
+
+def bounds(bound: str, held: float, jobs: float, steps: int, method: str = "qespera") -> Series:
+    labels = f'{{site="s",method="{method}",jobs="started",bound="{bound}"}}'
+    return {
+        f"queuecast_bound_jobs_total{labels}": f"0+{jobs:g}x{steps}",
+        f"queuecast_bound_held_jobs_total{labels}": f"0+{held * jobs:g}x{steps}",
+    }
+
+
+def withheld(share: float, jobs: float, steps: int = 120, method: str = "qespera") -> Series:
+    labels = f'{{site="s",method="{method}",jobs="started"}}'
+    counted = {f"queuecast_withheld_jobs_total{labels}": f"0+{share * jobs:g}x{steps}"}
+    return counted | errors(method, 60, jobs, steps)
+
+
+def late(predictions: float, of: float, steps: int = 30) -> Series:
+    return {
+        'queuecast_late_predictions_total{instance="a"}': f"0+{predictions:g}x{steps}",
+        'queuecast_prediction_latency_seconds_count{instance="a"}': f"0+{of:g}x{steps}",
+    }
+
+
+def rejects(values: str) -> Series:
+    return {'queuecast_rejects_total{reason="not_json",instance="a"}': values}
+
+
+def lag(values: str) -> Series:
+    return {'queuecast_event_lag{partition="3",instance="a"}': values}
+
+
+def started(values: str) -> Series:
+    return {'process_start_time_seconds{job="queuecast",instance="a"}': values}
+
+
+def estimates(values: str) -> Series:
+    return {'queuecast_estimates_timestamp_seconds{site="s"}': values}
+
+
+def running(values: str) -> Series:
+    return {'queuecast_live_jobs{site="s",phase="running",instance="a"}': values}
+
+
+FIRES = {
+    "QueuecastDown": [Data("5m", {'up{job="queuecast",instance="a"}': "1 0x9"})],
+    "QueuecastNoWorker": [Data("5m", {'up{job="queuecast-serve",instance="b"}': "1x10"})],
+    "QueuecastRestarting": [Data("25m", started("100x5 400x5 700x5 1000x10"))],
+    "QueuecastBrokerDown": [Data("5m", {'queuecast_broker_up{instance="a"}': "1 0x9"})],
+    "QueuecastStoreDown": [Data("5m", {'queuecast_store_up{instance="a"}': "1 0x9"})],
+    "QueuecastSiteSilent": [
+        Data("25h10m", events("0+100x144 14400x20"), "10m"),
+        Data("30h10m", events("0+10x144 1440x40"), "10m"),
+        Data("48h40m", events("0+10x144 1440x180") | running("5x350"), "10m"),
+    ],
+    "QueuecastLagGrowing": [Data("30m", lag("0+200x30"))],
+    "QueuecastDeadLetters": [Data("35m", rejects("_x30 12x10")), Data("90m", rejects("100+1x100"))],
+    "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
+    "QueuecastEstimatesStale": [Data("30m", estimates("0x40"))],
+    "QueuecastWorseThanTrivial": [
+        Data("28h", trivial(10, 180) | errors("qespera", 1200, 10, 180), "10m"),
+        Data(
+            "28h",
+            trivial(10, 180) | errors("qespera", 500, 10, 180) | errors("qespera", 3500, 10, 180, "cancelled"),
+            "10m",
+        ),
+    ],
+    "QueuecastBoundsTooLow": [
+        Data("12h", bounds("0.95", 0.88, 10, 80), "10m"),
+        Data("12h", bounds("0.9", 0.8, 10, 80) | bounds("0.9", 0.8, 10, 80, "qbets"), "10m"),
+    ],
+    "QueuecastPredictionsWithheld": [Data("90m", withheld(0.5, 1))],
+}
+"""Data on which each alert fires."""
+
+SHORT_OF_IT = {
+    "QueuecastDown": [
+        Data("4m", {'up{job="queuecast",instance="a"}': "1x3 0 1x6"}),
+        Data("5m", {'up{job="another",instance="a"}': "0x10"}),
+    ],
+    "QueuecastNoWorker": [Data("5m", {'queuecast_sites{instance="a"}': "0x10"})],
+    "QueuecastRestarting": [Data("25m", started("100x10 700x15"))],
+    "QueuecastBrokerDown": [Data("4m", {'queuecast_broker_up{instance="a"}': "1x3 0 1x6"})],
+    "QueuecastStoreDown": [Data("4m", {'queuecast_store_up{instance="a"}': "1x3 0 1x6"})],
+    "QueuecastSiteSilent": [
+        Data("25h10m", events("0+10x144 1440x20"), "10m"),  # an hour of a small site
+        Data("32h", events("0+0.5x144 72x60"), "10m"),  # a night of a very small one
+        Data("48h40m", events("0+10x144 1440x180") | running("4x350"), "10m"),
+        Data(
+            "26h",
+            events("0+100x144 stale") | {'queuecast_events_total{site="s",instance="b"}': "_x144 14400+100x20"},
+            "10m",
+        ),
+    ],
+    "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
+    "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
+    "QueuecastPredictionsLate": [Data("25m", late(5, of=200)), Data("25m", late(1, of=1))],
+    "QueuecastEstimatesStale": [Data("34m", estimates("0x15 900x25"))],
+    "QueuecastWorseThanTrivial": [
+        Data("28h", trivial(10, 180) | errors("qespera", 1050, 10, 180), "10m"),
+        Data("28h", trivial(0.5, 180) | errors("qespera", 3000, 0.5, 180), "10m"),
+        Data("28h", trivial(10, 180) | errors("qbets", 3000, 10, 180), "10m"),
+        Data("20h", trivial(10, 180) | errors("qespera", 3000, 10, 180), "10m"),
+    ],
+    "QueuecastBoundsTooLow": [
+        Data("12h", bounds("0.95", 0.92, 10, 80), "10m"),
+        Data("12h", bounds("0.95", 0.5, 0.10, 80), "10m"),
+        Data("12h", bounds("0.5", 0.3, 10, 80), "10m"),
+    ],
+    "QueuecastPredictionsWithheld": [
+        Data("90m", withheld(0.1, 1)),
+        Data("90m", withheld(1.0, 0.2)),
+        Data("90m", withheld(1.0, 1, method="median")),
+    ],
+}
+"""Data that look like it, and on which it is quiet."""
+
+HEALTHY = Data(
+    "30h",
+    {
+        'up{job="queuecast",instance="a"}': "1x600",
+        'queuecast_sites{instance="a"}': "3x600",
+        **started("100x600"),
+        'queuecast_broker_up{instance="a"}': "1x600",
+        'queuecast_store_up{instance="a"}': "1x600",
+        **events("0+30x600"),
+        **running("40x600"),
+        **lag("5x600"),
+        **rejects("0+0.1x600"),
+        **late(0, of=10, steps=600),
+        **estimates("0+180x600"),
+        **trivial(3, 600),
+        **withheld(0.01, 3, 600),
+        **bounds("0.95", 0.96, 3, 600),
+        **bounds("0.5", 0.58, 3, 600),
+    },
+    "3m",
+)
+
+
+GROUPS: list[dict[str, Any]] = [group for file in RULES for group in yaml.safe_load(file.read_text())["groups"]]
+ALERTS = {rule["alert"]: rule for group in GROUPS for rule in group["rules"] if "alert" in rule}
+RECORDS = [rule["record"] for group in GROUPS for rule in group["rules"] if "record" in rule]
+
+
+def promtool(*arguments: str | Path) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def found(directory: Path, data: Data, *asked: tuple[str, float | None]) -> None:
+    """Make sure that the rules over these data give each expression this value, or None where it is None."""
+    tests = [
+        {
+            "expr": expr,
+            "eval_time": data.at,
+            "exp_samples": [] if value is None else [{"labels": "{}", "value": value}],
+        }
+        for expr, value in asked
+    ]
+    series = [{"series": name, "values": values} for name, values in data.series.items()]
+    one = {"interval": data.step, "input_series": series, "promql_expr_test": tests}
+    file = directory / "test.yaml"
+    told = {
+        "rule_files": [str(rule) for rule in RULES],
+        "evaluation_interval": data.step,
+        "group_eval_order": [group["name"] for group in GROUPS],
+        "tests": [one],
+    }
+    file.write_text(yaml.safe_dump(told))
+    promtool("test", "rules", file)
+
+
+def test_the_files_are_well_formed() -> None:
+    promtool("check", "config", FOLDER / "prometheus.yaml")
+
+
+def test_the_worker_serves_what_is_scraped() -> None:
+    assert [path.name for path in RULES] == yaml.safe_load((FOLDER / "prometheus.yaml").read_text())["rule_files"]
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_fires_on_data_made_for_it(alert: str, tmp_path: Path) -> None:
+    for data in FIRES[alert]:
+        found(tmp_path, data, (f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', 1))
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_is_quiet_short_of_it(alert: str, tmp_path: Path) -> None:
+    for data in SHORT_OF_IT[alert]:
+        found(tmp_path, data, (f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', None))
+
+
+def test_all_alerts_are_quiet_on_healthy_data(tmp_path: Path) -> None:
+    measures = ("site_method:queuecast_wait_error_seconds:mean1d", "site_method:queuecast_withheld_jobs:ratio1h")
+    there = [(f"count(count by (site) ({name}))", 1.0) for name in measures]
+    found(tmp_path, HEALTHY, ("count(ALERTS)", None), *there)
+
+
+def moved(metric: str, before: str, after: str) -> Series:
+    """A site's series, whose worker is another after an hour."""
+    name, labels = metric.rstrip("}").split("{")
+    old, new = (f'{name}{{{labels},instance="{instance}"}}' for instance in "ab")
+    return {old: f"{before}x60 stale", new: f"_x60 {after}x60"}
+
+
+def test_a_site_that_moves_is_neither_counted_twice_nor_from_nothing(tmp_path: Path) -> None:
+    labels = 'site="s",method="zero",jobs="started"'
+    data = Data(
+        "2h",
+        moved(f"queuecast_wait_error_seconds_sum{{{labels}}}", "0+600", "36000+60")
+        | moved(f"queuecast_wait_error_seconds_count{{{labels}}}", "0+1", "60+1"),
+    )
+    mean = "round(sum(site_method:queuecast_wait_error_seconds:mean1d), 10)"
+    found(
+        tmp_path, data, (mean, 330), ("round(sum(site_method:queuecast_wait_error_seconds_count:increase1d), 10)", 120)
+    )
+
+
+def test_a_site_that_two_workers_show_in_the_scrape_of_its_move_has_its_jobs_once(tmp_path: Path) -> None:
+    queued = 'queuecast_live_jobs{site="s",phase="queued"}'
+    overlap = moved(queued, "7", "8") | {'queuecast_live_jobs{site="s",phase="queued",instance="a"}': "7x61 stale"}
+    for at, jobs in (("59m", 7), ("61m", 8), ("63m", 8)):
+        found(tmp_path, Data(at, overlap), ("sum(site_phase:queuecast_live_jobs:max)", jobs))
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert: str) -> None:
+    rule, anchor = ALERTS[alert], alert.lower()
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert rule["annotations"]["summary"]
+    assert rule["annotations"]["description"]
+    assert rule["annotations"]["runbook"] == f"RUNBOOK.md#{anchor}"
+
+
+def test_the_runbook_has_a_section_for_each_alert_and_no_other() -> None:
+    text = (FOLDER / "RUNBOOK.md").read_text()
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    assert list(sections) == list(ALERTS)
+    for section in sections.values():
+        assert all(f"**{part}**" in section for part in ("Means", "Look", "Do"))
+
+
+def test_a_recording_rule_is_named_level_metric_operation() -> None:
+    assert RECORDS
+    assert [name for name in RECORDS if not re.fullmatch(r"([a-z_]+:)?queuecast_[a-z0-9_]+:[a-z0-9_]+", name)] == []

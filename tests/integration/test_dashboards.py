@@ -1,0 +1,108 @@
+"""Every query of the dashboards and every recording rule has an answer, over what a real worker shows."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
+
+import msgspec
+import pytest
+import yaml
+from dashboards import FILES, asked
+from integration import scraped
+from integration.conftest import Deploy
+from integration.worker import Deployment, Message, simulated, until
+
+from deploy.stack import Prometheus
+from deploy.stack.servers import RULES
+from models.records import AnyEvent, WaitQuestion
+from streams.up import ServeProcess
+
+pytestmark = pytest.mark.stack
+
+INTERVAL_S = 0.5
+"""Between scrapes, and between evaluations of the rules."""
+
+VARIABLES = {"window": "2m", "__rate_interval": "5s"}
+
+SITE = b"alder"
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> list[Path]:
+    """The project's rules, all of them evaluated as often as Prometheus usually does."""
+    for file in RULES:
+        told = yaml.safe_load(file.read_text())
+        for group in told["groups"]:
+            group.pop("interval", None)
+        (tmp_path / file.name).write_text(yaml.safe_dump(told))
+    return [tmp_path / file.name for file in RULES]
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path, rules: list[Path]) -> Iterator[Prometheus]:
+    with scraped.prometheus(tmp_path / "prometheus", INTERVAL_S, rules) as server:
+        yield server
+
+
+def trouble(events: Iterable[AnyEvent]) -> Iterator[Message]:
+    """What is no event, and events that came before."""
+    yield SITE, b"not an event"
+    yield from ((SITE, msgspec.json.encode(event)) for event in events)
+
+
+def ask(here: Deployment) -> None:
+    question = msgspec.json.encode(WaitQuestion(id="q", site=SITE.decode(), cpus=16, walltime=3600.0, user="u1"))
+    here.producer.send(here.topics.questions, key=SITE, value=question)
+
+
+def look(url: str) -> None:
+    """Read a page of the HTTP service's."""
+    with suppress(HTTPError), build_opener(ProxyHandler({})).open(url, timeout=10) as answer:
+        answer.read()
+
+
+def queries() -> dict[str, str]:
+    """Everything that must have an answer, and where it is asked."""
+    panels = {query.expr: query.where for file in FILES for query in asked(file, **VARIABLES)}
+    rules = (rule for file in RULES for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"])
+    return panels | {rule["record"]: "a recording rule" for rule in rules if "record" in rule}
+
+
+@pytest.fixture
+def here(deploy: Deploy) -> Deployment:
+    return deploy(estimates={"seconds": 1.0, "share": 0.5}, run_shadows=("template",))
+
+
+@pytest.fixture
+def web(here: Deployment, tmp_path: Path) -> Iterator[ServeProcess]:
+    with ServeProcess(tmp_path / "serve", here.settings) as process:
+        yield process
+
+
+def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess, prometheus: Prometheus) -> None:
+    events = simulated(SITE.decode(), 700)
+    early, late, again = events[:600], iter(events[600:]), events[:5]
+    here.send(early)
+    here.send_raw(trouble(again))
+    here.worker.start()
+    prometheus.scrape([here.worker.address, web.address])
+    until(lambda: scraped.value(prometheus, "sum(queuecast_events_total)") == len(early) + len(again))
+    missing = queries()
+
+    def all_answered() -> bool:
+        ask(here)
+        look(web.url)
+        here.send_raw(trouble(again))
+        for expr in [expr for expr in missing if scraped.values(prometheus, expr)]:
+            del missing[expr]
+        return not missing
+
+    with here.fed(late, pace=60):
+        try:
+            until(all_answered, 30)
+        except AssertionError:
+            pytest.fail("\n".join(["no data:", *(f"{where}: {expr}" for expr, where in missing.items())]))
+    groups = scraped.told(prometheus, "rules")["groups"]
+    assert [rule["name"] for group in groups for rule in group["rules"] if rule["health"] != "ok"] == []
