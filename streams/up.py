@@ -133,7 +133,8 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
             ]
             serve = ServeProcess(stack.data_dir / "serve", settings, ports.serve, on_progress)
             if stack.prometheus:
-                stack.prometheus.scrape([process.address for process in (*crew, serve)])
+                workers_at = [worker.address for worker in crew]
+                stack.prometheus.scrape({"queuecast": workers_at, "queuecast-serve": [serve.address]})
             running.enter_context(stack)
             create_topics(settings)
             for process in (*crew, serve):

@@ -174,8 +174,12 @@ class Redis(Server):
                 return False
 
 
+Targets = Mapping[str, Sequence[str]]
+"""Addresses by the name of the job that they do."""
+
+
 class Prometheus(Server):
-    """Prometheus, where the machine has it: scrapes `targets` (`host:port`) as `job`, every `interval` seconds.
+    """Prometheus, where the machine has it: scrapes `targets`, each job's (`host:port`), every `interval` seconds.
 
     `rules` are paths of files with recording and alerting rules, the project's own unless told otherwise.
     """
@@ -187,8 +191,7 @@ class Prometheus(Server):
         directory: Path,
         port: int | None = None,
         *,
-        targets: Sequence[str] = (),
-        job: str = "queuecast",
+        targets: Targets | None = None,
         interval: float = 5.0,
         rules: Sequence[Path] = RULES,
         on_progress: OnProgress = ignore,
@@ -196,8 +199,8 @@ class Prometheus(Server):
     ) -> None:
         super().__init__(directory, {"port": port}, on_progress, ready_within)
         self.url = f"http://{self.address}"
-        self._job, self._interval = job, f"{round(interval * 1000)}ms"
-        self._targets = list(targets)
+        self._interval = f"{round(interval * 1000)}ms"
+        self._targets = dict(targets or {})
         self._rules = [str(path.absolute()) for path in rules]
 
     @staticmethod
@@ -205,16 +208,18 @@ class Prometheus(Server):
         """Whether a `prometheus` program is on PATH."""
         return shutil.which("prometheus") is not None
 
-    def scrape(self, targets: Sequence[str]) -> None:
+    def scrape(self, targets: Targets) -> None:
         """Scrape these targets from now on instead of those before."""
-        self._targets = list(targets)
+        self._targets = dict(targets)
         if self.running:
             self._configure()
             self._request("/-/reload", "POST")
 
     def _configure(self) -> None:
         every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}
-        jobs = [{"job_name": self._job, "static_configs": [{"targets": self._targets}]}]
+        jobs = [
+            {"job_name": job, "static_configs": [{"targets": list(targets)}]} for job, targets in self._targets.items()
+        ]
         config = {"global": every, "rule_files": self._rules, "scrape_configs": jobs}
         self._write("prometheus.yml", json.dumps(config, indent=2))  # JSON is YAML
 

@@ -407,10 +407,10 @@ def test_prometheus_scrapes(tmp_path: Path) -> None:
         with urllib.request.urlopen(query) as answer:
             return [sample["value"][1] for sample in json.load(answer)["data"]["result"]] == ["1"]
 
-    with Prometheus(tmp_path, job="self", interval=0.2) as server:
-        server.scrape([server.address])
+    with Prometheus(tmp_path, interval=0.2) as server:
+        server.scrape({"self": [server.address]})
         assert until(lambda: up(server, server.address))
-    with Prometheus(tmp_path, job="self", interval=0.2, targets=[server.address]) as again:
+    with Prometheus(tmp_path, interval=0.2, targets={"self": [server.address]}) as again:
         assert again.url == server.url
         assert until(lambda: up(again, again.address))
 

@@ -87,7 +87,7 @@ def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess
     here.send(early)
     here.send_raw(trouble(again))
     here.worker.start()
-    prometheus.scrape([here.worker.address, web.address])
+    prometheus.scrape({"queuecast": [here.worker.address], "queuecast-serve": [web.address]})
     until(lambda: scraped.value(prometheus, "sum(queuecast_events_total)") == len(early) + len(again))
     missing = queries()
 

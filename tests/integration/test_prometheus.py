@@ -37,7 +37,7 @@ def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus
     trace, predictions = made_trace(tmp_path / "made.swf", jobs=600), tmp_path / "predictions.ndjson"
     events = list(events_of(read_swf(trace), "made"))
     here = deploy()
-    prometheus.scrape([here.worker.address])
+    prometheus.scrape({"queuecast": [here.worker.address]})
     here.send(events)
     here.worker.start()
     here.await_outputs(sum(map(len, here.expected(events).values())))
