@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -35,7 +35,7 @@ from streams.settings import Settings, TopicSettings
 from streams.swf import Trace
 from streams.terminal import duration, printable
 from streams.topics import Topics, create_topics
-from streams.up import WorkerProcess, progress, settings_in
+from streams.up import ServeProcess, WorkerProcess, progress, settings_in
 from streams.watch import Skipped, Wanted, read
 
 DAY = 86_400.0
@@ -465,7 +465,9 @@ def _on_stack(console: Console, base: Settings, board: Board, view: View, second
             settings = settings_in(stack, msgspec.structs.replace(base, topics=TopicSettings(partitions=4)))
             create_topics(settings)
             worker = running.enter_context(WorkerProcess(stack.data_dir / "worker", settings, on_progress=on_progress))
-        servers = (worker, stack.kafka, stack.redis)
+            serve = running.enter_context(ServeProcess(stack.data_dir / "serve", settings, on_progress=on_progress))
+        console.print(f"The page, where sites can be compared for a job of yours: {serve.url}")
+        servers = (worker, serve, stack.kafka, stack.redis)
         try:
             _watch(streamed(settings, board, seconds, servers), board, view)
         except UserError:
@@ -474,6 +476,9 @@ def _on_stack(console: Console, base: Settings, board: Board, view: View, second
             sys.stderr.write("\n".join(map(printable, logged[-LOGGED:])) + "\n")
             raise
         report(console, board)
+        if console.is_terminal and sys.stdin.isatty():
+            with suppress(EOFError):
+                console.input(f"The page stays at {serve.url} until you press Enter. ")
 
 
 def _watch(batches: Batches, board: Board, view: View) -> None:

@@ -1,80 +1,204 @@
-"""The compose file: well-formed, and in step with the settings and commands that it names."""
+"""The compose files: well-formed, hardened, and in step with the settings, the commands and the local stack."""
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
+from compose_spec import PyCompose
+from deployments import (
+    PROGRAMS,
+    ROOT,
+    check_command,
+    check_image,
+    check_kafka,
+    check_redis,
+    check_variables,
+    pages,
+    seconds,
+    section_of,
+)
 
-from streams.settings import SECTIONS, load_settings
+from streams.app import STOP_S
+from streams.settings import load_settings
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "compose"
+FOLDER = ROOT / "deploy" / "compose"
+FILES = ("compose.yaml", "production.yaml")
+SYSTEMD = ROOT / "deploy" / "systemd"
+
+Services = dict[str, dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+def read(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
     return loaded
 
 
-def test_every_variable_is_a_setting_and_has_a_valid_value(compose: dict[str, Any]) -> None:
-    known = {
-        f"QUEUECAST_{name}_{field.name}".upper()
-        for name, section in SECTIONS.items()
-        for field in msgspec.structs.fields(section)
-    }
-    worker = compose["services"]["worker"]["environment"]
-    assert worker
-    assert set(worker) <= known
-    assert load_settings(environment=worker).kafka.bootstrap == "kafka:9092"
+@pytest.fixture(params=FILES)
+def compose(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return read(request.param)
 
 
-def test_what_a_service_waits_for_is_there_and_has_the_check_it_waits_for(compose: dict[str, Any]) -> None:
-    services = compose["services"]
+@pytest.fixture
+def services(compose: dict[str, Any]) -> Services:
+    found: Services = compose["services"]
+    return found
+
+
+@pytest.fixture
+def trial() -> Services:
+    found: Services = read("compose.yaml")["services"]
+    return found
+
+
+def ours(services: Services) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The services that run a command of queuecast."""
+    found = [(name, service) for name, service in services.items() if service["image"].startswith("queuecast:")]
+    assert {name for name, _ in found} == {"topics", "worker", "serve"}
+    yield from found
+
+
+def test_it_is_what_the_specification_allows(compose: dict[str, Any]) -> None:
+    PyCompose.from_json(json.dumps(compose)).validate()
+
+
+def test_it_runs_what_up_runs(trial: Services) -> None:
+    assert set(trial) - {"topics", "grafana"} == PROGRAMS  # topics, which `up` makes itself
+
+
+def test_what_a_service_waits_for_is_there_and_has_the_check_it_waits_for(services: Services) -> None:
     for service in services.values():
-        for name, wanted in service.get("depends_on", {}).items():
+        for name in (waits := service.get("depends_on", {})):
             assert name in services
-            if wanted["condition"] == "service_healthy":
+            if isinstance(waits, dict) and waits[name]["condition"] == "service_healthy":
                 assert "healthcheck" in services[name]
 
 
 def test_volumes_are_declared_and_files_are_there(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         for volume in service.get("volumes", []):
+            if isinstance(volume, dict):  # a file of the host's, for which Docker must not put a directory
+                assert volume["source"].startswith("/etc/queuecast/")
+                assert volume["source"] == volume["target"]
+                assert volume["bind"] == {"create_host_path": False}
+                continue
             source = volume.split(":")[0]
             assert (FOLDER / source).exists() if source.startswith(".") else source in compose["volumes"]
 
 
-def test_ports_are_published_on_loopback_only(compose: dict[str, Any]) -> None:
-    ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
+def test_ports_are_published_on_loopback_only(services: Services) -> None:
+    ports = [port for service in services.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_the_commands_are_ones_that_queuecast_has(compose: dict[str, Any]) -> None:
-    from streams.cli import app
-
-    names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    ours = [service["command"][0] for service in compose["services"].values() if service.get("image") == "queuecast"]
-    assert ours
-    assert set(ours) <= names
+def test_images_are_pinned(services: Services) -> None:
+    for service in services.values():
+        check_image(service["image"])
 
 
-def test_redis_keeps_what_it_acknowledged(compose: dict[str, Any]) -> None:
-    command = " ".join(compose["services"]["redis"]["command"])
-    assert "--appendonly yes" in command
-    assert "--appendfsync always" in command
+def test_the_commands_are_ones_that_queuecast_has(services: Services) -> None:
+    for name, service in ours(services):
+        assert check_command(service["command"]) == name
 
 
-def test_prometheus_scrapes_the_workers_port() -> None:
-    config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
-    targets = config["scrape_configs"][0]["static_configs"][0]["targets"]
-    assert targets == [f"worker:{load_settings(environment={}).worker.web_port}"]
+def test_every_variable_is_a_setting_and_has_a_valid_value(trial: Services) -> None:
+    for _, service in ours(trial):
+        check_variables(service["environment"])
+        settings = load_settings(environment=service["environment"])
+        assert settings.kafka.bootstrap == "kafka:9092"
+        assert settings.redis.url == "redis://redis:6379/0"
 
 
-def test_the_image_copies_every_package_and_runs_as_nobody_special() -> None:
-    text = (FOLDER / "Dockerfile").read_text()
-    assert {"models", "streams", "deploy"} <= set(re.findall(r"^COPY (\w+) ", text, re.M))
-    assert re.search(r"^USER queuecast$", text, re.M)
+def test_in_production_settings_and_passwords_come_from_files() -> None:
+    for name, service in ours(read("production.yaml")["services"]):
+        check_variables(service["environment"])
+        (passwords,) = service["env_file"]
+        assert passwords == f"/etc/queuecast/{ {'topics': 'admin'}.get(name, name) }.env"
+        assert (SYSTEMD / Path(passwords).name).exists()
+        mounted = {volume["target"] for volume in service["volumes"] if isinstance(volume, dict)}
+        settings = load_settings(SYSTEMD / "queuecast.toml", {"QUEUECAST_KAFKA_SECURITY": "tls"})
+        assert mounted == {service["environment"]["QUEUECAST_CONFIG"], settings.kafka.ca_file}
+        assert settings.kafka.ca_file == settings.redis.ca_file
+    assert "PASSWORD" not in (FOLDER / "production.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("program", ["worker", "serve"])
+def test_a_program_is_looked_at_where_it_listens(services: Services, program: str) -> None:
+    service = services[program]
+    code = service["healthcheck"]["test"][-1]
+    port, page = re.search(r'"127\.0\.0\.1", (\d+).*"GET", "([^"]+)"', code, re.DOTALL).groups()  # type: ignore[union-attr]
+    compile(code, program, "exec")
+    assert page in pages(program)
+    assert int(port) == section_of(program).web_port
+    assert service["environment"][f"QUEUECAST_{program.upper()}_WEB_HOST"] == "0.0.0.0"
+    assert program == "worker" or service["ports"] == [f"127.0.0.1:{port}:{port}"]
+
+
+def test_ours_are_hardened_and_have_time_to_stop(services: Services) -> None:
+    for name, service in ours(services):
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "cache:/var/cache/queuecast" in service["volumes"]  # without which numba could not be imported
+        assert name == "topics" or seconds(service["stop_grace_period"]) > STOP_S
+
+
+def test_kafka_and_redis_keep_what_they_acknowledged(trial: Services, tmp_path: Path) -> None:
+    check_kafka(trial["kafka"]["environment"], tmp_path)
+    check_redis(trial["redis"]["command"], tmp_path)
+
+
+def test_prometheus_scrapes_the_programs_and_knows_the_rules(trial: Services) -> None:
+    source, target = trial["prometheus"]["volumes"][0].split(":")[:2]
+    config_file = Path(trial["prometheus"]["command"][0].removeprefix("--config.file="))
+    assert config_file.parent == Path(target)
+    folder = FOLDER / source
+    config = yaml.safe_load((folder / config_file.name).read_text(encoding="utf-8"))
+    targets = {
+        target for job in config["scrape_configs"] for static in job["static_configs"] for target in static["targets"]
+    }
+    assert targets == {f"{program}:{section_of(program).web_port}" for program in ("worker", "serve")}
+    assert all((folder / name).exists() for name in config["rule_files"])
+
+
+def test_grafana_finds_its_dashboards(trial: Services) -> None:
+    places = dict(volume.split(":")[1::-1] for volume in trial["grafana"]["volumes"])
+    provisioning = FOLDER / places["/etc/grafana/provisioning"]
+    providers = [
+        provider
+        for file in (provisioning / "dashboards").glob("*.yaml")
+        for provider in yaml.safe_load(file.read_text(encoding="utf-8"))["providers"]
+    ]
+    assert providers
+    for provider in providers:
+        assert list((FOLDER / places[provider["options"]["path"]]).glob("*.json"))
+    sources = [
+        source
+        for file in (provisioning / "datasources").glob("*.yaml")
+        for source in yaml.safe_load(file.read_text(encoding="utf-8"))["datasources"]
+    ]
+    assert [source["url"] for source in sources] == ["http://prometheus:9090"]
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    return (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_the_image_copies_every_package_and_runs_as_nobody_special(image: str) -> None:
+    assert {"models", "streams", "deploy"} <= set(re.findall(r"^COPY (\w+) ", image, re.M))
+    assert re.search(r"^USER 10001:10001$", image, re.M)
+    for base in re.findall(r"^FROM (\S+)", image, re.M):
+        check_image(base)
+
+
+def test_the_image_has_what_is_compiled_where_it_is_looked_for(image: str) -> None:
+    places = set(re.findall(r"NUMBA_CACHE_DIR=(\S+)", image))
+    assert places == {"/var/cache/queuecast"}
+    assert re.search(
+        r"^COPY --from=build --chown=queuecast:queuecast /var/cache/queuecast /var/cache/queuecast$", image, re.M
+    )

@@ -1,6 +1,8 @@
 """The demo as a process, on a Kafka and Redis of its own."""
 
+import re
 import signal
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +34,9 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
     demo.until("waited")
     assert demo.child("kafka.Kafka")
     assert demo.child("streams", "worker")
+    (page,) = re.findall(r"http://127\.0\.0\.1:\d+/", demo.out)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(page, timeout=10) as answer:
+        assert b"queuecast" in answer.read()
     assert demo.ended() == 0, demo.err
     for site in GRID:
         assert f"  {site.name}: " in demo.out
