@@ -80,9 +80,7 @@ class Questions:
             while True:
                 if read != self._partitions():
                     read = self._partitions()
-                    places = [TopicPartition(self._topics.questions, partition) for partition in read]
-                    consumer.assign(places)
-                    await consumer.seek_to_end(*places)
+                    await self._read_from_now_on(consumer, read)
                 if not read:
                     await asyncio.sleep(WAIT_MS / 1000)
                     continue
@@ -91,6 +89,14 @@ class Questions:
                         await self.take(message)
         finally:
             await consumer.stop()
+
+    async def _read_from_now_on(self, consumer: AIOKafkaConsumer, partitions: frozenset[int]) -> None:
+        if not partitions:
+            consumer.unsubscribe()
+            return
+        places = [TopicPartition(self._topics.questions, partition) for partition in partitions]
+        consumer.assign(places)
+        await consumer.seek_to_end(*places)
 
     async def take(self, message: ConsumerRecord) -> None:
         """Answer one question, or say why not."""

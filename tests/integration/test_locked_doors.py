@@ -37,7 +37,7 @@ from deploy.stack.process import LOOPBACK
 pytestmark = pytest.mark.stack
 
 README = (Path(__file__).parents[2] / "deploy/README.md").read_text(encoding="utf-8")
-USERS = ("admin", "worker", "feeder", "reader", "doctor", "stranger")
+USERS = ("admin", "worker", "feeder", "reader", "asker", "doctor", "stranger")
 REDIS_PASSWORD, REDIS_WORKER_PASSWORD = "redis-s3cret", "redis-worker-s3cret"
 SECRETS = (*(f"{user}-s3cret" for user in USERS), "wr0ng", REDIS_PASSWORD, REDIS_WORKER_PASSWORD)
 
@@ -127,7 +127,7 @@ def let_in(bootstrap: str) -> None:
 
 def permissions() -> list[ACL]:
     rows = re.findall(r"^\| (\w+)[^|]*\| (topics?|group)[^|]* \| `([^`]+)` \| (.+) \|$", README, re.MULTILINE)
-    assert len(rows) == 13
+    assert len(rows) == 20
     found = []
     for user, kind, name, operations in rows:
         pattern = ACLResourcePatternType.PREFIXED if kind == "topics" else ACLResourcePatternType.LITERAL
@@ -194,6 +194,8 @@ def test_who_may_come_in_can_work(doors: Doors) -> None:
         assert (code, err) == (0, "")
         assert len(out.splitlines()) == 60
         assert listening(worker) == {LOOPBACK}
+        asked = doors.run("asker", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_SECONDS="20")
+        assert asked[0] == 0 and "made" in asked[1], asked
         assert_no_secrets(page(doors.web_port))
         worker_ends(worker)
 
@@ -233,6 +235,7 @@ def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
         ("worker", ["watch"], "user 'worker' may not read queuecast.predictions"),
         ("feeder", ["watch"], "user 'feeder' may not see queuecast.predictions"),
         ("reader", ["worker"], "user 'reader' may not see queuecast."),
+        ("feeder", ["ask", "--cpus", "2"], "user 'feeder' may not see queuecast."),
         ("admin", ["worker"], "user 'admin' may not read queuecast.events"),
     ],
 )
