@@ -101,14 +101,20 @@ def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
     phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING)
     own = [job for job in state.jobs.values() if job.user == question.user and job.phase in phases]
     own.sort(key=lambda job: job.submit)
-    told = [live_job(engine, job) for job in own[-question.most :]]
+    told = live_jobs(engine, own[-question.most :], now)
     return JobsAnswer(
         id=question.id, site=engine.site, made_at=now, user=question.user, jobs=told, more=len(own) - len(told)
     )
 
 
-def live_job(engine: Engine, job: Job) -> LiveJob:
-    """A live job, with what was predicted of it by the method that counts."""
+def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
+    """Live jobs, with what was predicted of them by the method that counts, and what is to be expected now."""
+    queued = any(job.phase is Phase.QUEUED for job in jobs)
+    starts = engine.asked.starts(engine.known, now) if queued else {}
+    return [_live_job(engine, job, starts.get(job.key)) for job in jobs]
+
+
+def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob:
     method = engine.settings.method
     estimate = job.estimates.get(method)
     wait_s = None if estimate is None else estimate.wait_s
@@ -124,6 +130,7 @@ def live_job(engine: Engine, job: Job) -> LiveJob:
         predicted_wait_s=wait_s,
         predicted_run_s=job.run_s,
         predicted_start=None if wait_s is None else job.ready + wait_s,
+        expected_start=expected_start,
         bounds=engine.bounds_of(job, method),
         method=method,
         reason="" if estimate is None else estimate.reason,
@@ -149,7 +156,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         degraded=engine.degraded,
         history_jobs=len(known.history),
         weeks=weeks(engine, now),
-        queued=[live_job(engine, job) for job in islice(known.state.in_phase(Phase.QUEUED), question.most)],
+        queued=live_jobs(engine, list(islice(known.state.in_phase(Phase.QUEUED), question.most)), now),
     )
 
 

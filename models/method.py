@@ -90,6 +90,10 @@ class WaitMethod(Method):
             self.forget(job.key)
             yield estimate
 
+    def starts(self, site: Site, now: float) -> Mapping[JobKey, float]:
+        """When the queued jobs will start as things are `now` (Unix seconds), where the method can tell."""
+        return {}
+
     def learn(self, job: Job, wait_s: float, site: Site) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""
 

@@ -49,8 +49,8 @@ class Policy(WaitMethod):
     """The simulated policy with the least mean error of late; see the module.
 
     Parameters:
-        every: of so many submissions, after the first ones, one is tried with every policy; for the others only the best
-            is simulated.
+        every: of so many submissions one is tried with every policy, as the first ones all are; for the others only the
+            best is simulated.
         plans: as of `Simulated`.
     """
 
@@ -86,6 +86,10 @@ class Policy(WaitMethod):
     def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
         """What the best policy would say."""
         return self.best.what_ifs(jobs, site)
+
+    def starts(self, site: Site, now: float) -> Mapping[JobKey, float]:
+        """When the queued jobs will start by the best policy."""
+        return self.best.starts(site, now)
 
     def learn(self, job: Job, wait_s: float, site: Site) -> None:
         """A job started: if it was tried, each policy's error is known."""

@@ -304,7 +304,10 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
-    """A job that queues (or is held) or runs, and what was predicted of it when it was submitted."""
+    """A job that queues (or is held) or runs, and what was predicted of it when it was submitted.
+
+    `expected_start` is when it will start as things are now; null where it is held or runs already, or nobody can tell.
+    """
 
     job: str
     attempt: int
@@ -317,6 +320,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     predicted_wait_s: float | None
     predicted_run_s: float | None
     predicted_start: float | None
+    expected_start: float | None = None
     bounds: dict[str, float] | None = None
     method: str
     reason: str

@@ -76,6 +76,13 @@ class Simulated(WaitMethod):
         """Tells of many jobs when each would start."""
         return partial(wait_s, type(self).schedule, live)
 
+    def starts(self, site: Site, now: float) -> dict[JobKey, float]:
+        """When each queued job starts that is ready and not larger than the site, if no other comes."""
+        starts_s = type(self).schedule(self.live(site, now), True)
+        ready = (job.key for job in site.state.jobs.values() if _is_ready(job, site.cpus, now))
+        told = zip(ready, starts_s.tolist(), strict=True)
+        return {key: now + start_s for key, start_s in told if start_s < np.inf}
+
     def live(self, site: Site, now: float) -> Live:
         """The site as it is simulated, for `models.forecast.wait_s` to ask of many jobs."""
         return self._look(site, now)[0]
@@ -97,7 +104,7 @@ class Simulated(WaitMethod):
                         run_s = _expected_beyond(elapsed_s, job, site)
                     outlived[job.key] = run_s
                 running.append(self._row(job, run_s, elapsed_s))
-            elif job.phase is Phase.QUEUED and job.ready <= now and job.cpus <= cpus:
+            elif _is_ready(job, cpus, now):
                 queued.append(self._row(job, _expected(job)))
         return Live(cpus, _columns(running), _columns(queued)), outlived
 
@@ -124,6 +131,11 @@ class Simulated(WaitMethod):
         """Take back what `save` gave."""
         rows = msgspec.msgpack.decode(saved, type=list[tuple[str, int, float]])
         self._outlived = {(job, attempt): run_s for job, attempt, run_s in rows}
+
+
+def _is_ready(job: Job, cpus: int, now: float) -> bool:
+    """Whether a job could start now, if there were room."""
+    return job.phase is Phase.QUEUED and job.ready <= now and job.cpus <= cpus
 
 
 def _expected(job: Job) -> float:

@@ -147,6 +147,29 @@ def test_a_site_tells_of_its_queue() -> None:
     )
 
 
+def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_told() -> None:
+    engine = after(workload()[:180])
+    told = answer(SiteQuestion(id="1", site="alder", most=1000), engine, engine.time)
+    assert isinstance(told, SiteAnswer) and len(told.queued) > 3
+    *_, last = told.queued
+    assert last.expected_start is not None and last.expected_start >= engine.time
+    alone = after(workload()[:180])
+    job = alone.known.state.jobs[last.job, last.attempt]
+    alone.known.state.leave(job)
+    again = Job("", 0, alone.time, cpus=job.cpus, walltime=job.walltime, run_s=job.run_s)
+    (estimate,) = alone.asked.what_ifs([again], alone.known)
+    assert estimate.wait_s is not None
+    assert last.expected_start == pytest.approx(alone.time + estimate.wait_s)
+    assert all(job.expected_start is not None for job in told.queued)
+
+
+def test_nothing_new_is_expected_where_the_method_does_not_simulate() -> None:
+    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if="median"))
+    told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(told, SiteAnswer) and told.queued
+    assert all(job.expected_start is None for job in told.queued)
+
+
 def test_draining_takes_what_is_left_of_the_work_over_the_processors() -> None:
     engine = Engine("alder", Settings(runtimes="walltime"))
     assert drain_s(engine, 0.0) is None

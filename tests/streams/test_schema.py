@@ -92,6 +92,7 @@ live_jobs = st.lists(
         start=maybe(time),
         **estimated,
         predicted_start=maybe(time),
+        expected_start=maybe(time),
         bounds=bounds,
         method=name,
         reason=st.text(),
