@@ -1,0 +1,191 @@
+"""A grid: sites with jobs of their own, and a stream of jobs that a router sends to one of them, job by job.
+
+The sites differ in size, in how busy their own users keep them, and in the policy of their schedulers; all are equally
+fast. Each site's own jobs are one workload (`generate`), the routed jobs another, made for a machine of `MEDIUM`
+processors, with users of their own. Routed jobs run under the same rules as all others at a site. Nobody withdraws a
+job, so however it is routed the very same jobs are run.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from models.records import AnyEvent, Start
+from models.simulation.comparison import SHORT_S
+from models.simulation.policies import POLICIES
+from models.simulation.routing import Router
+from models.simulation.scheduler import Scheduler
+from models.simulation.workload import DAY, SimulatedJob, generate
+from models.state import Job
+
+MONDAY = 1_699_833_600
+"""Unix time at which it begins: a Monday, 0:00 UTC."""
+
+MEDIUM = 256
+"""Processors of the machine that the routed jobs are made for, where a site is as large: each fits somewhere."""
+
+SOME_JOBS = 1000
+"""How many a workload is tried to be made with; twice as many where these do not last."""
+
+
+class GridSite(NamedTuple):
+    """A site of the grid; `load` is what its own jobs offer, as a share of what its processors could do."""
+
+    name: str
+    cpus: int
+    load: float
+    policy: str
+
+
+THREE_SITES = (
+    GridSite("alder", 512, 0.60, "easy"),
+    GridSite("birch", 128, 0.65, "conservative"),
+    GridSite("cedar", 256, 0.45, "lwf"),
+)
+
+EIGHT_SITES = (
+    GridSite("alder", 1024, 0.60, "easy"),
+    GridSite("birch", 512, 0.50, "conservative"),
+    GridSite("cedar", 512, 0.50, "lwf"),
+    GridSite("douglas", 256, 0.70, "easy"),
+    GridSite("elm", 256, 0.55, "fcfs-fill"),
+    GridSite("fir", 128, 0.65, "easy"),
+    GridSite("ginkgo", 128, 0.60, "conservative"),
+    GridSite("hazel", 64, 0.30, "fcfs"),
+)
+
+
+class Load(NamedTuple):
+    """The jobs of a grid, each in the order of submission: the sites' own by the site's name, and those to route.
+
+    No two jobs have the same name.
+    """
+
+    own: dict[str, list[SimulatedJob]]
+    routed: list[SimulatedJob]
+
+    @classmethod
+    def of(cls, sites: Sequence[GridSite], seed: int, days: float, share: float) -> "Load":
+        """So many days of jobs; the routed ones add `share` of what all processors of the grid could do."""
+        own = {
+            site.name: _named(site.name, _during(seed + 1000 * place, site.cpus, site.load, days))
+            for place, site in enumerate(sites, 1)
+        }
+        sizes = [site.cpus for site in sites]
+        medium = min(MEDIUM, max(sizes))
+        return cls(own, _named("grid", _during(seed, medium, share * sum(sizes) / medium, days)))
+
+    @property
+    def jobs(self) -> Iterator[SimulatedJob]:
+        """All jobs."""
+        for jobs in (*self.own.values(), self.routed):
+            yield from jobs
+
+
+def _during(seed: int, cpus: int, load: float, days: float) -> list[SimulatedJob]:
+    """The jobs of the first `days` of a workload, which is made as long as it takes."""
+    end, count = MONDAY + days * DAY, SOME_JOBS
+    while (jobs := generate(seed, count, cpus, load, start_time=MONDAY, impatient=0.0))[-1].submit < end:
+        count *= 2
+    return [job for job in jobs if job.submit < end]
+
+
+def _named(owner: str, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:
+    """The jobs, with names and users that only they have."""
+    return [msgspec.structs.replace(job, job=f"{owner}-{job.job}", user=f"{owner}-{job.user}") for job in jobs]
+
+
+class Placed(NamedTuple):
+    """A job, the site that it ran at, and how long it waited there, in seconds."""
+
+    job: SimulatedJob
+    site: str
+    wait_s: float
+
+
+class Fared(NamedTuple):
+    """How jobs fared, in the mean: seconds, and the bounded slowdown as `Performance` has it."""
+
+    jobs: int
+    response_s: float
+    wait_s: float
+    slowdown: float
+
+    @classmethod
+    def of(cls, placed: Iterable[Placed]) -> "Fared":
+        """Of these jobs, of which there is one at least."""
+        waits = [(one.wait_s, one.job.seconds) for one in placed]
+        count = len(waits)
+        return cls(
+            count,
+            sum(wait_s + run_s for wait_s, run_s in waits) / count,
+            sum(wait_s for wait_s, _ in waits) / count,
+            sum(max((wait_s + run_s) / max(run_s, SHORT_S), 1.0) for wait_s, run_s in waits) / count,
+        )
+
+
+class Routed(NamedTuple):
+    """What became of all jobs: of those that were routed, and of the sites' own."""
+
+    routed: list[Placed]
+    own: list[Placed]
+
+    def fared(self, after_days: float = 0.0) -> tuple[Fared, Fared]:
+        """How the routed jobs fared and the sites' own, those left out that came in the first days."""
+        begin = MONDAY + after_days * DAY
+        routed, own = ([one for one in jobs if one.job.submit >= begin] for jobs in self)
+        return Fared.of(routed), Fared.of(own)
+
+
+def route(sites: Sequence[GridSite], load: Load, router: Router) -> Routed:
+    """Run the grid until its last job has started, with each routed job at the site that the router chose for it.
+
+    A routed job may go to any site that is large enough. The router has been shown everything that happened at the
+    sites up to that second, site by site in order; it is not shown how long a job will run.
+    """
+    running = _Grid(sites, router)
+    own = [[(job, name) for job in jobs] for name, jobs in load.own.items()]
+    routed = [(job, None) for job in load.routed]
+    where: dict[str, str] = {}
+    for job, home in heapq.merge(*own, routed, key=lambda arrival: arrival[0].submit):
+        where[job.job] = running.choose(job) if home is None else home
+        running.submit(job, where[job.job])
+    running.finish()
+    placed = {job.job: Placed(job, where[job.job], running.starts[job.job] - job.submit) for job in load.jobs}
+    return Routed(
+        [placed[job.job] for job in load.routed], [placed[job.job] for jobs in load.own.values() for job in jobs]
+    )
+
+
+class _Grid:
+    """The sites' schedulers, all of whose events the router is shown."""
+
+    def __init__(self, sites: Sequence[GridSite], router: Router) -> None:
+        self._schedulers: dict[str, Scheduler] = {s.name: POLICIES[s.policy](s.name, s.cpus, MONDAY) for s in sites}
+        self._router = router
+        self.starts: dict[str, float] = {}
+        for scheduler in self._schedulers.values():
+            router.observe([scheduler.capacity()])
+
+    def choose(self, job: SimulatedJob) -> str:
+        """The site that the router wants this job to go to, now that it comes."""
+        for scheduler in self._schedulers.values():
+            self._see(scheduler.advance(job.submit))
+        large_enough = [name for name, scheduler in self._schedulers.items() if scheduler.cpus >= job.cpus]
+        return self._router.choose(Job.of(job.submission("")), large_enough)
+
+    def submit(self, job: SimulatedJob, site: str) -> None:
+        self._see(self._schedulers[site].submit(job))
+
+    def finish(self) -> None:
+        for scheduler in self._schedulers.values():
+            self._see(scheduler.finish())
+
+    def _see(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, Start):
+                self.starts[event.job] = event.time
+        if events:
+            self._router.observe(events)

@@ -1,0 +1,262 @@
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from models.engine import Engine, Settings
+from models.records import AnyEvent, Capacity, End, Start, Submit
+from models.simulation.grid import DAY, MONDAY, THREE_SITES, Fared, GridSite, Load, Placed, Routed, route
+from models.simulation.policies import run
+from models.simulation.routing import (
+    ASKED,
+    AtRandom,
+    ByEstimates,
+    ByWhatIf,
+    Clairvoyant,
+    MostFree,
+    Router,
+    ShortestQueue,
+    Watching,
+)
+from models.simulation.workload import SimulatedJob
+from models.state import Job
+
+SITES = (GridSite("large", 64, 0.4, "fcfs"), GridSite("small", 8, 0.4, "easy"))
+
+
+def job(name: str, submit: int, cpus: int = 1, run_s: int = 100, walltime: int = 600) -> SimulatedJob:
+    return SimulatedJob(
+        job=name,
+        submit=MONDAY + submit,
+        user="ada",
+        group=None,
+        queue=None,
+        executable=None,
+        cpus=cpus,
+        run=run_s,
+        walltime=walltime,
+    )
+
+
+def capacity(site: str, cpus: int) -> Capacity:
+    return Capacity(site=site, time=0.0, cpus=cpus)
+
+
+def submit(site: str, name: str, cpus: int, time: float = 0.0) -> Submit:
+    return Submit(site=site, time=time, job=name, cpus=cpus, walltime=600.0)
+
+
+def start(site: str, name: str, time: float = 0.0) -> Start:
+    return Start(site=site, time=time, job=name)
+
+
+def end(site: str, name: str, time: float) -> End:
+    return End(site=site, time=time, job=name, state="completed")
+
+
+def considered(cpus: int = 1, time: float = 0.0, walltime: float = 600.0) -> Job:
+    return Job("new", 0, time, cpus=cpus, walltime=walltime)
+
+
+class Recording:
+    """Sends all to one site, and keeps what it was shown."""
+
+    def __init__(self, site: str) -> None:
+        self.site = site
+        self.events: defaultdict[str, list[AnyEvent]] = defaultdict(list)
+        self.asked: list[tuple[Job, Sequence[str], int]] = []
+
+    def observe(self, events: Sequence[AnyEvent]) -> None:
+        for event in events:
+            self.events[event.site].append(event)
+
+    def choose(self, job: Job, sites: Sequence[str]) -> str:
+        self.asked.append((job, sites, sum(map(len, self.events.values()))))
+        return self.site
+
+
+# The grid.
+
+
+def test_a_load_is_the_same_for_the_same_seed_and_no_two_jobs_share_a_name() -> None:
+    load = Load.of(SITES, 3, 5, 0.2)
+    assert load == Load.of(SITES, 3, 5, 0.2) != Load.of(SITES, 4, 5, 0.2)
+    jobs = list(load.jobs)
+    assert len({job.job for job in jobs}) == len(jobs) == len(load.routed) + sum(map(len, load.own.values()))
+    assert {job.user for job in load.routed}.isdisjoint(job.user for jobs in load.own.values() for job in jobs)
+    assert all(MONDAY <= job.submit < MONDAY + 5 * DAY and job.patience is None for job in jobs)
+    assert max(job.submit for job in jobs) > MONDAY + 4 * DAY
+
+
+def test_a_load_is_as_heavy_as_asked_for() -> None:
+    load = Load.of(THREE_SITES, 3, 60, 0.2)
+    capacity = sum(site.cpus for site in THREE_SITES) * 60 * DAY
+    assert sum(job.cpus * job.seconds for job in load.routed) / capacity == pytest.approx(0.2, rel=0.25)
+    own = sum(job.cpus * job.seconds for jobs in load.own.values() for job in jobs) / capacity
+    assert own == pytest.approx(sum(site.cpus * site.load for site in THREE_SITES) / 896, rel=0.25)
+
+
+def test_the_router_sees_what_happened_by_then_and_not_how_long_a_job_runs() -> None:
+    own = {"large": [job("a", 0, cpus=64, run_s=50), job("b", 10, run_s=20)], "small": [job("c", 5, run_s=60)]}
+    router = Recording("large")
+    done = route(SITES, Load(own, [job("r1", 30, cpus=4), job("r2", 65, cpus=9)]), router)
+    (first, sites, seen), (second, larger, seen_later) = router.asked
+    assert (first.id, first.submit, first.cpus, first.walltime, first.run_s) == ("r1", MONDAY + 30, 4, 600.0, None)
+    assert (list(sites), list(larger)) == (["large", "small"], ["large"])
+    assert seen == 2 + 3 + 2  # capacities; a and b come, a starts; c comes and starts
+    assert seen_later == seen + 1 + 3 + 1  # r1 comes, a ends, b and r1 start, c ends at this very second
+    assert second.id == "r2"
+    assert [type(event).__name__ for event in router.events["small"]] == ["Capacity", "Submit", "Start", "End"]
+    assert [(one.site, one.wait_s) for one in done.routed] == [("large", 20.0), ("large", 0.0)]
+    assert {one.job.job: one.wait_s for one in done.own} == {"a": 0.0, "b": 40.0, "c": 0.0}
+
+
+def test_a_site_of_the_grid_is_the_same_as_alone() -> None:
+    load = Load.of(SITES, 2, 4, 0.1)
+    router = Recording("large")
+    route(SITES, load._replace(routed=[]), router)
+    for site in SITES:
+        expected = list(run(load.own[site.name], site.cpus, site.name, site.policy))
+        assert router.events[site.name][1:] == expected[1:]
+
+
+def test_how_jobs_fared() -> None:
+    def placed(submit: int, run_s: int, wait_s: float) -> Placed:
+        return Placed(job("x", submit, run_s=run_s), "s", wait_s)
+
+    assert Fared.of([placed(0, 5, 15.0), placed(0, 700, 600.0)]) == (2, 610.0, 307.5, 2.0)  # 700 s are cut to 600
+    assert Fared.of([placed(0, 1, 0.0)]).slowdown == 1.0
+    done = Routed([placed(0, 10, 90.0), placed(DAY, 10, 10.0)], [placed(DAY, 20, 0.0)])
+    assert done.fared(after_days=1.0) == ((1, 20.0, 10.0, 2.0), (1, 20.0, 0.0, 1.0))
+
+
+# The rules.
+
+
+def told(router: Router, *events: AnyEvent) -> Router:
+    for event in events:
+        router.observe([event])
+    return router
+
+
+def test_lots_are_drawn_by_size_and_the_same_again() -> None:
+    def chosen() -> list[str]:
+        router = told(AtRandom(1), capacity("a", 300), capacity("b", 100), capacity("c", 9))
+        return [router.choose(considered(), ["a", "b"]) for _ in range(1000)]
+
+    assert chosen() == chosen()
+    assert set(chosen()) == {"a", "b"} and 700 < chosen().count("a") < 800
+
+
+def test_the_blind_rules_count_what_they_name() -> None:
+    events = [
+        *(capacity("a", 10), submit("a", "1", 8), start("a", "1"), submit("a", "2", 8), submit("a", "3", 1)),
+        *(capacity("b", 10), submit("b", "1", 9), start("b", "1"), submit("b", "2", 8)),
+    ]
+    shortest, freest = ShortestQueue(), MostFree()
+    told(shortest, *events)
+    told(freest, *events)
+    assert shortest.choose(considered(), ["a", "b"]) == "b"
+    assert freest.choose(considered(), ["a", "b"]) == "a"
+    told(shortest, start("a", "2"), start("a", "3"))
+    told(freest, end("b", "1", 9.0))
+    assert shortest.choose(considered(), ["a", "b"]) == "a"
+    assert freest.choose(considered(), ["a", "b"]) == "b"
+
+
+def busy(site: str, seconds: float, router: Router) -> Router:
+    """All of a site's ten processors are in use for so long, as the walltime has it."""
+    request = Submit(site=site, time=0.0, job="1", cpus=10, walltime=seconds)
+    return told(router, capacity(site, 10), request, start(site, "1"))
+
+
+@pytest.mark.parametrize("kind", [ByWhatIf, ByEstimates])
+def test_a_job_goes_where_it_waits_least(kind: type[ByWhatIf]) -> None:
+    router = kind()
+    busy("a", 3000.0, router)
+    busy("b", 2000.0, router)
+    assert router.choose(considered(time=50.0), ["a", "b"]) == "b"
+    assert router.choose(considered(time=50.0), ["a"]) == "a"
+    told(router, end("a", "1", 60.0))
+    assert router.choose(considered(time=100.0), ["a", "b"]) == "a"
+
+
+def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
+    events = [capacity("a", 10), submit("a", "1", 6), start("a", "1"), submit("a", "2", 8, time=10.0)]
+    job = considered(4, 50.0, walltime=60.0)
+    waits = {}
+    for policy in ("easy", "fcfs"):
+        router = ByWhatIf(msgspec.structs.replace(ASKED, policies={"a": policy}))
+        engine = Engine("a", Settings(method="zero", shadows=(), bounds="", policies={"a": policy}))
+        told(router, *events)
+        for event in events:
+            engine.apply(event)
+        (said,) = engine.consider([job])
+        waits[policy] = router.wait_s(job, "a")
+        assert said.method == policy and waits[policy] == said.predicted_wait_s
+    assert waits == {"easy": 0.0, "fcfs": 1150.0}  # backfilled; after both
+    assert router.wait_s(considered(11, 50.0), "a") == float("inf")
+
+
+def test_standing_estimates_are_as_old_as_they_may_be() -> None:
+    router = ByEstimates()
+    busy("a", 3000.0, router)  # all at 0 s: the estimates of then know it
+    assert router.wait_s(considered(time=10.0), "a") == 3000.0
+    told(router, end("a", "1", 20.0))
+    assert router.wait_s(considered(time=25.0), "a") == 3000.0
+    assert router.wait_s(considered(time=30.0), "a") == 3000.0
+    assert router.wait_s(considered(time=31.0), "a") == 0.0
+    told(router, submit("a", "2", 10, time=1000.0), start("a", "2", 1000.0))
+    assert router.wait_s(considered(time=1000.0), "a") == 0.0  # at this second they are being made
+    assert router.wait_s(considered(time=1001.0), "a") == 600.0
+    told(router, submit("a", "3", 10, time=1010.0), submit("a", "4", 10, time=1040.0))
+    assert router.wait_s(considered(time=1040.0), "a") == 1170.0  # those of 1030 s: one runs on, one queues
+
+
+def test_standing_estimates_are_of_shapes() -> None:
+    router = ByEstimates()
+    wide = Submit(site="a", time=0.0, job="1", cpus=6, walltime=4000.0)
+    told(router, capacity("a", 10), wide, start("a", "1"))
+    assert router.wait_s(considered(4, 50.0), "a") == 0.0
+    assert router.wait_s(considered(3, 50.0), "a") == 0.0
+    assert router.wait_s(considered(5, 50.0), "a") == 4000.0  # as one of eight
+    assert router.wait_s(considered(9, 50.0), "a") == 4000.0  # as one of all ten
+    assert router.wait_s(considered(11, 50.0), "a") == float("inf")
+
+
+def test_a_site_of_which_nothing_is_known_is_not_chosen() -> None:
+    router = ByEstimates()
+    busy("a", 3000.0, router)
+    assert router.choose(considered(time=50.0), ["b", "a"]) == "a"
+
+
+def test_the_clairvoyant_knows_when_jobs_end() -> None:
+    runs = {"1": 100.0, "new": 50.0}
+    router = Clairvoyant(runs)
+    busy("a", 3000.0, router)
+    assert router.wait_s(considered(time=30.0), "a") == 70.0
+
+
+def test_watching_counts_to_zero() -> None:
+    load = Load.of(SITES, 2, 4, 0.1)
+
+    class Counting(Watching):
+        def choose(self, job: Job, sites: Sequence[str]) -> str:
+            return sites[0]
+
+    router = Counting()
+    route(SITES, load, router)
+    assert [(router.queued(site.name), router.free(site.name)) for site in SITES] == [(0, 64), (0, 8)]
+
+
+def test_the_expected_wait_routes_better_than_rules_that_know_of_none() -> None:
+    load = Load.of(THREE_SITES, seed=105, days=30, share=0.2)
+    ours: dict[str, Router] = {"estimates": ByEstimates(), "what-if": ByWhatIf()}
+    blind: dict[str, Router] = {"at random": AtRandom(105), "shortest": ShortestQueue(), "free": MostFree()}
+    fared = {name: route(THREE_SITES, load, router).fared(6.0)[0] for name, router in (ours | blind).items()}
+    assert len({one.jobs for one in fared.values()}) == 1
+    run_s = fared["what-if"].response_s - fared["what-if"].wait_s
+    assert all(one.response_s - one.wait_s == pytest.approx(run_s) for one in fared.values())  # the same jobs
+    for name in ours:
+        assert fared[name].response_s < min(fared[other].response_s for other in blind)
