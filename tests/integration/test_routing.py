@@ -1,0 +1,108 @@
+"""Jobs are routed through a real Kafka as they are by engines in this process: the same job to the same site."""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from integration.conftest import Deploy
+from integration.worker import Deployment, ready, until
+
+from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
+from models.simulation.grid import GridSite, Load, Routed, route
+from models.simulation.routing import ASKED, ByWhatIf, ShortestQueue
+from models.state import REQUEST, Job
+from streams.asking import Asker, new_id
+
+SITES = (
+    GridSite("alder", 128, 0.60, "easy"),
+    GridSite("birch", 64, 0.65, "conservative"),
+    GridSite("cedar", 64, 0.45, "lwf"),
+)
+DAYS, SHARE = 3.0, 0.45
+
+POLICIES = {site.name: site.policy for site in SITES}
+
+
+class ThroughKafka:
+    """Tells a worker what happens at the sites, and asks it by topic where a job would wait least."""
+
+    def __init__(self, here: Deployment, asker: Asker, loop: asyncio.AbstractEventLoop) -> None:
+        self._here = here
+        self._asker = asker
+        self._loop = loop
+        self._cpus: dict[str, int] = {}
+        self.asked = 0
+
+    def observe(self, events: Sequence[AnyEvent]) -> None:
+        """Send them on their way."""
+        for event in events:
+            if isinstance(event, Capacity):
+                self._cpus[event.site] = event.cpus
+            value = msgspec.json.encode(event)
+            self._here.producer.send(self._here.topics.events, key=event.site.encode(), value=value)
+
+    def choose(self, job: Job, sites: Sequence[str]) -> str:
+        """The one that says the least, once it knows what time it is."""
+        self.observe([Capacity(site=site, time=job.submit, cpus=self._cpus[site]) for site in sites])
+        self._here.producer.flush()
+        waits = asyncio.run_coroutine_threadsafe(self._ask_all(job, sites), self._loop).result(timeout=60)
+        self.asked += len(sites)
+        return min(sites, key=dict(zip(sites, waits, strict=True)).__getitem__)
+
+    async def _ask_all(self, job: Job, sites: Sequence[str]) -> list[float]:
+        return await asyncio.gather(*(self._ask(job, site) for site in sites))
+
+    async def _ask(self, job: Job, site: str) -> float:
+        while True:
+            request = {name: getattr(job, name) for name in REQUEST}
+            told = await self._asker.ask(WaitQuestion(id=new_id(), site=site, **request))
+            if isinstance(told, WaitAnswer) and told.made_at >= job.submit:
+                return float("inf") if told.predicted_wait_s is None else told.predicted_wait_s
+            await asyncio.sleep(0.002)
+
+
+@contextmanager
+def asking(here: Deployment) -> Iterator[ThroughKafka]:
+    """An asker in a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    serve = msgspec.structs.replace(here.settings.serve, answer_seconds=20.0)
+    asker = Asker(msgspec.structs.replace(here.settings, serve=serve), outcomes=False)
+    try:
+        asyncio.run_coroutine_threadsafe(asker.start(), loop).result(timeout=60)
+        yield ThroughKafka(here, asker, loop)
+    finally:
+        asyncio.run_coroutine_threadsafe(asker.stop(), loop).result(timeout=60)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def places(routed: Routed) -> list[tuple[str, str]]:
+    return [(placed.job.job, placed.site) for placed in routed.routed]
+
+
+def test_the_same_job_goes_to_the_same_site(deploy: Deploy) -> None:
+    settings = msgspec.structs.replace(ASKED, policies=POLICIES)
+    changes = {
+        "method": settings.method,
+        "shadows": (),
+        "bounds": "",
+        "policies": POLICIES,
+        "history": settings.history,
+    }
+    here = deploy(**changes)
+    here.worker.start()
+    until(lambda: ready(here.worker))
+    load = Load.of(SITES, 11, DAYS, SHARE)
+    with asking(here) as router:
+        through = route(SITES, load, router)
+    within, blind = route(SITES, load, ByWhatIf(settings)), route(SITES, load, ShortestQueue())
+    assert places(through) == places(within) != places(blind)
+    assert len({site for _, site in places(through)}) == len(SITES)
+    assert router.asked >= 2 * len(load.routed) > 100
+    here.stop()
+    assert not here.dead_letters()
