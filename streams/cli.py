@@ -46,7 +46,8 @@ PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit code."""
-    logging.getLogger("kafka").addHandler(logging.NullHandler())  # what it has to say comes as errors
+    for name in ("kafka", "aiokafka", "streams.asking"):  # what they have to say comes as errors
+        logging.getLogger(name).addHandler(logging.NullHandler())
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no error
     try:
@@ -650,6 +651,84 @@ def worker(
     run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **wanted)))
 
 
+@app.command(epilog="Example: queuecast --config /etc/queuecast.toml serve --web-port 8080")
+def serve(
+    context: typer.Context,
+    web_host: Annotated[str | None, typer.Option(help="Where to listen. Default: this machine only.")] = None,
+    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port to listen at.")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
+) -> None:
+    """Serve estimates, questions and rankings over HTTP, with a page, until it is told to stop."""
+    import msgspec
+
+    try:
+        from streams.serve.run import run_serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("litestar", "uvicorn"):
+            raise
+        raise UserError(f"{error.name} is not installed; install it with pip install 'queuecast[serve]'") from None
+    settings = _settings(context)
+    changes = {"web_host": web_host, "web_port": web_port, "log_level": log_level}
+    wanted = {name: value for name, value in changes.items() if value is not None}
+    run_serve(msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **wanted)))
+
+
+@app.command(epilog="Example: queuecast ask --cpus 64 --walltime 4h --site ctc --site kth")
+def ask(
+    context: typer.Context,
+    cpus: Annotated[int, typer.Option(help="Processors.")] = 1,
+    walltime: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Requested: 4h, 90m, 1d12h, 04:00:00, or seconds.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
+    queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
+    group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
+    account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,
+    executable: Annotated[str | None, typer.Option(help="What it runs.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs.")] = 0,
+    memory: Annotated[int | None, typer.Option(metavar="BYTES", help="Memory.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
+    ] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")] = None,
+    url: Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")] = None,
+    token: Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ranking as JSON.")] = False,
+) -> None:
+    """Ask where a job would be done first, if it were submitted now.
+
+    The sites by response time: the wait and the run time. Nothing is submitted,
+    and asking changes nothing. The exit code is 1 where no site has an estimate.
+    """
+    import msgspec
+
+    from streams import ask as asking
+    from streams.durations import seconds_of
+    from streams.ranking import JobRequest
+
+    names = JobRequest.__struct_fields__
+    described = {name: value for name, value in context.params.items() if name in names and value is not None}
+    described["walltime"] = None if walltime is None else seconds_of(walltime)
+    try:
+        job = msgspec.convert(described, JobRequest)
+    except msgspec.ValidationError as error:
+        problem, _, where = str(error).partition(" - at `$.")
+        raise typer.BadParameter(f"--{where.rstrip('`')}: {problem[0].lower()}{problem[1:]}.") from None
+    run_s = None if run is None else seconds_of(run)
+    settings = _settings(context)
+    if url:
+        found = asking.ask_service(url, token or settings.serve.token, job, site or (), run_s)
+    else:
+        found = asking.ask(settings, job, site or (), run_s)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        asking.show(found)
+    asking.check(found)
+
+
 @app.command(epilog="Example: queuecast --config /etc/queuecast.toml doctor")
 def doctor(
     context: typer.Context,
@@ -696,11 +775,12 @@ def up(
     kafka_port: Annotated[int | None, PORT] = None,
     redis_port: Annotated[int | None, PORT] = None,
     web_port: Annotated[int | None, PORT] = None,
+    serve_port: Annotated[int | None, PORT] = None,
     prometheus_port: Annotated[int | None, PORT] = None,
 ) -> None:
-    """Run Kafka, Redis, a worker and, if it is installed, Prometheus on this machine, until Ctrl-C; data are kept."""
+    """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept."""
     from streams.up import Ports, data_home
     from streams.up import up as run
 
-    ports = Ports(kafka_port, redis_port, web_port, prometheus_port)
+    ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
     run(_settings(context), data_dir or data_home(), ports, workers)

@@ -1,0 +1,39 @@
+"""Durations as people and schedulers write them."""
+
+import re
+
+from streams.errors import UserError
+
+PATTERN = (
+    r"[0-9]{1,9}(\.[0-9]{1,3})?"  # seconds
+    r"|[0-9]{1,5}d([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?"
+    r"|[0-9]{1,5}h([0-9]{1,6}m)?([0-9]{1,8}s)?|[0-9]{1,6}m([0-9]{1,8}s)?|[0-9]{1,8}s"
+    r"|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9]"
+)
+"""What a whole duration matches, and nothing else does: so a JSON Schema can say what one is."""
+
+EXPECTED = "seconds, or as 90m, 4h, 1d12h, HH:MM:SS or D-HH:MM:SS"
+
+_UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+_duration = re.compile(PATTERN)
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of a duration; spaces around it do no harm.
+
+    Raises:
+        UserError: it is none.
+
+    >>> seconds_of("14400"), seconds_of("1d12h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
+    (14400.0, 129600.0, 14400.0, 88200.0)
+    """
+    text = text.strip()
+    if not _duration.fullmatch(text):
+        raise UserError(f"{text[:40]!r} is no duration; expected {EXPECTED}")
+    if ":" in text:
+        days, _, clock = text.rpartition("-")
+        hours, minutes, seconds = map(int, clock.split(":"))
+        return float(int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds)
+    if text[-1] in _UNITS:
+        return float(sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", text)))
+    return float(text)

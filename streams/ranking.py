@@ -1,0 +1,158 @@
+"""Ranks sites for a job by the response time that it is expected to have there. Pure: what the sites said goes in."""
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from models.records import Bytes, Count, LiveState, Name, Seconds, StandingEstimate, WaitAnswer, WaitQuestion
+from streams.settings import SiteSettings
+from streams.terminal import duration
+
+Said = WaitAnswer | StandingEstimate | str
+"""What a site said of the job: an answer, what stands there of a job like it, or why there is neither."""
+
+
+class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
+    """A job that is considered, and may go to any site; `walltime` is in seconds at a site of speed 1."""
+
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    walltime: Seconds | None = None
+    nodes: Count | None = None
+    gpus: Count = 0
+    memory: Bytes | None = None
+    queue: Name | None = None
+    user: Name | None = None
+    group: Name | None = None
+    account: Name | None = None
+    executable: Name | None = None
+
+    def question(self, question_id: str, site: str, speed: float = 1.0) -> WaitQuestion:
+        """The question how long it would wait at a site that runs it `speed` times as fast."""
+        asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed)}
+        return WaitQuestion(id=question_id, site=site, **asked)
+
+    def walltime_at(self, speed: float) -> float | None:
+        """The walltime to ask for at a site that runs it `speed` times as fast."""
+        return None if self.walltime is None else self.walltime / speed
+
+
+class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
+    """What the job can expect at a site: seconds, and Unix seconds in the site's own time.
+
+    `source`: what-if, an answer to this very question; or standing, the estimate of a shape into which the job fits.
+    """
+
+    site: str
+    predicted_response_s: float | None
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None
+    speed: float
+    method: str
+    reason: str
+    degraded: str | None
+    live: LiveState
+    site_cpus: int
+    source: Literal["what-if", "standing"]
+
+
+class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
+    """A site that is not among the ranked ones, and why."""
+
+    site: str
+    reason: str
+
+
+class Ranking(msgspec.Struct, kw_only=True, frozen=True):
+    """The sites for a job, the shortest response time first; those that cannot tell one come last.
+
+    `reference_run_s` is how long it is expected to run at a site of speed 1.
+    """
+
+    job: JobRequest
+    reference_run_s: float | None
+    ranking: list[RankedSite]
+    left_out: list[LeftOut]
+
+
+def hindrance(job: JobRequest, site: SiteSettings) -> str | None:
+    """Why the job cannot go to a site, by what is set of it; None where it can."""
+    if site.max_cpus is not None and job.cpus > site.max_cpus:
+        return f"takes jobs of at most {site.max_cpus} processors"
+    walltime = job.walltime_at(site.speed)
+    if walltime is not None and site.max_walltime is not None and walltime > site.max_walltime:
+        return f"takes jobs of at most {duration(site.max_walltime)}, this is one of {duration(walltime)} there"
+    return None
+
+
+def rank(
+    job: JobRequest, said: Mapping[str, Said], sites: Mapping[str, SiteSettings], run_s: float | None = None
+) -> Ranking:
+    """The ranking; a site's response time is its wait and the job's reference run time over its speed.
+
+    One reference run time for all sites: what differs between them is then what they differ in, not which of the
+    job's like each happens to remember.
+
+    Parameters:
+        said: what each site said of the job, with the walltime that it would have there.
+        sites: what is set of some of them.
+        run_s: how long the job runs at a site of speed 1; by default the median of what the sites predict, times
+            their speeds, else its walltime.
+    """
+    left_out, found = [], {}
+    for site, told in said.items():
+        known = sites.get(site, SiteSettings())
+        reason = hindrance(job, known) or (told if isinstance(told, str) else _too_small(job, told))
+        if reason or isinstance(told, str):
+            left_out.append(LeftOut(site=site, reason=reason or ""))
+        else:
+            found[site] = (told, known.speed)
+    reference = run_s if run_s is not None else _reference(found.values())
+    limits = [seconds for seconds in (reference, job.walltime) if seconds is not None]
+    reference = min(limits, default=None)
+    ranking = [_ranked(site, told, speed, reference) for site, (told, speed) in found.items()]
+    return Ranking(
+        job=job,
+        reference_run_s=reference,
+        ranking=sorted(ranking, key=_order),
+        left_out=sorted(left_out, key=lambda out: out.site),
+    )
+
+
+def _too_small(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
+    """That the site has fewer processors than the job wants; None where it has enough, or does not say how many."""
+    return f"has {told.site_cpus} processors" if 0 < told.site_cpus < job.cpus else None
+
+
+def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> float | None:
+    runs = [told.predicted_run_s * speed for told, speed in found if told.predicted_run_s is not None]
+    return median(runs) if runs else None
+
+
+def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, reference: float | None) -> RankedSite:
+    run_s = None if reference is None else reference / speed
+    wait_s = told.predicted_wait_s
+    return RankedSite(
+        site=site,
+        predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
+        predicted_wait_s=wait_s,
+        predicted_run_s=run_s,
+        predicted_start=told.predicted_start,
+        bounds=told.bounds,
+        speed=speed,
+        method=told.method,
+        reason=told.reason,
+        degraded=told.degraded,
+        live=told.live,
+        site_cpus=told.site_cpus,
+        source="what-if" if isinstance(told, WaitAnswer) else "standing",
+    )
+
+
+def _order(ranked: RankedSite) -> tuple[bool, float, bool, float, str]:
+    response_s, wait_s = ranked.predicted_response_s, ranked.predicted_wait_s
+    return response_s is None, response_s or 0.0, wait_s is None, wait_s or 0.0, ranked.site

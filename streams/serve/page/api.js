@@ -1,0 +1,69 @@
+// Questions to the service, and what to say where it has no answer.
+
+const PATIENCE_MS = 30_000;
+const TOKEN = "queuecast-token";
+
+/** What was said instead of an answer to who came with `key`; `status` 0 where the service could not be reached. */
+export class Refused extends Error {
+  constructor(status, detail = "", key = null) {
+    super(detail);
+    Object.assign(this, { status, detail, key });
+  }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN),
+  set: (value) => sessionStorage.setItem(TOKEN, value),
+  forget: () => sessionStorage.removeItem(TOKEN),
+};
+
+/** The answer to GET `v1/…`; `parts` of the path are names as they are, empty parameters are left out. */
+export async function get(parts, parameters = {}, signal = null) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
+  const path = ["v1", ...parts].map(encodeURIComponent).join("/");
+  const key = token.get();
+  const patience = AbortSignal.timeout(PATIENCE_MS);
+  let response, body;
+  try {
+    response = await fetch(query.size ? `${path}?${query}` : path, {
+      headers: key ? { Authorization: `Bearer ${key}` } : {},
+      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+      cache: "no-store",
+    });
+    body = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Refused(0);
+  }
+  const found = parsed(body);
+  if (response.ok && found !== null) return found;
+  throw new Refused(response.status, String(found?.detail ?? ""), key);
+}
+
+function parsed(body) {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return null;
+  }
+}
+
+/** A refusal in plain words; `whom` it was about. */
+export function explained(error, whom = "") {
+  if (!(error instanceof Refused)) throw error;
+  switch (error.status) {
+    case 0:
+      return "The service cannot be reached. Is it running, and are you connected?";
+    case 400:
+    case 404:
+      return error.detail || "The service does not understand the question.";
+    case 401:
+      return "The service asks for a token.";
+    case 503:
+      return `The service is not ready yet${error.detail ? `: ${error.detail}` : "."}`;
+    case 504:
+      return `No worker answers${whom ? ` for ${whom}` : ""}. It may be starting, or it has stopped.`;
+    default:
+      return `The service failed (${error.status})${error.detail ? `: ${error.detail}` : "."}`;
+  }
+}

@@ -1,0 +1,200 @@
+// What if: a job that is only considered, and the sites in the order in which it would be done.
+
+import { Refused, explained, get } from "./api.js";
+import { axis, band, Scale } from "./draw.js";
+import { cell, table } from "./table.js";
+import { count, duration, h, localClock, name, plural, probability, seconds } from "./text.js";
+
+const FIRST = 12;
+const SHOWN = ["0.5", "0.9", "0.95"];
+
+/** The form and its result. `refused` is told of a refusal before it is shown. */
+export class Ask {
+  constructor(refused) {
+    this.form = document.getElementById("ask-form");
+    this.said = document.getElementById("said");
+    this.place = document.getElementById("ranking");
+    this.refused = refused;
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.remember();
+      this.ask();
+    });
+    window.addEventListener("popstate", () => this.recall());
+    for (const field of this.fields) field.addEventListener("input", () => this.mark(""));
+  }
+
+  get fields() {
+    return [...this.form.querySelectorAll("input")];
+  }
+
+  /** Write the job into the address, so that it can be kept and passed on. */
+  remember() {
+    const address = new URL(location.href);
+    for (const { name, value } of this.fields) {
+      if (value.trim()) address.searchParams.set(name, value.trim());
+      else address.searchParams.delete(name);
+    }
+    if (address.href !== location.href) history.pushState(null, "", address);
+  }
+
+  /** Read the job from the address, and ask at once where there is one. */
+  recall() {
+    const asked = new URLSearchParams(location.search);
+    if (!asked.has("cpus")) return this.clear();
+    for (const field of this.fields) field.value = asked.get(field.name) ?? "";
+    const further = ["nodes", "queue", "user", "run"].some((name) => asked.has(name));
+    if (further) document.getElementById("more").open = true;
+    return this.form.checkValidity() ? this.ask() : undefined;
+  }
+
+  clear() {
+    this.asking?.abort();
+    this.say("");
+    this.place.replaceChildren();
+  }
+
+  say(text, wrong = false) {
+    this.said.textContent = text;
+    this.said.classList.toggle("wrong", wrong);
+  }
+
+  /** Point at the field that the service names as wrong, and say it by the field's label; none: point at no field. */
+  mark(detail) {
+    const wrong = this.fields.find(({ name }) => detail.startsWith(`${name}: `));
+    if (wrong) this.say(`${wrong.labels[0].firstChild.data.trim()}${detail.slice(wrong.name.length)}`, true);
+    for (const field of this.fields) field.setAttribute("aria-invalid", field === wrong);
+    if (wrong?.closest("details")) wrong.closest("details").open = true;
+    wrong?.focus();
+  }
+
+  async ask() {
+    this.asking?.abort();
+    const { signal } = (this.asking = new AbortController());
+    this.say("Asking the sites…");
+    this.place.setAttribute("aria-busy", "true");
+    try {
+      const job = Object.fromEntries(this.fields.map(({ name, value }) => [name, value.trim()]));
+      const found = await get(["rank"], job, signal);
+      this.say(verdict(found));
+      this.place.replaceChildren(...result(found));
+    } catch (error) {
+      if (signal.aborted) return;
+      this.refuse(error);
+    } finally {
+      if (!signal.aborted) this.place.removeAttribute("aria-busy");
+    }
+  }
+
+  refuse(error) {
+    this.place.replaceChildren();
+    this.say(explained(error), true);
+    if (error instanceof Refused && error.status === 400) this.mark(error.detail);
+    this.refused(error);
+  }
+}
+
+const begins = (wait_s) => (wait_s < 1 ? "at once" : `in about ${duration(wait_s)}`);
+
+/** The result in a sentence. */
+export function verdict({ ranking, left_out }) {
+  const [first, ...others] = ranking;
+  if (!first && left_out.length) return "No site takes this job.";
+  if (!first) return "No site has reported yet, so there is none to compare.";
+  if (first.predicted_wait_s == null) return "No site has an estimate for this job now.";
+  const done = first.predicted_response_s == null ? "" : `, done in about ${duration(first.predicted_response_s)}`;
+  const sooner = others.filter(({ predicted_wait_s: wait }) => wait != null && wait < first.predicted_wait_s);
+  const told = `starts ${begins(first.predicted_wait_s)}${done}.`;
+  if (!sooner.length) return `${first.site} soonest: ${told}`;
+  const least = sooner.reduce((a, b) => (b.predicted_wait_s < a.predicted_wait_s ? b : a));
+  const other = `${least.site} starts sooner, ${begins(least.predicted_wait_s)}, but is done later.`;
+  return `${first.site} is done first: ${told} ${other}`;
+}
+
+function result({ ranking, left_out: leftOut, reference_run_s: referenceRun }) {
+  const parts = [];
+  if (ranking.length) parts.push(...ranked(ranking, referenceRun));
+  if (leftOut.length) parts.push(leftOutList(leftOut));
+  return parts;
+}
+
+function ranked(ranking, referenceRun) {
+  const quantiles = SHOWN.filter((q) => ranking.some(({ bounds }) => bounds && q in bounds));
+  const scale = new Scale(Math.max(0, ...ranking.flatMap(longest)));
+  const columns = [
+    [h("span", { class: "unseen" }, "Place"), "place"],
+    ["Site", "site"],
+    [[h("span", { class: "named" }, "Wait, log scale"), axis(scale)], "drawn"],
+    ["Starts", "start"],
+    ...quantiles.map((q) => [`${probability(q)} within`, "figure"]),
+    ["Runs for", "figure"],
+    ["Done", "figure"],
+  ];
+  const rows = ranking.map((site, place) => siteRow(site, place, quantiles, scale));
+  const made = table("Sites by when the job would be done", columns, rows, "ranking stacked");
+  const lines = [...made.tBodies[0].rows];
+  lines.slice(FIRST).forEach((line) => (line.hidden = true));
+  const legend = [
+    h("span", {}, h("span", { class: "key dot" }), "expected start"),
+    h("span", {}, h("span", { class: "key part" }), "the paler, the less likely; it ends at the greatest bound"),
+  ];
+  const run = [" The job is taken to run for ", seconds(referenceRun), " on a site of speed 1."];
+  return [
+    made,
+    ...everything(lines),
+    h("p", { class: "hint legend", "aria-hidden": "true" }, legend),
+    h("p", { class: "hint" }, `Asked at ${localClock()}, your time.`, referenceRun == null ? null : run),
+  ];
+}
+
+/** All waits that a site's drawing shows. */
+const longest = ({ predicted_wait_s: wait, bounds }) => [wait ?? 0, ...Object.values(bounds ?? {})];
+
+function siteRow(site, place, quantiles, scale) {
+  const { predicted_wait_s: wait, predicted_run_s: run, predicted_response_s: response, bounds } = site;
+  return [
+    cell(String(place + 1), { kind: "place" }),
+    cell([h("span", { class: "title" }, name(site.site)), ...about(site)], { kind: "site", head: true }),
+    cell(band(scale, wait, bounds), { kind: "drawn" }),
+    cell(start(wait), { kind: "start", label: "Starts" }),
+    ...quantiles.map((q) => cell(seconds(bounds?.[q]), { kind: "figure", label: `${probability(q)} within` })),
+    cell(seconds(run), { kind: "figure", label: "Runs for" }),
+    cell(response == null ? "–" : ["in ", seconds(response)], { kind: "figure", label: "Done" }),
+  ];
+}
+
+function start(wait) {
+  if (wait == null) return "no estimate";
+  return wait < 1 ? h("data", { value: wait }, "at once") : ["in ", seconds(wait)];
+}
+
+/** What else to know of a ranked site, a line each. */
+function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed }) {
+  const lines = [];
+  if (live) lines.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free, ${count(live.queued_jobs)} queued`);
+  if (speed != null && speed !== 1) lines.push(`speed ${speed}`);
+  if (reason) lines.push(wait == null ? reason : `by ${reason}`);
+  if (source === "standing") lines.push("from its standing estimate: no worker answered in time");
+  if (degraded) lines.push(`less sure: ${degraded}`);
+  return lines.map((line) => h("span", { class: "line" }, line));
+}
+
+function everything(lines) {
+  if (lines.length <= FIRST) return [];
+  const button = h("button", { type: "button", class: "plain" }, `Show all ${lines.length} sites`);
+  button.addEventListener("click", () => {
+    lines.forEach((line) => (line.hidden = false));
+    lines[FIRST].tabIndex = -1;
+    lines[FIRST].focus();
+    button.remove();
+  });
+  return [button];
+}
+
+function leftOutList(leftOut) {
+  const items = leftOut.map(({ site, reason }) => h("li", {}, h("b", {}, name(site)), `: ${reason}`));
+  const list = h("ul", {}, items);
+  const title = `Left out: ${plural(leftOut.length, "site")}`;
+  if (leftOut.length > FIRST) return h("details", { class: "left-out" }, h("summary", {}, title), list);
+  return h("div", { class: "left-out" }, h("p", {}, title), list);
+}

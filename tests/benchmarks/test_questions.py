@@ -1,0 +1,131 @@
+"""Questions to a worker through Kafka while events flow, beside a message that goes to the broker and back."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from statistics import quantiles
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from integration.conftest import deploy  # noqa: F401  # the fixture
+from integration.worker import PARTITIONS, Deployment, interleaved, simulated, until
+
+from models.records import AnyEvent, NoAnswer, WaitQuestion
+from streams.asking import FETCH_MS, Asker, new_id
+
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+
+Deploy = Callable[..., Deployment]
+
+SITES = ("alder", "birch", "cedar")
+JOBS = 2500
+BEFORE = 2000
+"""Events that have been seen before anything is asked."""
+
+EVENTS_PACE = 300
+QUESTIONS_PACE = 50
+"""A second."""
+
+ASKED = 500
+WARMING_UP = 100
+MOST_RATIO = 50.0
+"""The median beside that of the bare echo, at most; what is measured is printed."""
+
+
+@pytest.fixture(scope="module")
+def events() -> list[AnyEvent]:
+    """Three busy sites."""
+    return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
+
+
+async def paced(ask: Callable[[int], Awaitable[Any]]) -> list[float]:
+    """The seconds that each takes, so many a second whether the ones before are done or not."""
+    begin = time.perf_counter()
+
+    async def timed(number: int) -> float:
+        due = begin + number / QUESTIONS_PACE
+        await asyncio.sleep(max(due - time.perf_counter(), 0.0))
+        await ask(number)
+        return time.perf_counter() - due
+
+    taken = await asyncio.gather(*map(timed, range(WARMING_UP + ASKED)))
+    return taken[WARMING_UP:]
+
+
+async def echoes(here: Deployment) -> list[float]:
+    """Messages to a topic and back, over clients like those of who asks."""
+    options, topic = here.settings.kafka.async_options(), here.topics.answers
+    producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
+    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, fetch_max_wait_ms=FETCH_MS)
+    await asyncio.gather(producer.start(), consumer.start())
+    places = [TopicPartition(topic, part) for part in range(PARTITIONS)]
+    consumer.assign(places)
+    await consumer.seek_to_end(*places)
+    back: dict[bytes, asyncio.Event] = {}
+
+    async def hear() -> None:
+        async for message in consumer:
+            back[message.key].set()
+
+    async def send(number: int) -> None:
+        key = str(number).encode()
+        back[key] = asyncio.Event()
+        await producer.send(topic, b"", key, number % PARTITIONS)
+        await back[key].wait()
+
+    hearing = asyncio.create_task(hear())
+    try:
+        return await paced(send)
+    finally:
+        hearing.cancel()
+        await asyncio.gather(producer.stop(), consumer.stop())
+
+
+async def questions(here: Deployment) -> list[float]:
+    """What-if questions, each of another site and shape."""
+    asker = Asker(here.settings)
+    await asker.start()
+
+    async def ask(number: int) -> None:
+        site, cpus = SITES[number % len(SITES)], 1 + number % 128
+        told = await asker.ask(WaitQuestion(id=new_id(), site=site, cpus=cpus, walltime=60.0 * number))
+        assert not isinstance(told, NoAnswer)
+
+    try:
+        return await paced(ask)
+    finally:
+        await asker.stop()
+
+
+def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[AnyEvent]) -> None:  # noqa: F811
+    here, flowing = deploy(history=6000), iter(events)
+    here.worker.start()
+    here.send(islice(flowing, BEFORE))
+    until(lambda: _sites(here) == sorted(SITES))
+    with here.fed(flowing, EVENTS_PACE):
+        bare = asyncio.run(echoes(here))
+        ours = asyncio.run(questions(here))
+    (bare_50, bare_99), (our_50, our_99) = (percentiles(taken) for taken in (bare, ours))
+    print(f"\necho p50 {bare_50:.1f} ms, p99 {bare_99:.1f} ms; question p50 {our_50:.1f} ms, p99 {our_99:.1f} ms")
+    assert len(ours) == len(bare) == ASKED
+    assert our_50 <= MOST_RATIO * bare_50
+
+
+def _sites(here: Deployment) -> list[str]:
+    async def look() -> list[str]:
+        asker = Asker(here.settings, outcomes=False)
+        await asker.start()
+        try:
+            return asker.board.sites
+        finally:
+            await asker.stop()
+
+    return asyncio.run(look())
+
+
+def percentiles(seconds: list[float]) -> tuple[float, float]:
+    """The median and the 99th percentile, milliseconds."""
+    cuts = quantiles(seconds, n=100)
+    return 1000 * cuts[49], 1000 * cuts[98]

@@ -1,0 +1,320 @@
+"""Questions through a real Kafka to a real worker, and the command that asks them."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from integration.command import Command
+from integration.test_locked_doors import Doors, doors  # noqa: F401  # the fixture
+from integration.worker import PARTITIONS, Deployment, engine_after, interleaved, ready, settings_on, simulated, until
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    KafkaAdminClient,
+    ResourcePattern,
+    ResourceType,
+)
+from kafka.partitioner.default import murmur2
+
+from deploy.stack import LocalStack
+from models.answers import answer
+from models.records import AnyAnswer, AnyEvent, JobsQuestion, NoAnswer, SiteQuestion, WaitQuestion
+from streams.asking import Asker, Silent, new_id
+from streams.errors import Unreachable
+from streams.ranking import Ranking
+from streams.settings import ServeSettings, Settings
+from streams.up import as_toml
+
+pytestmark = pytest.mark.stack
+
+Deploy = Callable[..., Deployment]
+SITES = ("alder", "birch")
+JOB = ("ask", "--cpus", "8", "--walltime", "1h")
+HASHED = (murmur2(SITES[1].encode()) & 0x7FFFFFFF) % PARTITIONS
+ELSEWHERE = (HASHED + 1) % PARTITIONS
+"""The partitions of the second site: that of its key, and the one on which its events lie."""
+
+FRESH = {"seconds": 0.2, "share": 1.0}
+
+
+def two_sites(jobs: int = 200) -> list[AnyEvent]:
+    """Two sites in the middle of their day: of the last jobs, the ends are still to come."""
+    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))[: 5 * jobs]
+
+
+def patient(settings: Settings, seconds: float = 2.0) -> Settings:
+    """Settings with which an answer is waited for so long."""
+    return msgspec.structs.replace(settings, serve=ServeSettings(answer_seconds=seconds))
+
+
+def asked(settings: Settings, act: Callable[[Asker], Any]) -> Any:
+    """What an asker of these settings gives."""
+
+    async def run() -> Any:
+        asker = Asker(settings)
+        await asker.start()
+        try:
+            return await act(asker)
+        finally:
+            await asker.stop()
+
+    return asyncio.run(run())
+
+
+def known(settings: Settings) -> list[str]:
+    """The sites of which estimates stand."""
+
+    async def look(asker: Asker) -> list[str]:
+        return asker.board.sites
+
+    found: list[str] = asked(settings, look)
+    return found
+
+
+@contextmanager
+def busy(stack: LocalStack, directory: Path) -> Iterator[Deployment]:
+    """A worker that has seen two sites' events, whose estimates stand."""
+    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=FRESH)
+    events = two_sites()
+    with closing(Deployment(settings, directory / settings.redis.prefix)) as here:
+        here.worker.start()
+        for event in events:  # those of one site where whoever feeds it has another way to choose partitions
+            place = ELSEWHERE if event.site == SITES[1] else None
+            value = msgspec.json.encode(event)
+            here.producer.send(here.topics.events, key=event.site.encode(), value=value, partition=place)
+        here.await_outputs(sum(map(len, here.expected(events).values())))
+        until(lambda: known(settings) == list(SITES))
+        yield here
+
+
+@pytest.fixture(scope="module")
+def here(local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One for all tests that do nothing but ask."""
+    with busy(local_stack, tmp_path_factory.mktemp("asked")) as deployment:
+        yield deployment
+
+
+def command(here: Deployment, tmp_path: Path, *arguments: str, seconds: float = 2.0) -> Command:
+    """`queuecast …` with a deployment's settings; done."""
+    config = tmp_path / "ask.toml"
+    config.write_text(as_toml(patient(here.settings, seconds)))
+    with Command(tmp_path, "--config", str(config), *arguments) as found:
+        found.process.wait(60)
+    return found
+
+
+def test_answers_are_those_of_an_engine_that_has_seen_the_same_events(here: Deployment) -> None:
+    def questions(site: str) -> list[WaitQuestion | JobsQuestion | SiteQuestion]:
+        user = next(event.user for event in two_sites() if event.kind == "submit")  # type: ignore[union-attr]
+        return [
+            WaitQuestion(id=new_id(), site=site, cpus=8, walltime=3600.0),
+            JobsQuestion(id=new_id(), site=site, user=str(user)),
+            SiteQuestion(id=new_id(), site=site),
+        ]
+
+    async def ask(asker: Asker) -> list[AnyAnswer]:
+        return await asyncio.gather(*map(asker.ask, wanted))
+
+    wanted = [question for site in SITES for question in questions(site)]
+    engines = {site: engine_after(two_sites(), site, here.settings.engine) for site in SITES}
+    expected = [answer(one, engines[one.site], engines[one.site].time) for one in wanted]
+    assert asked(here.settings, ask) == expected
+
+
+def test_what_stands_is_read_by_whoever_comes_later(here: Deployment) -> None:
+    async def look(asker: Asker) -> Any:
+        return {site: (asker.board.estimates(site), asker.board.outcomes(site, "qespera")) for site in SITES}
+
+    found = asked(here.settings, look)
+    for site, (stood, outcomes) in found.items():
+        assert {(one.cpus, one.queue) for one in stood.estimates} >= {(1, None), (128, None)} or stood.estimates[
+            0
+        ].queue
+        assert stood.latest.site_cpus == 128
+        assert len(outcomes) == 50
+        assert len({outcome.job for outcome in outcomes}) == 50
+        assert outcomes[0].observed_at == engine_after(two_sites(), site, here.settings.engine).time
+
+
+def test_a_question_goes_to_where_its_site_is(here: Deployment) -> None:
+    async def look(asker: Asker) -> int | None:
+        return asker.board.partition(SITES[1])
+
+    assert asked(here.settings, look) == ELSEWHERE != HASHED
+
+
+def test_what_cannot_be_read_is_skipped(here: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING", "streams.asking")
+
+    async def ask(asker: Asker) -> AnyAnswer:
+        here.producer.send(here.topics.answers, key=b"alder", value=b"nonsense")
+        await asyncio.to_thread(here.producer.flush, 30)
+        return await asker.ask(WaitQuestion(id=new_id(), site="alder", cpus=8))
+
+    for topic in (here.topics.estimates, here.topics.outcomes):
+        here.producer.send(topic, key=b"alder", value=b"nonsense")
+    here.producer.flush(timeout=30)
+    assert not isinstance(asked(here.settings, ask), NoAnswer)
+    told = [record.getMessage() for record in caplog.records if "is skipped" in record.getMessage()]
+    assert {topic for topic in here.topics if any(topic in line for line in told)} == {
+        here.topics.estimates,
+        here.topics.outcomes,
+        here.topics.answers,
+    }
+
+
+def test_sites_are_ranked_at_the_terminal(here: Deployment, tmp_path: Path) -> None:
+    told = command(here, tmp_path, *JOB)
+    assert (told.process.returncode, told.err) == (0, "")
+    assert all(site in told.out for site in SITES)
+    as_json = command(here, tmp_path, *JOB, "--json", "--site", "alder", "--site", "birch", "--site", "elm")
+    assert (as_json.process.returncode, as_json.err) == (0, "")
+    ranking = msgspec.json.decode(as_json.out, type=Ranking)
+    assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "what-if") for site in SITES}
+    responses = [ranked.predicted_response_s for ranked in ranking.ranking]
+    assert responses == sorted(responses, key=lambda response: response or 0.0)
+    assert [(out.site, "unknown site" in out.reason) for out in ranking.left_out] == [("elm", True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((*JOB, "--site", "elm"), "elm: unknown site"),
+        (("ask", "--cpus", "129", "--walltime", "1h"), "alder: has 128 processors; birch: has 128 processors"),
+    ],
+)
+def test_where_nothing_can_be_ranked_it_is_said_why(
+    here: Deployment, tmp_path: Path, arguments: tuple[str, ...], reason: str
+) -> None:
+    told = command(here, tmp_path, *arguments)
+    assert told.process.returncode == 1
+    assert told.err.startswith("queuecast: no site has an estimate for this job; ")
+    assert reason in told.err
+
+
+def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Path) -> None:
+    here = deploy()
+    nobody = command(here, tmp_path, *JOB)
+    assert nobody.process.returncode == 1
+    assert nobody.err.startswith("queuecast: no site is known yet")
+    silent = command(here, tmp_path, *JOB, "--site", "alder", seconds=0.5)
+    assert silent.process.returncode == 1
+    assert "alder: no worker answers for this site" in silent.err
+
+
+def test_a_worker_that_was_killed_is_stood_in_for_by_its_estimates_until_it_is_back(
+    local_stack: LocalStack, tmp_path: Path
+) -> None:
+    async def ask(asker: Asker) -> AnyAnswer:
+        return await asker.ask(WaitQuestion(id=new_id(), site="alder", cpus=8))
+
+    with busy(local_stack, tmp_path) as here:
+        here.worker.kill()
+        told = command(here, tmp_path, *JOB, "--json", seconds=0.5)
+        ranking = msgspec.json.decode(told.out, type=Ranking)
+        assert {(ranked.site, ranked.source) for ranked in ranking.ranking} == {(site, "standing") for site in SITES}
+        here.worker.start()
+        until(lambda: ready(here.worker))
+        assert not isinstance(asked(patient(here.settings, 30.0), ask), NoAnswer)
+
+
+def test_asking_changes_neither_what_is_said_nor_what_is_kept(deploy: Deploy) -> None:
+    here, events = deploy(estimates=FRESH), two_sites()
+    half = len(events) // 2
+
+    async def ask(asker: Asker) -> None:
+        for number in range(60):
+            site = SITES[number % 2]
+            await asyncio.gather(
+                asker.ask(WaitQuestion(id=new_id(), site=site, cpus=1 + number, walltime=600.0 * number, user="u1")),
+                asker.ask(JobsQuestion(id=new_id(), site=site, user="u1")),
+                asker.ask(SiteQuestion(id=new_id(), site=site)),
+            )
+
+    here.worker.start()
+    for some in (events[:half], events[half:]):
+        here.send(some)
+        asked(patient(here.settings, 20.0), ask)
+    here.await_outputs(sum(map(len, here.expected(events).values())))
+    asked(patient(here.settings, 20.0), ask)
+    here.stop()
+    assert here.said() == here.expected(events)
+    for site in SITES:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+
+
+@pytest.fixture
+def apart(stack: LocalStack, tmp_path: Path) -> Iterator[Deployment]:
+    """A deployment on servers that may be killed."""
+    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 80}, estimates=FRESH)
+    with closing(Deployment(settings, tmp_path / "apart")) as deployment:
+        yield deployment
+        stack.kafka.start()
+
+
+def test_who_asks_gets_over_a_kafka_that_is_away(
+    apart: Deployment, stack: LocalStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL")
+    apart.worker.start()
+    apart.send(two_sites(40))
+    until(lambda: known(apart.settings) == list(SITES))
+
+    def question() -> WaitQuestion:
+        return WaitQuestion(id=new_id(), site="alder", cpus=8)
+
+    async def act(asker: Asker) -> None:
+        assert not isinstance(await asker.ask(question()), NoAnswer)
+        assert await asker.hindrance() is None
+        await asyncio.to_thread(stack.kafka.kill)
+        with pytest.raises((Unreachable, Silent)):
+            await asker.ask(question())
+        await asyncio.sleep(1.1)
+        assert "no broker answers" in str(await asker.hindrance())
+        await asyncio.to_thread(stack.kafka.start)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    told = await asker.ask(question())
+                except (Unreachable, Silent):
+                    continue
+                assert not isinstance(told, NoAnswer)
+                break
+        await asyncio.sleep(1.1)
+        assert await asker.hindrance() is None
+
+    asked(patient(apart.settings), act)
+    with pytest.raises(Unreachable, match="no broker answers"):
+        stack.kafka.kill()
+        asked(patient(apart.settings), act)
+
+
+def allowed(user: str, **operations: str) -> list[ACL]:
+    """That a user may do this with each of these topics."""
+
+    def on(topic: str) -> ResourcePattern:
+        return ResourcePattern(ResourceType.TOPIC, f"queuecast.{topic}", ACLResourcePatternType.LITERAL)
+
+    allow = ACLPermissionType.ALLOW
+    return [ACL(f"User:{user}", "*", ACLOperation[name], allow, on(topic)) for topic, name in operations.items()]
+
+
+def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:  # noqa: F811
+    reads = dict.fromkeys(("answers", "estimates", "outcomes"), "READ")
+    client = KafkaAdminClient(bootstrap_servers=doors.inner)
+    client.create_acls(allowed("reader", **reads) + allowed("doctor", **reads, questions="WRITE"))
+    client.close()
+    question = ("ask", "--site", "elm")
+    in_vain = doors.run("doctor", *question, SERVE_ANSWER_SECONDS="0.5")
+    assert (in_vain[0], "elm: no worker answers for this site" in in_vain[2]) == (1, True)
+    assert "'reader' may not write to queuecast.questions" in doors.refusal("reader", *question)
+    assert "'stranger' may not see queuecast." in doors.refusal("stranger", *question)
+    assert "it hangs up on user 'doctor'" in doors.refusal("doctor", *question, KAFKA_PASSWORD="wr0ng")
+    other = doors.refusal("doctor", *question, KAFKA_CA_FILE=str(doors.stranger))
+    assert "its certificate is not trusted" in other

@@ -1,0 +1,188 @@
+"""The HTTP service as a process, before a real Kafka and a real worker."""
+
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from integration.command import Command
+from integration.test_ask import FRESH, SITES, two_sites
+from integration.worker import Deployment, engine_after, ready, settings_on, until
+
+from deploy.stack import LocalStack, free_port
+from models.answers import answer
+from models.records import WaitQuestion
+from streams.settings import ServeSettings, Settings
+from streams.up import ServeProcess, as_toml
+
+pytestmark = pytest.mark.stack
+
+TOKEN = "correct horse battery"
+JOB = "cpus=8&walltime=1h"
+
+
+def get(serve: ServeProcess, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
+    """The status and what was said, of JSON what it means."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        answer = opener.open(urllib.request.Request(f"http://{serve.address}{path}", headers=headers), timeout=30)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        body, kind = answer.read(), answer.headers["content-type"]
+        return answer.status, json.loads(body) if "json" in kind else body.decode()
+
+
+def served(given: Settings, seconds: float = 10.0) -> Settings:
+    """Settings of a service that waits so long for answers, and asks for the token."""
+    return msgspec.structs.replace(given, serve=ServeSettings(token=TOKEN, answer_seconds=seconds))
+
+
+@pytest.fixture(scope="module")
+def here(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A worker that has seen two sites' events."""
+    given = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=FRESH)
+    with closing(Deployment(given, tmp_path_factory.mktemp("served") / "worker")) as deployment:
+        deployment.worker.start()
+        deployment.send(two_sites())
+        deployment.await_outputs(sum(map(len, deployment.expected(two_sites()).values())))
+        yield deployment
+
+
+@pytest.fixture(scope="module")
+def serve(here: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServeProcess]:
+    """The service, which knows of both sites."""
+    with ServeProcess(tmp_path_factory.mktemp("serve"), served(here.settings)) as process:
+        until(lambda: [site["site"] for site in sites(process)] == list(SITES))
+        yield process
+
+
+def sites(serve: ServeProcess) -> list[dict[str, Any]]:
+    status, said = get(serve, "/v1/sites")
+    return list(said["sites"]) if status == 200 else []
+
+
+def test_what_it_says_is_what_the_workers_say(here: Deployment, serve: ServeProcess) -> None:
+    engine = engine_after(two_sites(), "alder", here.settings.engine)
+    status, said = get(serve, f"/v1/sites/alder/wait?{JOB}&user=u1")
+    question = WaitQuestion(id=said["id"], site="alder", cpus=8, walltime=3600.0, user="u1")
+    assert (status, said) == (200, msgspec.to_builtins(answer(question, engine, engine.time)))
+    _, ranking = get(serve, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm")
+    assert {one["site"]: one["source"] for one in ranking["ranking"]} == dict.fromkeys(SITES, "what-if")
+    assert [out["site"] for out in ranking["left_out"]] == ["elm"]
+    assert get(serve, "/v1/sites/elm")[0] == 404
+    assert len(get(serve, "/v1/sites/alder/outcomes")[1]["outcomes"]) == 50
+    assert [one["site"] for one in get(serve, "/v1/accuracy")[1]["sites"]] == list(SITES)
+
+
+def test_only_who_has_the_token_is_told(serve: ServeProcess) -> None:
+    assert [get(serve, "/v1/sites", token)[0] for token in (None, "wrong horse", TOKEN)] == [401, 401, 200]
+    for path in ("/", "/healthz", "/readyz", "/metrics", "/schema/openapi.json"):
+        assert get(serve, path, None)[0] == 200
+    assert "<html" in get(serve, "/", None)[1]
+    assert 'queuecast_http_requests_total{route="/v1/sites",status="401"}' in get(serve, "/metrics", None)[1]
+
+
+def test_the_command_asks_it_too(serve: ServeProcess, tmp_path: Path) -> None:
+    url = f"http://{serve.address}"
+    with Command(tmp_path, "ask", *JOB_OPTIONS, "--url", url, "--token", TOKEN) as told:
+        assert told.ended() == 0
+    assert all(site in told.out for site in SITES)
+    with Command(tmp_path, "ask", *JOB_OPTIONS, "--url", url) as refused:
+        assert refused.ended() == 1
+    assert "the token is missing or wrong" in refused.err
+
+
+JOB_OPTIONS = ("--cpus", "8", "--walltime", "1h")
+
+
+def test_it_is_as_its_document_says(serve: ServeProcess) -> None:
+    """Over the network, and with workers that answer: statuses, types and bodies are those of the document."""
+    schema = schemathesis.openapi.from_url(f"http://{serve.address}/schema/openapi.json")
+    for operation in schema.get_all_operations():
+        _check(operation.ok())  # type: ignore[union-attr]
+
+
+def _check(operation: Any) -> None:
+    @given(case=operation.as_strategy())
+    @settings(max_examples=12, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(case: schemathesis.Case) -> None:
+        case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"})
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [f"GET /v1/rank?user={'u' * 100_000} HTTP/1.1", "GET /\x00 HTTP/1.1", "nonsense", "GET /v1/sites HTTP/1.1"],
+)
+def test_what_is_hardly_http_is_refused_and_harms_nobody(serve: ServeProcess, request_line: str) -> None:
+    host, _, port = serve.address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        raw.sendall(f"{request_line}\r\n\r\n".encode())
+        assert raw.recv(64).startswith(b"HTTP/1.1 400")
+    assert get(serve, "/healthz")[0] == 200
+
+
+def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
+    here: Deployment, stack: LocalStack, tmp_path: Path
+) -> None:
+    with ServeProcess(tmp_path / "serve", served(here.settings, seconds=1.0)) as serve:
+        until(lambda: [site["site"] for site in sites(serve)] == list(SITES))
+        here.worker.kill()
+        assert get(serve, "/v1/sites/alder")[0] == 504
+        ranking = get(serve, f"/v1/rank?{JOB}")[1]["ranking"]
+        assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "standing")
+        assert get(serve, "/v1/accuracy")[1] == {"sites": [], "unanswered": list(SITES)}
+        stack.kafka.kill()
+        until(lambda: get(serve, "/readyz")[0] == 503)
+        assert "no broker answers" in get(serve, "/readyz")[1]
+        assert get(serve, f"/v1/rank?{JOB}")[0] == 503
+        assert get(serve, "/healthz")[0] == 200
+        with ServeProcess(tmp_path / "late", served(here.settings)) as late:  # which has never seen Kafka
+            assert get(late, "/v1/sites")[0] == 503
+            stack.kafka.start()
+            here.worker.start()
+            until(lambda: ready(here.worker))
+            for process in (serve, late):
+                until(lambda process=process: get(process, "/readyz")[0] == 200)  # type: ignore[misc]
+                until(lambda process=process: get(process, "/v1/sites/alder")[0] == 200)  # type: ignore[misc]
+        assert "Traceback" not in serve.log.read_text()
+
+
+def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path) -> None:
+    config, port = tmp_path / "serve.toml", str(free_port())
+    config.write_text(as_toml(here.settings))
+    environment = {"QUEUECAST_SERVE_LOG_FORMAT": "json", "QUEUECAST_SERVE_WEB_HOST": "0.0.0.0"}
+    with Command(tmp_path, "--config", str(config), "serve", "--web-port", port, **environment) as first:
+        until(lambda: "serves http://" in first.err)
+        until(lambda: _reachable(int(port)))
+        with Command(tmp_path, "--config", str(config), "serve", "--web-port", port) as second:
+            assert second.ended() == 1
+        assert (
+            second.err
+            == f"queuecast: web port {port} of 127.0.0.1: Address already in use; choose another with --web-port\n"
+        )
+        assert first.ended(signal.SIGTERM) == 0
+    told = [json.loads(line) for line in first.err.splitlines()]
+    assert [line["level"] for line in told] == ["info", "warning"], told
+    assert "set a token with QUEUECAST_SERVE_TOKEN" in told[1]["message"]
+    assert {line["instance"] for line in told} == {f"serve-{port}"}
+
+
+def _reachable(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
