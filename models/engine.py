@@ -246,14 +246,16 @@ class Engine:
     def _asked(self) -> WaitMethod:
         """The method that answers for jobs that are only considered: one that runs, or one of its own."""
         name = self.settings.policies.get(self.site, self.settings.what_if)
-        method = self.methods.get(name) or method_named(name, self.settings.parameters.get(name))
-        if method.learns and name not in self.methods:
-            raise ValueError(f"what_if: {name} learns from what happens, so it must be among the shadows")
-        return method
+        return self.methods.get(name) or method_named(name, self.settings.parameters.get(name))
+
+    @property
+    def _learning(self) -> dict[str, WaitMethod]:
+        """The methods for waits that are shown what happens: those that run, and the one that is asked."""
+        return self.methods | {self.asked.name: self.asked} if self.asked.learns else self.methods
 
     def _rows(self) -> dict[str, Rows]:
         """The methods' own rows, by the key under which they are stored."""
-        waits = {name: method.rows for name, method in self.methods.items()}
+        waits = {name: method.rows for name, method in self._learning.items()}
         runs = {f"run.{name}": method.rows for name, method in self.run_methods.items()}
         return {key: rows for key, rows in (waits | runs).items() if rows is not None}
 
@@ -306,6 +308,8 @@ class Engine:
         for name, method in self.methods.items():
             job.estimates[name] = method.predict(job, known)
             self.predictions[name] += 1
+        if self.asked.name not in self.methods and self.asked.learns:
+            self.asked.notice(job, known)
         self._withhold(job, self._nodes_down())
         known.state.enter(job)
         self._expiry.watch(job)
@@ -396,9 +400,11 @@ class Engine:
         self.known.see_cpus()
         self._expiry.watch(job)
         wait_s = max(event.time - job.ready, 0.0)
+        for name, method in self._learning.items():
+            if name in job.estimates or name not in self.methods:
+                method.learn(job, wait_s, self.known)
         for name, estimate in job.estimates.items():
             if name in self.methods:
-                self.methods[name].learn(job, wait_s, self.known)
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self.bounds_of(job, name))
         self._changes.started.append(self.known.history.learn(job, wait_s))
         self.lost = self.lost and self.known.history.count < RECOVERED
@@ -445,9 +451,9 @@ class Engine:
             self._changes.forgotten_runs.extend(gone)
         if not job.late:
             wait_s = max(job.start - job.ready, 0.0)
-            for name in job.estimates:
-                if name in self.methods:
-                    self.methods[name].ended(job, wait_s, run_s, self.known)
+            for name, method in self._learning.items():
+                if name in job.estimates or name not in self.methods:
+                    method.ended(job, wait_s, run_s, self.known)
             self._count_response(job, wait_s, run_s)
             yield from self._outcomes(job, end, wait_s, run_s)
 
@@ -724,7 +730,7 @@ class Engine:
 
     def _forget(self, job: Job) -> None:
         """A job left the queue and its wait will not be known."""
-        for method in self.methods.values():
+        for method in self._learning.values():
             method.forget(job.key)
 
     # What is kept.
@@ -761,7 +767,7 @@ class Engine:
             lost=self.lost,
             accuracy=self.accuracy,
             cancelled=self.cancelled,
-            methods={name: method.save() for name, method in self.methods.items()},
+            methods={name: method.save() for name, method in self._learning.items()},
             run_accuracy=self.run_accuracy,
             run_predictions=self.run_predictions,
             run_methods={name: method.save() for name, method in self.run_methods.items()},
@@ -817,7 +823,7 @@ class Engine:
 
     def _load_methods(self, state: Saved, with_rows: bool) -> None:
         kinds: tuple[tuple[Mapping[str, Method], dict[str, bytes]], ...]
-        kinds = ((self.methods, state.methods), (self.run_methods, state.run_methods))
+        kinds = ((self._learning, state.methods), (self.run_methods, state.run_methods))
         for methods, saved in kinds:
             for name, method in methods.items():
                 if name in saved and (with_rows or method.rows is None):

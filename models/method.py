@@ -80,6 +80,10 @@ class WaitMethod(Method):
         """The wait of a job that is being submitted and is not yet part of the state."""
         raise NotImplementedError
 
+    def notice(self, job: Job, site: Site) -> None:
+        """See a job come that this method need not predict and will learn from."""
+        self.predict(job, site)
+
     def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
         """What `predict` would say of jobs that are only considered, each as if it alone were submitted.
 

@@ -23,23 +23,32 @@ from models.simulated import (
 from models.state import Estimate, Job
 
 POLICIES: tuple[type[Simulated], ...] = (SimulatedEasy, SimulatedConservative, SimulatedLwf, SimulatedFcfs)
-"""What is tried; until enough is known, and of equals, the first."""
+"""What is tried. The first is the usual one, which answers until another is known to be better."""
 
-ENOUGH = 20
-"""Jobs that must have started after being tried with every policy."""
+SCHEDULES = {kind.name: kind.schedule for kind in POLICIES}
+
+ENOUGH, FIRST = 20, 100
+"""Jobs that must have started after being tried with every policy; until so many have, all are tried."""
+
+BETTER = 0.9
+"""What a policy's error must be at most, as a share of the usual one's, to be preferred to that."""
 
 KEPT = 0.998
 """What the tries before still count when there is one more: schedulers are configured anew."""
+
+JOBS, MOST_JOBS = 100, 3000
+"""Live jobs: so many more make a try dearer by as much as one costs at least, and over so many it takes too long."""
 
 Tried = dict[str, float]
 """The waits in seconds that a job was predicted by each policy."""
 
 
 class _Kept(msgspec.Struct, array_like=True):
-    """What is saved; the first is what the policies save."""
+    """What is saved; the first two are what the policies save."""
 
     policies: dict[str, bytes]
-    seen: int
+    trial: bytes
+    since: int
     tries: int
     errors: dict[str, float]
     pending: list[tuple[JobKey, Tried]]
@@ -49,8 +58,8 @@ class Policy(WaitMethod):
     """The simulated policy with the least mean error of late; see the module.
 
     Parameters:
-        every: of so many submissions one is tried with every policy, as the first ones all are; for the others only the
-            best is simulated.
+        every: of so many submissions, and as many again for each `JOBS` live jobs, one is tried with every policy: the
+            dearer it is, the less often. The first ones all are; where there are over `MOST_JOBS`, none is.
         plans: as of `Simulated`.
     """
 
@@ -60,7 +69,8 @@ class Policy(WaitMethod):
     def __init__(self, every: int = 8, plans: Plans = "walltime") -> None:
         self.every = every
         self._policies: dict[str, Simulated] = {kind.name: kind(plans) for kind in POLICIES}
-        self._seen = 0
+        self._trial = POLICIES[0](plans)
+        self._since = 0  # submissions since the last that was tried
         self._tries = 0
         self._errors = dict.fromkeys(self._policies, 0.0)
         self._pending: dict[JobKey, Tried] = {}
@@ -68,20 +78,31 @@ class Policy(WaitMethod):
     @property
     def best(self) -> Simulated:
         """The policy that answers now."""
-        found = min(self._errors, key=self._errors.__getitem__) if self._tries >= ENOUGH else POLICIES[0].name
-        return self._policies[found]
+        usual = POLICIES[0].name
+        found = min(self._errors, key=self._errors.__getitem__)
+        surely = self._tries >= ENOUGH and self._errors[found] <= BETTER * self._errors[usual]
+        return self._policies[found if surely else usual]
 
     def predict(self, job: Job, site: Site) -> Estimate:
         """The wait by the best policy; in its turn the job is tried with the others too."""
-        best, turn = self.best, self._tries < ENOUGH or self._seen % self.every == 0
-        self._seen += 1
-        if not turn:
-            return best.predict(job, site)
-        found = {name: policy.predict(job, site) for name, policy in self._policies.items()}
-        waits = {name: estimate.wait_s for name, estimate in found.items() if estimate.wait_s is not None}
-        if len(waits) == len(found):
-            self._pending[job.key] = waits
-        return found[best.name]
+        estimate = self.best.predict(job, site)
+        self.notice(job, site)
+        return estimate
+
+    def notice(self, job: Job, site: Site) -> None:
+        """Try the job with every policy, if it is its turn."""
+        self._since += 1
+        if self._has_turn(len(site.state)):
+            self._since = 0
+            waits = self._trial.waits(job, site, SCHEDULES)
+            if waits is not None:
+                self._pending[job.key] = waits
+
+    def _has_turn(self, live: int) -> bool:
+        if live > MOST_JOBS:
+            return False
+        first = self._tries < FIRST and len(self._pending) < FIRST
+        return first or self._since >= self.every * (1 + live // JOBS)
 
     def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
         """What the best policy would say."""
@@ -106,7 +127,8 @@ class Policy(WaitMethod):
     def save(self) -> bytes:
         """The errors so far, and what was tried of jobs that still queue."""
         policies = {name: policy.save() for name, policy in self._policies.items()}
-        return _encode(_Kept(policies, self._seen, self._tries, self._errors, list(self._pending.items())))
+        pending = list(self._pending.items())
+        return _encode(_Kept(policies, self._trial.save(), self._since, self._tries, self._errors, pending))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
@@ -114,7 +136,8 @@ class Policy(WaitMethod):
         for name, policy in self._policies.items():
             if name in kept.policies:
                 policy.load(kept.policies[name])
-        self._seen, self._tries = kept.seen, kept.tries
+        self._trial.load(kept.trial)
+        self._since, self._tries = kept.since, kept.tries
         self._errors |= {name: error for name, error in kept.errors.items() if name in self._errors}
         self._pending = {key: tried for key, tried in kept.pending if tried.keys() >= self._errors.keys()}
 

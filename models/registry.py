@@ -49,7 +49,7 @@ RUN_METHODS: dict[str, type[RunMethod]] = {
 
 DEFAULT = Qespera.name
 DEFAULT_BOUNDS = Qbets.name
-DEFAULT_WHAT_IF = SimulatedEasy.name
+DEFAULT_WHAT_IF = Policy.name
 DEFAULT_RUN = Closest.name
 TRIVIAL = (Zero.name, Median.name)
 

@@ -61,6 +61,17 @@ class Simulated(WaitMethod):
         live, self._outlived = self._look(site, job.submit)
         return self._estimate(job, site, live, partial(wait_s, type(self).schedule, live))
 
+    def waits(self, job: Job, site: Site, schedules: Mapping[str, Schedule]) -> dict[str, float] | None:
+        """What `predict` would say by each of several schedules, from one look at the site; None where nothing."""
+        live, self._outlived = self._look(site, job.submit)
+        found = {}
+        for name, schedule in schedules.items():
+            estimate = self._estimate(job, site, live, partial(wait_s, schedule, live))
+            if estimate.wait_s is None:
+                return None
+            found[name] = estimate.wait_s
+        return found
+
     def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
         """What `predict` would say of each; the site is looked at once for those of one moment.
 

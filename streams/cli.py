@@ -536,13 +536,15 @@ def _kept(configuration: dict[str, str]) -> str:
     if configuration["cleanup.policy"] == "compact":
         return "the latest of each site"
     hours = int(configuration["retention.ms"]) // 3_600_000
-    return f"{hours // 24} days" if hours % 24 == 0 else f"{hours} hours"
+    kept = f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"
+    return f"the latest of each shape, {kept}" if "compact" in configuration["cleanup.policy"] else kept
 
 
 @app.command(epilog="Example: queuecast schema prediction > prediction.schema.json")
 def schema(
     record: Annotated[
-        str | None, typer.Argument(help="event, prediction, outcome or dead-letter. Default: all, in one document.")
+        str | None,
+        typer.Argument(help="event, prediction, outcome, dead-letter, estimate, question or answer. Default: all."),
     ] = None,
 ) -> None:
     """Print the JSON Schema of the records on the topics."""

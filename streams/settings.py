@@ -321,7 +321,8 @@ def _check(settings: Settings) -> None:
         if name not in METHODS:
             raise UserError(f"engine: {name!r} is not a method; there are: {', '.join(METHODS)}")
     for name in (settings.engine.what_if, *settings.engine.policies.values()):
-        _check_what_if(name, settings.engine)
+        if name not in METHODS:
+            raise UserError(f"engine: what_if: {name!r} is not a method; there are: {', '.join(METHODS)}")
     for name in settings.engine.run_methods:
         if name not in RUN_METHODS:
             raise UserError(f"engine: {name!r} is not a method for run times; there are: {', '.join(RUN_METHODS)}")
@@ -331,10 +332,3 @@ def _check(settings: Settings) -> None:
         raise UserError("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
     if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
         raise UserError("kafka: SASL needs both username and password")
-
-
-def _check_what_if(name: str, engine: EngineSettings) -> None:
-    if name not in METHODS:
-        raise UserError(f"engine: what_if: {name!r} is not a method; there are: {', '.join(METHODS)}")
-    if METHODS[name].learns and name not in engine.methods:
-        raise UserError(f"engine: what_if: {name} learns from what happens: it must be the method or among the shadows")

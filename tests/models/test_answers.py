@@ -82,9 +82,19 @@ def test_asking_leaves_no_trace(method: str) -> None:
     assert state_of(asked) == state_of(quiet)
 
 
-def test_a_method_that_learns_must_run_to_be_asked() -> None:
-    with pytest.raises(ValueError, match="ibl learns from what happens, so it must be among the shadows"):
-        Engine("alder", Settings(what_if="ibl"))
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_is_but_asked_learns_all_the_same(method: str) -> None:
+    events = workload(100)
+    runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if=method)
+    but_asked = msgspec.structs.replace(runs, shadows=())
+    one, other = after(events[:200], runs), after(events[:200], but_asked)
+    state, changes = other.checkpoint()
+    other = Engine.load(state, changes.started, changes.runs, but_asked, changes.rows)
+    for event in events[200:]:
+        one.apply(event)
+        other.apply(event)
+    shapes = grid(sizes(64), WALLTIMES, ("batch",))
+    assert list(standing(other, shapes, one.time)) == list(standing(one, shapes, one.time))
 
 
 def test_a_site_is_asked_by_its_own_policy() -> None:

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from models.engine import Engine, Settings
-from models.policy import ENOUGH, POLICIES, Policy
-from models.records import AnyEvent, Start, Submit
+from models.policy import ENOUGH, FIRST, MOST_JOBS, POLICIES, Policy
+from models.records import AnyEvent, Capacity, Start, Submit
 from models.simulation import generate, run
+from models.state import Job
 
 SETTINGS = Settings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
 
@@ -48,14 +49,23 @@ def test_until_enough_is_known_the_first_answers() -> None:
 
 def test_of_so_many_submissions_one_is_tried() -> None:
     engine = Engine("alder", msgspec.structs.replace(SETTINGS, parameters={"policy": {"every": 10}}))
-    events = [event for event in workload("easy", 400) if isinstance(event, Submit | Start)]
-    tried = 0
-    for event in events:
+    tried = submits = 0
+    for event in workload("easy", 400):
         engine.apply(event)
         if isinstance(event, Submit):
+            submits += 1
             tried += (event.job, 0) in method(engine)._pending
-    submits = sum(isinstance(event, Submit) for event in events)
-    assert ENOUGH + (submits - 10 * ENOUGH) // 10 <= tried <= submits // 3
+    assert FIRST + (submits - 2 * FIRST) // 20 <= tried <= submits // 2
+
+
+def test_a_site_with_very_many_jobs_is_not_tried() -> None:
+    engine = Engine("alder", SETTINGS)
+    engine.apply(Capacity(site="alder", time=0.0, cpus=1))
+    for number in range(MOST_JOBS + 5):
+        engine.known.state.enter(Job(f"q{number}", 0, 0.0))
+    for number in range(5):
+        engine.apply(Submit(site="alder", time=1.0, job=str(number), cpus=1, walltime=60.0))
+    assert method(engine)._pending == {}
 
 
 def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:
