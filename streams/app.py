@@ -26,7 +26,7 @@ from faust.types import TP, StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from models.engine import Anomaly, Record, warm_up
-from models.records import AnyAnswer, AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
 from streams import logs
 from streams.errors import Unreachable, UserError
 from streams.group import ConsumerThread
@@ -374,7 +374,7 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
     app.check_alive = ledger.before_write = worker.check_alive
     standing = Standing(ledger.slots, settings.estimates, partial(_send, app, topics.estimates))
     metrics.show(standing)
-    questions = Questions(settings.kafka, ledger.slots, lambda: worker.partitions, partial(_tell, app), metrics)
+    questions = Questions(settings.kafka, ledger.slots, lambda: worker.partitions, metrics)
     app.task(standing.run)
     app.task(questions.run)
 
@@ -438,12 +438,6 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
 async def _send(app: QueuecastApp, topic: str, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
     sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, [])
     return sent
-
-
-async def _tell(
-    app: QueuecastApp, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None
-) -> None:
-    await app.producer.send(topic, key, _encode(record), partition, None, [])
 
 
 def _options(settings: Settings) -> dict[str, Any]:

@@ -6,10 +6,11 @@ Questions are read from now on, without a group and without commits: who has wai
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from models.answers import answer
 from models.records import AnyAnswer, AnyQuestion, DeadLetter, NoAnswer
@@ -31,8 +32,7 @@ PAUSE_S = 5.0
 WAIT_MS = 100
 """For the next question, before another look at which partitions there are to read."""
 
-Send = Callable[[str, bytes | None, AnyAnswer | DeadLetter, int | None], Awaitable[Any]]
-"""Sends a record with a key to a topic, and to this partition of it or to the key's."""
+_encode = msgspec.json.Encoder().encode
 
 
 class Questions:
@@ -41,6 +41,7 @@ class Questions:
     Parameters:
         slots: these sites, by name.
         partitions: tells which partitions are this worker's now.
+        producer: takes the answers; one of its own by default, which waits for nothing that the events lead to.
     """
 
     def __init__(
@@ -48,15 +49,15 @@ class Questions:
         kafka: KafkaSettings,
         slots: Mapping[str, Slot],
         partitions: Callable[[], frozenset[int]],
-        send: Send,
         metrics: Metrics,
+        producer: AIOKafkaProducer | None = None,
     ) -> None:
         self._kafka = kafka
         self._topics = Topics(kafka.prefix)
         self._slots = slots
         self._partitions = partitions
-        self._send = send
         self._metrics = metrics
+        self._producer = producer
 
     async def run(self) -> None:
         """Answer, for ever; whatever fails here must not stop the events."""
@@ -68,27 +69,28 @@ class Questions:
                 await asyncio.sleep(PAUSE_S)
 
     async def _listen(self) -> None:
-        consumer = AIOKafkaConsumer(
-            **self._kafka.async_options(),
-            enable_auto_commit=False,
-            auto_offset_reset="latest",
-            fetch_max_wait_ms=WAIT_MS,
-        )
-        await consumer.start()
-        try:
-            read: frozenset[int] = frozenset()
-            while True:
-                if read != self._partitions():
-                    read = self._partitions()
-                    await self._read_from_now_on(consumer, read)
-                if not read:
-                    await asyncio.sleep(WAIT_MS / 1000)
-                    continue
-                for messages in (await consumer.getmany(timeout_ms=WAIT_MS)).values():
-                    for message in messages:
-                        await self.take(message)
-        finally:
-            await consumer.stop()
+        options = self._kafka.async_options()
+        reading = {"enable_auto_commit": False, "auto_offset_reset": "latest", "fetch_max_wait_ms": WAIT_MS}
+        async with AsyncExitStack() as opened:
+            consumer = AIOKafkaConsumer(**options, **reading)
+            self._producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
+            for client in (consumer, self._producer):
+                opened.push_async_callback(client.stop)
+                await client.start()
+            await self._answer_all(consumer)
+
+    async def _answer_all(self, consumer: AIOKafkaConsumer) -> None:
+        read: frozenset[int] = frozenset()
+        while True:
+            if read != self._partitions():
+                read = self._partitions()
+                await self._read_from_now_on(consumer, read)
+            if not read:
+                await asyncio.sleep(WAIT_MS / 1000)
+                continue
+            for messages in (await consumer.getmany(timeout_ms=WAIT_MS)).values():
+                for message in messages:
+                    await self.take(message)
 
     async def _read_from_now_on(self, consumer: AIOKafkaConsumer, partitions: frozenset[int]) -> None:
         if not partitions:
@@ -109,12 +111,18 @@ class Questions:
             self._metrics.asked("malformed")
             place = (message.topic, message.partition, message.offset, message.value)
             letter = dead_letter(error.reason, error.detail, None, *place)
-            await self._send(self._topics.dead_letters, message.key, letter, None)
+            await self._send(self._topics.dead_letters, message.key, letter)
             return
         told = self.answer(question)
         self._metrics.asked(told.reason if isinstance(told, NoAnswer) else "answered")
         await self._send(self._topics.answers, message.key, told, message.partition)
         self._metrics.answered(message.timestamp / 1000)
+
+    async def _send(
+        self, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None = None
+    ) -> None:
+        assert self._producer is not None
+        await self._producer.send(topic, _encode(record), key, partition)
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
         """The answer, by the site's engine as it is now."""

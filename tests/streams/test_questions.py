@@ -11,7 +11,7 @@ import pytest
 from models.answers import answer
 from models.engine import Engine
 from models.engine import Settings as EngineSettings
-from models.records import DeadLetter, NoAnswer, SiteQuestion, WaitAnswer, WaitQuestion
+from models.records import AnyAnswer, DeadLetter, NoAnswer, SiteQuestion, WaitAnswer, WaitQuestion
 from models.simulation import generate, run
 from streams import questions
 from streams.ledger import Slot
@@ -32,10 +32,12 @@ class Desk:
         self.sent: list[tuple[str, bytes | None, Any, int | None]] = []
         self.metrics = Metrics([], 10)  # type: ignore[arg-type]
         slots = {"alder": Slot(self.engine, 3)}
-        self.desk = Questions(KafkaSettings(prefix="x."), slots, lambda: frozenset({3}), self._send, self.metrics)
+        producer: Any = SimpleNamespace(send=self._send)
+        self.desk = Questions(KafkaSettings(prefix="x."), slots, lambda: frozenset({3}), self.metrics, producer)
 
-    async def _send(self, topic: str, key: bytes | None, record: Any, partition: int | None) -> None:
-        self.sent.append((topic, key, record, partition))
+    async def _send(self, topic: str, value: bytes, key: bytes | None, partition: int | None) -> None:
+        kind: Any = AnyAnswer if topic == "x.answers" else DeadLetter
+        self.sent.append((topic, key, msgspec.json.decode(value, type=kind), partition))
 
     def take(self, key: bytes | None, value: bytes | None, age_s: float = 0.0) -> None:
         message: Any = SimpleNamespace(
