@@ -2,7 +2,7 @@
 
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from deploy.grafana.panels import Column, Query, bars, columns, laid_out, lines, values_of, window
+from deploy.grafana.panels import Column, Query, bars, columns, laid_out, lines, listed, values_of, window
 from deploy.grafana.promql import OTHER_WAITS, RUNS, SITES, TRIVIAL_WAITS, WAITS, gauge, increase, mean, share
 
 ERROR, PPE = "queuecast_wait_error_seconds", "queuecast_wait_error_response_ratio"
@@ -12,7 +12,7 @@ HELD, BOUNDED = "queuecast_bound_held_jobs_total", "queuecast_bound_jobs_total"
 RUN_ERROR = "queuecast_run_error_seconds"
 NOMINAL = "bound:queuecast_bound:nominal"
 
-EACH, BY_SITE = "method", "site, method"
+EACH, BY_SITE, ROLES = "method", "site, method", "site, role, method"
 METHOD, SITE_METHOD = "{{method}}", "{{site}} {{method}}"
 
 ERROR_IS = "Mean absolute error of the predicted wait (AAE); no estimate counts as a prediction of none."
@@ -20,6 +20,10 @@ PPE_IS = "Mean of the wait's error over the job's response time (PPE); always ze
 WITHIN_2_IS = "Share of jobs whose predicted and actual wait, each a minute at least, are within a factor of two."
 WITHHELD_IS = "Share of jobs that left the queue without an estimate."
 COVERAGE_IS = "Share of jobs whose wait was at or below the bound, by its probability"
+ROLES_ARE = (
+    "Which method does what: what wait and run predict goes out, bounds lends its bounds to it, what_if answers "
+    "questions; shadow and run_shadow are only tried."
+)
 GAIN_IS = "By how much the method's mean error is below that of the better trivial rule; below 0 it is worse than none."
 
 BEST_TRIVIAL = f"min by (site) ({mean(ERROR, BY_SITE, TRIVIAL_WAITS)})"
@@ -45,8 +49,11 @@ def accuracy() -> Dashboard:
                     bars("Mean error", ERROR_IS, "s", Query(mean(ERROR, EACH, WAITS), METHOD)),
                     bars("Error over response time", PPE_IS, "percentunit", Query(mean(PPE, EACH, WAITS), METHOD)),
                     bars("Within ×2", WITHIN_2_IS, "percentunit", Query(share(WITHIN_2, JOBS, EACH, WAITS), METHOD)),
+                ],
+                [
                     bars("Withheld", WITHHELD_IS, "percentunit", Query(share(WITHHELD, JOBS, EACH, WAITS), METHOD)),
-                ]
+                    listed("Roles", ROLES_ARE, gauge("queuecast_method_info", ROLES, SITES), *ROLES.split(", ")),
+                ],
             ],
             "Waits, by site": [
                 [

@@ -107,6 +107,15 @@ def columns(title: str, description: str, *found: Column) -> table.Panel:
     return panel.with_transformation(DataTransformerConfig(id_val="organize", options=tidy))
 
 
+def listed(title: str, description: str, expr: str, *labels: str) -> table.Panel:
+    """A table of the labels that there are now: a row for each set of them, in these columns."""
+    panel = _described(table.Panel(), title, description, "short")
+    panel = panel.with_target(_query(Query(expr, title), 0).instant().format(PromQueryFormat.TABLE))
+    places = {label: place for place, label in enumerate(labels)}
+    tidy = {"excludeByName": {"Time": True, "Value": True}, "indexByName": places}
+    return panel.with_transformation(DataTransformerConfig(id_val="organize", options=tidy))
+
+
 def _described(panel: P, title: str, description: str, unit: str) -> P:
     return panel.title(title).description(description).unit(unit).datasource(SOURCE)
 

@@ -1,14 +1,16 @@
 """What deploy/README.md says of backups: which go on as before, which do not, and what the events bring back."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import Deployment, Said, settings_on, simulated, unique, until
+import redis
+from integration.conftest import stack  # noqa: F401  # the fixture
+from integration.worker import Deployment, Said, interleaved, settings_on, simulated, unique, until
 from kafka.admin import KafkaAdminClient
 
 from deploy.stack import LocalStack
@@ -19,15 +21,20 @@ from streams.topics import create_topics, partitions_of
 
 pytestmark = pytest.mark.stack
 
-SITE = "alder"
-JOBS = 300
-WORKER = {"checkpoint_events": 50, "checkpoint_seconds": 0.5}
+SITE, APART = "alder", "birch"
+JOBS = 150
 
 
 @pytest.fixture
-def own(require_stack: None, tmp_path: Path) -> Iterator[LocalStack]:
-    with LocalStack(tmp_path / "own") as stack:
-        yield stack
+def settings(stack: LocalStack) -> Settings:  # noqa: F811
+    worker = {"checkpoint_events": 50, "checkpoint_seconds": 0.5}
+    return settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 50}, partitions=1)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[Any]:
+    with redis.Redis.from_url(settings.redis.url) as client:
+        yield client
 
 
 def back_up(server: Server, place: Path) -> None:
@@ -43,6 +50,11 @@ def restore(server: Server, place: Path) -> None:
     shutil.rmtree(server.directory)
     shutil.copytree(place / server.name, server.directory)
     server.start()
+
+
+def keys_of(site: str, store: Any, settings: Settings) -> dict[bytes, bytes]:
+    """All that Redis holds of a site."""
+    return {key: store.dump(key) for key in store.scan_iter(f"{settings.redis.prefix}:{{{site}}}:*", count=1000)}
 
 
 def take(settings: Settings, directory: Path, events: list[AnyEvent], more: int) -> Said:
@@ -61,53 +73,68 @@ def records(said: Said) -> int:
     return sum(map(len, said.values()))
 
 
+def _read(here: Deployment) -> int:
+    """Read what has come out; gives how many predictions and outcomes there are by now."""
+    here.read()
+    return records(here.said())
+
+
+def of(site: str, said: Said) -> Said:
+    return {name: values for name, values in said.items() if name[1] == site}
+
+
 def degraded(said: Said, last: int) -> set[str | None]:
     """What the last predictions say of it."""
     (name,) = (name for name in said if name[0].endswith("predictions"))
     return {msgspec.json.decode(record)["degraded"] for record in said[name][-last:]}
 
 
-def test_kafka_and_redis_go_on_together_and_not_apart(own: LocalStack, tmp_path: Path) -> None:
-    events = simulated(SITE, JOBS)
-    first, second = events[:500], events[500:650]
-    settings = settings_on(own.kafka.bootstrap, own.redis.url, WORKER, {"history": 50}, partitions=1)
-    directory, backup = tmp_path / "worker-1", tmp_path / "backup"
-    create_topics(settings)
+def test_kafka_and_redis_go_on_together_and_not_apart(
+    stack: LocalStack,  # noqa: F811
+    settings: Settings,
+    store: Any,
+    tmp_path: Path,
+) -> None:
+    events = interleaved(simulated(SITE, JOBS), simulated(APART, JOBS, seed=2))
+    first, second = events[:500], events[500:700]
+    directory, backup, servers = tmp_path / "worker-1", tmp_path / "backup", (stack.kafka, stack.redis)
     with closing(Deployment(settings, tmp_path / "none")) as here:
-        wanted = {count: here.expected(events[:count]) for count in (500, 650)}
-    numbers = {count: records(said) for count, said in wanted.items()}
+        before, wanted = here.expected(first), here.expected(first + second)
+    more = records(wanted) - records(before)
 
-    assert take(settings, directory, first, numbers[500]) == wanted[500]
-    for server in (own.kafka, own.redis):
+    assert take(settings, directory, first, records(before)) == before
+    for server in servers:
         back_up(server, backup)
-    assert take(settings, directory, second, numbers[650] - numbers[500]) == wanted[650]
+    assert take(settings, directory, second, more) == wanted
 
-    for server in (own.kafka, own.redis):
+    newer = keys_of(APART, store, settings)
+    for server in servers:
         restore(server, backup)
-    assert take(settings, directory, second, numbers[650] - numbers[500]) == wanted[650]
+    store.delete(*keys_of(APART, store, settings))
+    for key, value in newer.items():  # newer than the states, so what they still need is deleted there
+        store.restore(key, 0, value)
+    said = take(settings, directory, second, more)
+    assert of(SITE, said) == of(SITE, wanted)
+    assert None not in degraded(of(APART, said), last=10)
 
-    restore(own.kafka, backup)  # Redis is newer than the states, and has deleted what they still need
-    said = take(settings, directory, second, numbers[650] - numbers[500])
-    assert None not in degraded(said, last=10)
 
-
-def test_the_events_bring_everything_back(deploy: Callable[..., Deployment]) -> None:  # noqa: F811
-    here = deploy(worker=WORKER)
+def test_the_events_bring_everything_back(settings: Settings, tmp_path: Path) -> None:
     events = simulated(SITE, JOBS)
-    wanted = here.expected(events)
-    here.worker.start()
-    here.send(events)
-    here.await_outputs(records(wanted))
-    here.stop()
-    client = KafkaAdminClient(**here.settings.kafka.client_options())
-    client.delete_topics([here.topics.state])
-    until(lambda: partitions_of(here.settings)[here.topics.state] == 0)
-    client.delete_groups([here.topics.group])
-    client.close()
-    create_topics(here.settings)
-    here.worker.start()
-    until(lambda: here.read() or records(here.said()) >= 2 * records(wanted))
-    here.stop()
-    assert {name: unique(values) for name, values in here.said().items()} == wanted
-    assert records(here.said()) == 2 * records(wanted)
-    assert here.stored(SITE) == here.expected_in_redis(events, SITE)
+    with closing(Deployment(settings, tmp_path / "worker-1")) as here:
+        wanted = here.expected(events)
+        here.worker.start()
+        here.send(events)
+        here.await_outputs(records(wanted))
+        here.stop()
+        client = KafkaAdminClient(**settings.kafka.client_options())
+        client.delete_topics([here.topics.state])
+        until(lambda: partitions_of(settings)[here.topics.state] == 0)
+        client.delete_groups([here.topics.group])
+        client.close()
+        create_topics(settings)
+        here.worker.start()
+        until(lambda: _read(here) >= 2 * records(wanted))
+        here.stop()
+        assert {name: unique(values) for name, values in here.said().items()} == wanted
+        assert records(here.said()) == 2 * records(wanted)
+        assert here.stored(SITE) == here.expected_in_redis(events, SITE)

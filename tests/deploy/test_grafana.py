@@ -91,6 +91,14 @@ def test_a_method_is_shown_beside_the_trivial_rules() -> None:
     assert f'method=~"{"|".join(TRIVIAL)}"' in rules
 
 
+def test_the_roles_of_methods_are_listed_by_site() -> None:
+    (table,) = (panel for panel in panels(loaded(FILES[0])) if panel["title"] == "Roles")
+    (tidy,) = table["transformations"]
+    by = re.findall(r"by \((.+)\) \(queuecast_method_info", table["targets"][0]["expr"])
+    assert by == [", ".join(sorted(tidy["options"]["indexByName"], key=tidy["options"]["indexByName"].get))]
+    assert tidy["options"]["excludeByName"] == {"Time": True, "Value": True}
+
+
 def test_grafana_finds_the_dashboards_and_prometheus() -> None:
     compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
     (provider,) = _provisioned("dashboards")["providers"]
