@@ -16,10 +16,7 @@ from models.shapes import WALLTIMES, covering, grid, sizes
 from models.state import SITE, Job, Phase, RunEstimate, SiteState
 
 ASKED = Settings(method="zero", shadows=(), bounds="")
-"""Nothing is predicted of jobs as they are submitted: the engines are but asked."""
-
-FINDING = Settings(method="policy", what_if="policy", shadows=(), bounds="")
-"""The engines find out which policies their sites follow."""
+"""Nothing is predicted of jobs as they are submitted: the engines are but asked, and find out their sites' policies."""
 
 REFRESH_S = 30.0
 """A site's standing estimates are made anew at most so often."""

@@ -11,7 +11,6 @@ from models.registry import METHODS
 from models.simulation.grid import EIGHT_SITES, THREE_SITES, Fared, GridSite, Load, route
 from models.simulation.routing import (
     ASKED,
-    FINDING,
     AtRandom,
     ByEstimates,
     ByWhatIf,
@@ -31,7 +30,9 @@ SHARE = 0.2
 
 BLIND = ("at random", "shortest queue", "most free processors")
 OURS = ("by estimates", "by what-if")
-NAMED, FOUND = "; policies named", "; policies found out"
+NAMED, EASY = "; policies named", "; all taken for EASY"
+
+SUPPOSING_EASY = msgspec.structs.replace(ASKED, what_if="easy")
 
 Make = Callable[[Sequence[GridSite], Load, int], Router]
 
@@ -52,8 +53,8 @@ RULES: dict[str, Make] = {
     "most free processors": lambda sites, load, seed: MostFree(),
     "by estimates": lambda sites, load, seed: ByEstimates(),
     "by what-if": lambda sites, load, seed: ByWhatIf(),
-    f"by estimates{FOUND}": lambda sites, load, seed: ByEstimates(FINDING),
-    f"by what-if{FOUND}": lambda sites, load, seed: ByWhatIf(FINDING),
+    f"by estimates{EASY}": lambda sites, load, seed: ByEstimates(SUPPOSING_EASY),
+    f"by what-if{EASY}": lambda sites, load, seed: ByWhatIf(SUPPOSING_EASY),
     f"by estimates{NAMED}": lambda sites, load, seed: ByEstimates(named(sites)),
     f"by what-if{NAMED}": lambda sites, load, seed: ByWhatIf(named(sites)),
     "told all run times": lambda sites, load, seed: Clairvoyant(true_run_s(load), named(sites)),

@@ -40,7 +40,8 @@ function atLatest({ start, submit, bounds }, now) {
   const known = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b).at(-1);
   if (start != null || !known) return "–";
   const [q, bound] = known;
-  return h("data", { value: submit + bound }, `${fromNow(submit + bound - now)} (${probability(q)})`);
+  const left = submit + bound - now;
+  return h("data", { value: submit + bound }, `${left < 0 ? "passed " : ""}${fromNow(left)} (${probability(q)})`);
 }
 
 /** The form for a user name and the jobs it finds. */
