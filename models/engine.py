@@ -66,6 +66,9 @@ WEEKS = 8
 QUEUES = 256
 """Queues that are known by name; the one that has been silent for longest goes first."""
 
+FEW = 10
+"""A site of which fewer jobs have started is hardly known; answers about it say so."""
+
 RECOVERED = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
 
@@ -611,7 +614,8 @@ class Engine:
         for job, *estimates in zip(considered, *answers, strict=True):
             job.estimates = dict(zip(asked, estimates, strict=True))
             self._withhold(job, self._too_large(job) or self._nodes_down())
-            yield self._prediction(job, self.asked.name)
+            doubts = "; ".join(filter(None, (self.degraded, *self._guessed())))
+            yield msgspec.structs.replace(self._prediction(job, self.asked.name), degraded=doubts or None)
 
     def _considered(self, job: Job) -> Job:
         """A job that is only considered, with its run time and features."""
@@ -697,7 +701,18 @@ class Engine:
 
     def _too_large(self, job: Job) -> str | None:
         cpus = self.known.cpus
-        return f"larger than the site: {job.cpus} of {cpus} processors" if 0 < cpus < job.cpus else None
+        if not 0 < cpus < job.cpus:
+            return None
+        if self.known.capacity is None:
+            return f"larger than the site, as far as is known: no more than {cpus} processors were in use at once"
+        return f"larger than the site: {job.cpus} of {cpus} processors"
+
+    def _guessed(self) -> Iterator[str]:
+        """What an answer about a site rests on that is hardly known yet."""
+        if self.known.capacity is None:
+            yield "size guessed from the jobs that ran"
+        if self.known.history.count < FEW:
+            yield f"only {self.known.history.count} of its jobs have started so far"
 
     def _nodes_down(self) -> str | None:
         capacity = self.known.capacity

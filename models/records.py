@@ -379,7 +379,9 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
 
 
 class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
-    """A question that cannot be answered: `unknown_site`, `unknown_question`, or `failed`; `detail` says more."""
+    """A question that cannot be answered: `unknown_site`, `failed`, or what is wrong with it, as in a dead letter
+    (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail` says more.
+    """
 
     made_at: float = 0.0
     reason: str

@@ -441,17 +441,16 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def ask_all(asker: Asking, questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
-    """What each site answers, asked all at once; None where no worker answers in time.
+    """What each site answers, asked all at once; None where no worker answers in time, or Kafka is away.
 
     Raises:
-        Unreachable: Kafka is away.
         Busy: too many questions are open.
     """
 
     async def ask(question: AnyQuestion) -> AnyAnswer | None:
         try:
             return await asker.ask(question)
-        except Silent:
+        except (Silent, Unreachable):
             return None
 
     wanted = list(questions)
@@ -466,7 +465,8 @@ async def ask_ranking(
     sites: Sequence[str] = (),
     run_s: float | None = None,
 ) -> Ranking:
-    """The sites for a job, each asked what it would tell it; one that is silent is taken by its standing estimate.
+    """The sites for a job, each asked what it would tell it; one that is silent, or cannot be asked because Kafka is
+    away, is taken by its standing estimate.
 
     Parameters:
         set_of: what is set of some sites.
@@ -474,7 +474,6 @@ async def ask_ranking(
         run_s: see `streams.ranking.rank`.
 
     Raises:
-        Unreachable: Kafka is away.
         Busy: too many questions are open.
     """
     chosen = list(dict.fromkeys(sites or [*asker.board.sites, *set_of]))

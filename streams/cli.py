@@ -682,14 +682,14 @@ def ask(
     walltime: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Requested: 4h, 90m, 1d12h, 04:00:00, or seconds.")
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes; likewise.")] = None,
     queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
     user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
     group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
     account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,
     executable: Annotated[str | None, typer.Option(help="What it runs.")] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs.")] = 0,
-    memory: Annotated[int | None, typer.Option(metavar="BYTES", help="Memory.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs; no site is left out for them.")] = 0,
+    memory: Annotated[int | None, typer.Option(metavar="BYTES", help="Memory; likewise.")] = None,
     run: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
@@ -712,6 +712,8 @@ def ask(
 
     names = JobRequest.__struct_fields__
     described = {name: value for name, value in context.params.items() if name in names and value is not None}
+    if "" in (site or ()):
+        raise typer.BadParameter("--site: expected a name.")
     described["walltime"] = None if walltime is None else seconds_of(walltime)
     try:
         job = msgspec.convert(described, JobRequest)

@@ -5,14 +5,15 @@ import re
 from streams.errors import UserError
 
 PATTERN = (
+    r"(?=[^1-9]*[1-9])("  # more than nothing
     r"[0-9]{1,9}(\.[0-9]{1,3})?"  # seconds
     r"|[0-9]{1,5}d([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?"
     r"|[0-9]{1,5}h([0-9]{1,6}m)?([0-9]{1,8}s)?|[0-9]{1,6}m([0-9]{1,8}s)?|[0-9]{1,8}s"
-    r"|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9]"
+    r"|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9])"
 )
 """What a whole duration matches, and nothing else does: so a JSON Schema can say what one is."""
 
-EXPECTED = "seconds, or as 90m, 4h, 1d12h, HH:MM:SS or D-HH:MM:SS"
+EXPECTED = "more than 0: seconds, or as 90m, 4h, 1d12h, HH:MM:SS or D-HH:MM:SS"
 
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _duration = re.compile(PATTERN)
@@ -22,7 +23,7 @@ def seconds_of(text: str) -> float:
     """The seconds of a duration; spaces around it do no harm.
 
     Raises:
-        UserError: it is none.
+        UserError: it is none, or 0.
 
     >>> seconds_of("14400"), seconds_of("1d12h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
     (14400.0, 129600.0, 14400.0, 88200.0)

@@ -1,11 +1,14 @@
 """Whether the servers that a worker needs answer just now."""
 
 import asyncio
+import ssl
+import struct
 import time
 from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
+from streams.errors import UserError
 from streams.settings import Settings
 from streams.store import connect
 
@@ -16,6 +19,10 @@ FRESH_S = 1.0
 """For so long what was found is told again, however often it is asked for."""
 
 
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""Kafka's request ApiVersions: its length, key, version, a number to know the answer by, and no client id."""
+
+
 class Health:
     """Looks after the broker and the store over connections of its own, which wait for nothing else."""
 
@@ -24,7 +31,7 @@ class Health:
         """What hindered the broker when it was last looked at; None where nothing did."""
         self.store: str | None = None
         """The same of Redis."""
-        self._bootstrap = settings.kafka.bootstrap
+        self._kafka = settings.kafka
         self._redis = connect(settings.redis, PATIENCE_S)
         self._clock = clock
         self._looked: float | None = None
@@ -48,17 +55,28 @@ class Health:
         return None
 
     async def _broker(self) -> str | None:
-        """That none of the brokers lets itself be connected to, or None."""
-        found = await asyncio.gather(*map(_connects, self._bootstrap.split(",")))
-        return None if any(found) else f"no broker can be reached at {self._bootstrap}"
+        """That none of the brokers answers, or None."""
+        try:
+            tls = self._kafka.tls_context()
+        except UserError as error:
+            return str(error)
+        found = await asyncio.gather(*(_answers(address, tls) for address in self._kafka.bootstrap.split(",")))
+        return None if any(found) else f"no broker answers at {self._kafka.bootstrap}"
 
 
-async def _connects(address: str) -> bool:
+async def _answers(address: str, tls: ssl.SSLContext | None) -> bool:
+    """Whether a broker answers the one question that each may ask before it has said who it is.
+
+    A connection alone says little: that of a broker that hangs is still taken, by its machine.
+    """
     host, _, port = address.strip().rpartition(":")
     try:
         async with asyncio.timeout(PATIENCE_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
+            try:
+                writer.write(API_VERSIONS)
+                return bool(await reader.read(4))
+            finally:
+                writer.close()
     except OSError:  # TimeoutError among them
         return False
-    writer.close()
-    return True

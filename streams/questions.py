@@ -13,8 +13,8 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from models.answers import answer
-from models.records import AnyAnswer, AnyQuestion, DeadLetter, NoAnswer
-from streams.intake import Unreadable, dead_letter, read_question
+from models.records import AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer
+from streams.intake import UNDECODABLE, Unreadable, dead_letter, read_question
 from streams.ledger import Slot
 from streams.metrics import Metrics
 from streams.settings import KafkaSettings
@@ -112,6 +112,9 @@ class Questions:
             place = (message.topic, message.partition, message.offset, message.value)
             letter = dead_letter(error.reason, error.detail, None, *place)
             await self._send(self._topics.dead_letters, message.key, letter)
+            if (asked := _whose(message.value)) is not None:
+                refused = NoAnswer(id=asked.id, site=asked.site, reason=error.reason, detail=error.detail)
+                await self._send(self._topics.answers, message.key, refused, message.partition)
             return
         told = self.answer(question)
         self._metrics.asked(told.reason if isinstance(told, NoAnswer) else "answered")
@@ -135,3 +138,20 @@ class Questions:
         except Exception as error:  # a flaw of ours must not stop the other answers, nor hide
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
+
+
+class _Head(msgspec.Struct):
+    """Whose answer it is, of a question that cannot be read as a whole."""
+
+    id: Name
+    site: Name
+
+
+def _whose(value: bytes | None) -> _Head | None:
+    try:
+        return _decode_head(value or b"")
+    except UNDECODABLE:
+        return None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode

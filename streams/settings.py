@@ -11,8 +11,9 @@ import socket
 import ssl
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +38,9 @@ BOOTSTRAP_MS = 5000
 
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
 _ADDRESSES = re.compile(rf"{_HOST}:\d{{1,5}}(,{_HOST}:\d{{1,5}})*")
+_INJECTED = re.compile(r"_SERVICE_(HOST|PORT)|_PORT$|(?<!WEB)_PORT_")
+"""Variables that Kubernetes makes for services, which may be named as a section is."""
+
 _REDIS_URL = re.compile(rf"rediss?://([^@/\s]*@)?{_HOST}(:\d{{1,5}})?(/\d*)?(\?\S*)?")
 
 
@@ -187,7 +191,7 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
     oldest_seconds: Annotated[float, Meta(ge=1.0)] = 900.0
     change: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.01
     share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
-    walltimes: tuple[Annotated[float, Meta(gt=0.0, le=1e8)], ...] = WALLTIMES
+    walltimes: Annotated[tuple[Annotated[float, Meta(gt=0.0, le=1e8)], ...], Meta(min_length=1)] = WALLTIMES
     most_cpus: Positive = 1 << 20
     queues: tuple[str, ...] = ()
     most_queues: Positive = 8
@@ -269,7 +273,19 @@ def _from_file(file: Path | None) -> dict[str, dict[str, Any]]:
             if field not in names:
                 raise UserError(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
     _check_parameters(path, values.get("engine", {}).get("parameters", {}))
+    _check_sites(path, values.get("serve", {}).get("sites", {}))
     return values
+
+
+def _check_sites(path: Path, sites: Any) -> None:
+    """Make sure of what is set of each site; by itself msgspec does not name the one that is wrong."""
+    for site, values in sites.items() if isinstance(sites, dict) else ():
+        try:
+            msgspec.convert(values, SiteSettings)
+        except msgspec.ValidationError as error:
+            problem, _, where = str(error).partition(" - at `$")
+            place = f"serve.sites.{site}{where.rstrip('`')}"
+            raise UserError(f"{path}: {place}: {problem[0].lower()}{problem[1:]}") from None
 
 
 def _check_parameters(path: Path, parameters: Any) -> None:
@@ -283,17 +299,31 @@ def _check_parameters(path: Path, parameters: Any) -> None:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    _check_names(environment)
     values: dict[str, dict[str, Any]] = {}
     for name, section in SECTIONS.items():
         for field in msgspec.structs.fields(section):
             variable = f"{PREFIX}_{name}_{field.name}".upper()
             text = environment.get(variable)
-            if text is not None and get_origin(field.type) is dict:
+            kind = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
+            if text is not None and get_origin(kind) is dict:
                 raise UserError(f"environment: {variable}: can only be set in a file, as [{name}.{field.name}.…]")
             if text is not None:
-                listed = get_origin(field.type) is tuple
+                listed = get_origin(kind) is tuple
                 values.setdefault(name, {})[field.name] = _words(text) if listed else text
     return values
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Make sure that no variable means to be a setting and is none, lest a misspelt token leaves a service open."""
+    for name, section in SECTIONS.items():
+        begin = f"{PREFIX}_{name}_".upper()
+        known = [f"{begin}{field.name}".upper() for field in msgspec.structs.fields(section)]
+        for variable in environment:
+            if variable.startswith(begin) and variable not in known and not _INJECTED.search(variable):
+                nearest = get_close_matches(variable, known, 1)
+                meant = f"is {nearest[0]} meant?" if nearest else f"there are: {', '.join(known)}"
+                raise UserError(f"environment: {variable} is not a setting; {meant}")
 
 
 def _words(text: str) -> list[str]:
@@ -320,9 +350,10 @@ def _check(settings: Settings) -> None:
     for name in settings.engine.methods:
         if name not in METHODS:
             raise UserError(f"engine: {name!r} is not a method; there are: {', '.join(METHODS)}")
-    for name in (settings.engine.what_if, *settings.engine.policies.values()):
+    answering = {f"policies.{site}": name for site, name in settings.engine.policies.items()}
+    for field, name in {"what_if": settings.engine.what_if, **answering}.items():
         if name not in METHODS:
-            raise UserError(f"engine: what_if: {name!r} is not a method; there are: {', '.join(METHODS)}")
+            raise UserError(f"engine.{field}: {name!r} is not a method; there are: {', '.join(METHODS)}")
     for name in settings.engine.run_methods:
         if name not in RUN_METHODS:
             raise UserError(f"engine: {name!r} is not a method for run times; there are: {', '.join(RUN_METHODS)}")

@@ -115,6 +115,8 @@ class Standing:
         kept = self.kept.get(slot.engine.site)
         if kept is None or kept.engine is not slot.engine:
             return True
+        if not kept.shapes:  # nobody knew how large the site is
+            return slot.engine.known.cpus > 0
         age = self._clock() - kept.since
         return age >= self._settings.oldest_seconds or (age >= self._settings.seconds and self._changed(kept))
 

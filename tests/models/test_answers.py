@@ -110,6 +110,21 @@ def test_what_is_larger_than_the_site_has_no_wait() -> None:
     assert told.reason == "larger than the site: 65 of 64 processors"
 
 
+def test_what_is_hardly_known_is_said_to_be() -> None:
+    engine = Engine("alder", SETTINGS)
+    engine.apply(Submit(site="alder", time=1.0, job="1", cpus=8, walltime=60.0))
+    engine.apply(Start(site="alder", time=2.0, job="1"))
+    told = answer(WaitQuestion(id="1", site="alder"), engine, 3.0)
+    assert isinstance(told, WaitAnswer)
+    assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs have started so far"
+    large = answer(WaitQuestion(id="1", site="alder", cpus=9), engine, 3.0)
+    assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
+    assert large.reason == "larger than the site, as far as is known: no more than 8 processors were in use at once"
+    known = after(workload()[:100])
+    sure = answer(WaitQuestion(id="1", site="alder"), known, known.time)
+    assert isinstance(sure, WaitAnswer) and sure.degraded is None
+
+
 def test_nothing_is_promised_while_too_much_is_down() -> None:
     engine = after(workload()[:100])
     engine.apply(Capacity(site="alder", time=engine.time, cpus=64, nodes=8, down_nodes=5))

@@ -231,7 +231,11 @@ def contents(engine: Engine) -> dict[str, Any]:
     saved, _ = engine.checkpoint()
     assert read_saved(saved).site == "s"
     found: dict[str, Any] = msgspec.msgpack.decode(saved)
-    return {name: value for name, value in found.items() if name not in ("events", "anomalies", "times", "forgotten", "weeks")}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in ("events", "anomalies", "times", "forgotten", "weeks")
+    }
 
 
 # What the outcomes amount to.

@@ -177,7 +177,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "code", "reason"),
         [
-            (("--walltime", "soon"), 1, "'soon' is no duration; expected seconds, or as 90m"),
+            (("--walltime", "soon"), 1, "'soon' is no duration; expected more than 0: seconds, or as 90m"),
             (("--cpus", "0"), 2, "--cpus: expected `int` >= 1"),
             (("--user", ""), 2, "--user: expected `str` of length >= 1"),
         ],

@@ -20,6 +20,9 @@ class Server:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1024):
+            if data == health.API_VERSIONS:
+                writer.write(b"\x00\x00\x00\x0a" * (not self.hangs))
+                continue
             self.asked += data.count(b"PING")
             if not self.hangs:
                 replies = data.count(b"*")  # a command each
@@ -59,12 +62,13 @@ def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatc
         now += FRESH_S + 0.1
         await asyncio.gather(found.look(), found.look())
         assert (found.store, server.asked) == ("redis: no answer within 0.3 s", 2)
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # though it takes connections
 
         listening.close()
         server.hangs = False
         now += FRESH_S + 0.1
         await found.look()
-        assert found.broker == f"no broker can be reached at {settings.kafka.bootstrap}"
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"
 
     with away() as nobody:
         asyncio.run(look(nobody))

@@ -88,10 +88,12 @@ def test_an_unknown_site_is_said_to_be_unknown() -> None:
 def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
     desk = Desk()
     desk.take(key, value)
-    ((topic, _, letter, _),) = desk.sent
+    (topic, _, letter, _), *refusals = desk.sent
     assert topic == "x.dead-letters" and isinstance(letter, DeadLetter)
     assert (letter.reason, letter.topic, letter.partition, letter.offset) == (reason, "x.questions", 3, 5)
     assert desk.counted("malformed") == 1
+    readable = b'"id":"q"' in (value or b"")
+    assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
 
 
 def test_nobody_waits_for_an_old_question() -> None:

@@ -152,8 +152,26 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "h", "4 h", "-1", "1e3", "4h30", "30m4h", "12:60:00", "1-4h", "12:00", "1٣", "inf"]
+    "text",
+    [
+        "",
+        "h",
+        "4 h",
+        "-1",
+        "1e3",
+        "4h30",
+        "30m4h",
+        "12:60:00",
+        "1-4h",
+        "12:00",
+        "1٣",
+        "inf",
+        "0",
+        "0.0",
+        "0h",
+        "00:00:00",
+    ],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is no duration; expected seconds, or as 90m"):
+    with pytest.raises(UserError, match="is no duration; expected more than 0: seconds, or as 90m"):
         seconds_of(text)

@@ -116,7 +116,7 @@ class TestRefusals:
             ("rank?cpus=many", "cpus: Expected `int`, got `str`"),
             ("rank?cpus=1&cpus=2", "cpus: expected once, it is given 2 times"),
             ("rank?cpu=8", "'cpu' is not a parameter; there are: account, cpus, "),
-            ("rank?walltime=soon", "walltime: 'soon' is no duration; expected seconds, or as 90m, 4h"),
+            ("rank?walltime=soon", "walltime: 'soon' is no duration; expected more than 0: seconds, or as 90m, 4h"),
             ("rank?run=4+h", "run: '4 h' is no duration"),
             ("rank?site=a&site=", "site: Expected `str` of length >= 1"),
             (f"rank?user={'u' * 300}", "user: Expected `str` of length <= 256"),

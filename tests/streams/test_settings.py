@@ -83,6 +83,7 @@ def test_methods_have_parameters() -> None:
 
 def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
     platform = {"QUEUECAST_SERVICE_HOST": "10.0.0.1", "QUEUECAST_KAFKA_PORT": "tcp://10.0.0.1:9092", "HOME": "/"}
+    platform |= {"QUEUECAST_SERVE_SERVICE_PORT": "80", "QUEUECAST_SERVE_PORT_80_TCP_ADDR": "10.0.0.1"}
     assert load_settings(environment=platform) == Settings()
 
 
@@ -102,6 +103,12 @@ def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
         ('[redis]\nurl = "localhost:6379"\n', r"redis: url is not one; expected redis://host:port/database"),
         ('[engine]\nmethod = "oracle"\n', r"engine: 'oracle' is not a method; there are: zero, median"),
         ('[engine]\nshadows = ["zero", "oracle"]\n', r"'oracle' is not a method"),
+        ('[engine]\nwhat_if = "oracle"\n', r"engine.what_if: 'oracle' is not a method; there are: zero"),
+        ('[engine.policies]\nkth = "oracle"\n', r"engine.policies.kth: 'oracle' is not a method; there are: zero"),
+        ("[serve.sites.kth]\nspeed = 0\n", r"queuecast.toml: serve.sites.kth.speed: expected `float` > 0.0"),
+        ("[serve.sites.kth]\nsped = 2\n", r"queuecast.toml: serve.sites.kth: object contains unknown field `sped`"),
+        ('[serve]\ntoken = "short"\n', r"queuecast.toml: serve.token: expected `str` of length >= 8"),
+        ("[estimates]\nwalltimes = []\n", r"queuecast.toml: estimates.walltimes: expected `array` of length >= 1"),
         ('[kafka]\nsecurity = "sasl_plaintext"\nusername = "ada"\n', r"SASL needs both username and password"),
         ("[engine]\nparameters = 1\n", r"queuecast.toml: engine.parameters: expected a table for each method"),
         ("[engine.parameters]\nwindow = 0.1\n", r"queuecast.toml: engine.parameters: expected a table for each method"),
@@ -126,6 +133,9 @@ def test_a_mistake_is_named_with_what_was_expected(text: str, message: str) -> N
             "{}",
             r"environment: QUEUECAST_ENGINE_PARAMETERS: can only be set in a file, as \[engine",
         ),
+        ("SERVE_TOKNE", "a-long-secret", "QUEUECAST_SERVE_TOKNE is not a setting; is QUEUECAST_SERVE_TOKEN meant?"),
+        ("SERVE_SITES", "{}", r"QUEUECAST_SERVE_SITES: can only be set in a file, as \[serve"),
+        ("ESTIMATES_WALLTIMES", "600, soon", r"environment: QUEUECAST_ESTIMATES_WALLTIMES\[1\]: expected `float`"),
         ("ENGINE_PUBLISH_SHADOWS", "perhaps", "environment: QUEUECAST_ENGINE_PUBLISH_SHADOWS: expected `bool`"),
     ],
 )

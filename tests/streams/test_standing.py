@@ -113,6 +113,16 @@ def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
     assert standing.due(here)
 
 
+def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
+    here = Slot(Engine("alder", ENGINE), 3)
+    standing, topic, _ = keeper(here)
+    submit(here)
+    asyncio.run(standing.refresh(here))
+    assert not standing.due(here) and topic.values == {}
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    assert standing.due(here)
+
+
 def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
     here = slot()
     standing, _, _ = keeper(here)

@@ -59,7 +59,7 @@ export class Sites {
     const queues = new Set(sites.flatMap(({ queues }) => queues ?? []).filter((queue) => queue != null));
     update(this.queues, h("datalist", { id: "queues" }, [...queues].map((value) => h("option", { value }))));
     this.say(sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}, your time.`
-      : "No site has reported yet. Feed events with “queuecast feed TRACE”, or run a bridge to a scheduler.");
+      : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast feed TRACE”.");
     this.filter();
   }
 
