@@ -213,7 +213,7 @@ class LiveState(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
-    """What a job of this shape would be told if it came at `made_at`; the latest record of a (site, shape) counts.
+    """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
 
     `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues. The rest is as in `Prediction`.
     """
@@ -289,7 +289,7 @@ class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
 
 
 class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
-    """What a submit event of this job would be told; null where no estimate is better than a bad one."""
+    """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one."""
 
     predicted_wait_s: float | None
     predicted_run_s: float | None

@@ -9,7 +9,7 @@ from integration.worker import Deployment, interleaved, simulated
 
 from models.records import AnyEvent, Capacity
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long]
 
 TURNS = 3
 LEAST_RATIO = 0.6
