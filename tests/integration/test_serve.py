@@ -147,7 +147,9 @@ def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
         stack.kafka.kill()
         until(lambda: get(serve, "/readyz")[0] == 503)
         assert "no broker answers" in get(serve, "/readyz")[1]
-        assert get(serve, f"/v1/rank?{JOB}")[0] == 503
+        ranking = get(serve, f"/v1/rank?{JOB}")[1]["ranking"]
+        assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "standing")
+        assert get(serve, "/v1/sites/alder")[0] == 503
         assert get(serve, "/healthz")[0] == 200
         with ServeProcess(tmp_path / "late", served(here.settings)) as late:  # which has never seen Kafka
             assert get(late, "/v1/sites")[0] == 503

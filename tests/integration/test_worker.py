@@ -135,7 +135,7 @@ def disturbed(events: list[AnyEvent]) -> list[AnyEvent]:
     [
         ({"QUEUECAST_KAFKA_BOOTSTRAP": "127.0.0.1:{free}"}, "kafka: no broker answers at 127.0.0.1:{free}"),
         ({"QUEUECAST_REDIS_URL": "redis://127.0.0.1:{free}/0"}, "redis at 127.0.0.1:{free}: "),
-        ({"QUEUECAST_KAFKA_PREFIX": "none-such."}, "topics are missing: none-such.events, none-such.predictions, "),
+        ({"QUEUECAST_KAFKA_PREFIX": "none-such."}, "topics are missing: none-such.events, none-such.questions, "),
         ({"QUEUECAST_WORKER_WEB_PORT": "{busy}"}, "web port {busy} of 127.0.0.1: Address already in use; "),
     ],
 )
