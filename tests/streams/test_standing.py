@@ -34,7 +34,9 @@ class Topic:
             raise self.error
         self.values[key] = value
         self.partitions.add(partition)
-        return asyncio.sleep(0)
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        arrived.set_result(None)
+        return arrived
 
 
 class Clock:
