@@ -4,12 +4,13 @@ The grid is simulated, or it is one trace. Where Kafka cannot be had, the engine
 """
 
 import heapq
+import select
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -53,6 +54,9 @@ LATE_S = 40.0
 
 SILENCE_S = 15.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""
+
+STAY_S = 120.0
+"""How long the page is there at the end, where somebody sits before it."""
 
 LOGGED = 30
 """Lines of its log that are shown of a server that failed."""
@@ -477,8 +481,8 @@ def _on_stack(console: Console, base: Settings, board: Board, view: View, second
             raise
         report(console, board)
         if console.is_terminal and sys.stdin.isatty():
-            with suppress(EOFError):
-                console.input(f"The page stays at {serve.url} until you press Enter. ")
+            console.print(f"The page stays at {serve.url} until you press Enter, {STAY_S / 60:g} minutes at most.")
+            select.select([sys.stdin], [], [], STAY_S)
 
 
 def _watch(batches: Batches, board: Board, view: View) -> None:
