@@ -256,6 +256,11 @@ class Engine:
         """The methods for waits that are shown what happens: those that run, and the one that is asked."""
         return self.methods | {self.asked.name: self.asked} if self.asked.learns else self.methods
 
+    def _learning_from(self, job: Job) -> list[WaitMethod]:
+        """Those of them that learn what became of a job: of those that run, the ones that predicted it."""
+        learning = self._learning.items()
+        return [method for name, method in learning if name in job.estimates or name not in self.methods]
+
     def _rows(self) -> dict[str, Rows]:
         """The methods' own rows, by the key under which they are stored."""
         waits = {name: method.rows for name, method in self._learning.items()}
@@ -403,9 +408,8 @@ class Engine:
         self.known.see_cpus()
         self._expiry.watch(job)
         wait_s = max(event.time - job.ready, 0.0)
-        for name, method in self._learning.items():
-            if name in job.estimates or name not in self.methods:
-                method.learn(job, wait_s, self.known)
+        for method in self._learning_from(job):
+            method.learn(job, wait_s, self.known)
         for name, estimate in job.estimates.items():
             if name in self.methods:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self.bounds_of(job, name))
@@ -454,9 +458,8 @@ class Engine:
             self._changes.forgotten_runs.extend(gone)
         if not job.late:
             wait_s = max(job.start - job.ready, 0.0)
-            for name, method in self._learning.items():
-                if name in job.estimates or name not in self.methods:
-                    method.ended(job, wait_s, run_s, self.known)
+            for method in self._learning_from(job):
+                method.ended(job, wait_s, run_s, self.known)
             self._count_response(job, wait_s, run_s)
             yield from self._outcomes(job, end, wait_s, run_s)
 

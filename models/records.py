@@ -378,6 +378,10 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     queued: list[LiveJob]
 
 
+UNKNOWN_SITE = "unknown_site"
+"""The reason for which a worker refuses to answer about a site that it does not know."""
+
+
 class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
     """A question that cannot be answered: `unknown_site`, `failed`, or what is wrong with it, as in a dead letter
     (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail` says more.

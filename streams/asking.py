@@ -17,7 +17,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
-from models.records import AnyAnswer, AnyQuestion, NoAnswer, Outcome, StandingEstimate, WaitAnswer
+from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, Outcome, StandingEstimate, WaitAnswer
 from models.shapes import HOUR_S, Shape, covering
 from streams.errors import Unreachable, UserError
 from streams.intake import UNDECODABLE
@@ -53,10 +53,6 @@ PATIENCE_S = 1.0
 
 PAUSE_S = 1.0
 """Before another try, where reading failed or a broker is away."""
-
-
-UNKNOWN = "unknown_site"
-"""The reason for which a worker refuses to answer about a site that it does not know."""
 
 
 class Silent(UserError):
@@ -490,7 +486,7 @@ def _said(board: Board, job: JobRequest, site: str, known: SiteSettings, answer:
     """What there is to be said about a job at a site."""
     if isinstance(answer, WaitAnswer):
         return answer
-    if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN:
+    if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
         return "unknown site: no event of it has been seen"
     standing = board.covering(site, job.cpus, job.walltime_at(known.speed), job.queue)
     if standing is not None:

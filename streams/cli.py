@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streams.errors import UserError
+from streams.errors import UserError, place_and_problem
 from streams.terminal import printable, show_accuracy, show_table
 
 if TYPE_CHECKING:
@@ -682,13 +682,13 @@ def ask(
     walltime: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Requested: 4h, 90m, 1d12h, 04:00:00, or seconds.")
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes; likewise.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes; no site is left out for them.")] = None,
     queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
     user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
     group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
     account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,
     executable: Annotated[str | None, typer.Option(help="What it runs.")] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs; no site is left out for them.")] = 0,
+    gpus: Annotated[int, typer.Option(help="GPUs; likewise.")] = 0,
     memory: Annotated[int | None, typer.Option(metavar="BYTES", help="Memory; likewise.")] = None,
     run: Annotated[
         str | None,
@@ -718,8 +718,8 @@ def ask(
     try:
         job = msgspec.convert(described, JobRequest)
     except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at `$.")
-        raise typer.BadParameter(f"--{where.rstrip('`')}: {problem[0].lower()}{problem[1:]}.") from None
+        place, problem = place_and_problem(error)
+        raise typer.BadParameter(f"--{place}: {problem}.") from None
     run_s = None if run is None else seconds_of(run)
     settings = _settings(context)
     if url:

@@ -2,6 +2,8 @@
 
 import re
 
+import msgspec
+
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 """How OpenSSL says that a certificate is not trusted, and why."""
 
@@ -12,3 +14,9 @@ class UserError(Exception):
 
 class Unreachable(UserError):
     """A server cannot be reached, which may pass."""
+
+
+def place_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Where a value is wrong, as `section.field` (nothing where it is the whole), and what is wrong with it."""
+    problem, _, where = str(error).partition(" - at `$")
+    return where.rstrip("`").removeprefix("."), f"{problem[0].lower()}{problem[1:]}"

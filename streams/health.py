@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
-from streams.errors import UserError
 from streams.settings import Settings
 from streams.store import connect
 
@@ -31,7 +30,8 @@ class Health:
         """What hindered the broker when it was last looked at; None where nothing did."""
         self.store: str | None = None
         """The same of Redis."""
-        self._kafka = settings.kafka
+        self._bootstrap = settings.kafka.bootstrap
+        self._tls = settings.kafka.tls_context()
         self._redis = connect(settings.redis, PATIENCE_S)
         self._clock = clock
         self._looked: float | None = None
@@ -56,12 +56,8 @@ class Health:
 
     async def _broker(self) -> str | None:
         """That none of the brokers answers, or None."""
-        try:
-            tls = self._kafka.tls_context()
-        except UserError as error:
-            return str(error)
-        found = await asyncio.gather(*(_answers(address, tls) for address in self._kafka.bootstrap.split(",")))
-        return None if any(found) else f"no broker answers at {self._kafka.bootstrap}"
+        found = await asyncio.gather(*(_answers(address, self._tls) for address in self._bootstrap.split(",")))
+        return None if any(found) else f"no broker answers at {self._bootstrap}"
 
 
 async def _answers(address: str, tls: ssl.SSLContext | None) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from models.answers import answer
-from models.records import AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer
+from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer
 from streams.intake import UNDECODABLE, Unreadable, dead_letter, read_question
 from streams.ledger import Slot
 from streams.metrics import Metrics
@@ -132,7 +132,7 @@ class Questions:
         slot = self._slots.get(question.site)
         if slot is None:
             detail = f"no event of a site {question.site!r} has been seen"
-            return NoAnswer(id=question.id, site=question.site, reason="unknown_site", detail=detail)
+            return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
         try:
             return answer(question, slot.engine, site_time(slot.engine))
         except Exception as error:  # a flaw of ours must not stop the other answers, nor hide

@@ -21,7 +21,7 @@ from msgspec import Meta
 from models.engine import Settings as EngineSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters
 from models.shapes import WALLTIMES
-from streams.errors import UserError
+from streams.errors import UserError, place_and_problem
 
 PREFIX = "QUEUECAST"
 DEFAULT_FILE = Path("queuecast.toml")
@@ -283,9 +283,8 @@ def _check_sites(path: Path, sites: Any) -> None:
         try:
             msgspec.convert(values, SiteSettings)
         except msgspec.ValidationError as error:
-            problem, _, where = str(error).partition(" - at `$")
-            place = f"serve.sites.{site}{where.rstrip('`')}"
-            raise UserError(f"{path}: {place}: {problem[0].lower()}{problem[1:]}") from None
+            place, problem = place_and_problem(error)
+            raise UserError(f"{path}: {'.'.join(filter(None, ('serve.sites', site, place)))}: {problem}") from None
 
 
 def _check_parameters(path: Path, parameters: Any) -> None:
@@ -339,11 +338,10 @@ def _convert(values: dict[str, Any], source: str) -> Settings:
     try:
         return msgspec.convert(values, Settings, strict=source != "environment")
     except msgspec.ValidationError as error:
-        problem, _, where = str(error).partition(" - at `$.")
-        place = where.rstrip("`")
+        place, problem = place_and_problem(error)
         if source == "environment":
             place = f"{PREFIX}_{place}".replace(".", "_").upper()
-        raise UserError(f"{source}: {place}: {problem[0].lower()}{problem[1:]}") from None
+        raise UserError(f"{source}: {place}: {problem}") from None
 
 
 def _check(settings: Settings) -> None:

@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 
 from models.answers import drain_s, standing
 from models.engine import Engine
+from models.expiry import DAY_S
 from models.shapes import HOUR_S, Shape, covering, grid, sizes
 from models.state import SITE, Phase
 from streams.ledger import Slot
@@ -28,8 +29,6 @@ SLICE_S = 0.002
 
 TICK_S = 0.2
 """Between looks for sites whose estimates are due."""
-
-DAY_S = 86_400.0
 
 SHOWN = ((0.0, HOUR_S), (1 / 8, 4 * HOUR_S), (1 / 4, 12 * HOUR_S), (1 / 2, 24 * HOUR_S))
 """The shapes shown to Prometheus: the share of the site's processors (0: one of them), and the walltime in seconds."""
@@ -139,13 +138,13 @@ class Standing:
     async def refresh(self, slot: Slot) -> None:
         """Make a site's estimates anew and send them; take back those of shapes that are no longer offered."""
         engine, before = slot.engine, self.kept.get(slot.engine.site)
-        shapes = self.shapes(engine)
+        shapes, now = self.shapes(engine), site_time(engine)
         kept = Kept(engine, Looks.of(engine), self._clock(), time.time(), frozenset(shapes))
         self.kept[engine.site] = kept
-        kept.drain_s = drain_s(engine, site_time(engine))
+        kept.drain_s = drain_s(engine, now)
         sent = []
         begun = time.perf_counter()
-        for shape, estimate in zip(shapes, standing(engine, shapes, site_time(engine)), strict=True):
+        for shape, estimate in zip(shapes, standing(engine, shapes, now), strict=True):
             if self._slots.get(engine.site) is not slot:
                 return  # another worker's now
             kept.waits[shape] = estimate.predicted_wait_s

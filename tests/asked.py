@@ -7,10 +7,10 @@ import msgspec
 
 from models.answers import answer, standing
 from models.engine import Engine, Settings
-from models.records import AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
+from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
 from models.shapes import WALLTIMES, Shape, grid, sizes
 from models.simulation import generate, run
-from streams.asking import UNKNOWN, Board, Desk, Silent
+from streams.asking import Board, Desk, Silent
 
 NOW = 1.8e9
 """When it is, by the wall clock."""
@@ -74,7 +74,7 @@ class FakeAsker:
         self.asked.append(question)
         known = self._engines.get(question.site)
         told: AnyAnswer = (
-            NoAnswer(id=question.id, site=question.site, reason=UNKNOWN, detail="no such site")
+            NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail="no such site")
             if known is None
             else answer(question, known, known.time)
         )

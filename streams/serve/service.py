@@ -6,8 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from models.records import (
+    UNKNOWN_SITE,
     Answer,
-    AnyAnswer,
     AnyQuestion,
     JobsAnswer,
     JobsQuestion,
@@ -20,7 +20,7 @@ from models.records import (
     WaitAnswer,
     WeekAccuracy,
 )
-from streams.asking import UNKNOWN, Asking, Board, ask_all, ask_ranking, new_id
+from streams.asking import Asking, Board, ask_all, ask_ranking, new_id
 from streams.errors import Unreachable, UserError
 from streams.ranking import JobRequest, Ranking
 from streams.settings import Settings, SiteSettings
@@ -162,13 +162,15 @@ class Service:
 
     async def jobs(self, user: str) -> UserJobs:
         """A user's live jobs at all sites."""
-        told = await self._ask_all([JobsQuestion(id=new_id(), site=site, user=user) for site in self._board.sites])
+        questions = [JobsQuestion(id=new_id(), site=site, user=user) for site in self._board.sites]
+        told = await ask_all(self._asker, questions)
         answers, unanswered = _sorted_out(told, JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
     async def accuracy(self) -> Accuracy:
         """How good the predictions of all sites were."""
-        told = await self._ask_all([SiteQuestion(id=new_id(), site=site, most=0) for site in self._board.sites])
+        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._board.sites]
+        told = await ask_all(self._asker, questions)
         answers, unanswered = _sorted_out(told, SiteAnswer)
         sites = [SiteAccuracy(site=answer.site, method=answer.method, weeks=answer.weeks) for answer in answers]
         return Accuracy(sites=sites, unanswered=unanswered)
@@ -186,13 +188,10 @@ class Service:
         answer = await self._asker.ask(question)
         if isinstance(answer, kind):
             return answer
-        if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN:
+        if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
             raise UnknownSite(answer.detail)
         detail = answer.detail if isinstance(answer, NoAnswer) else f"an answer of another kind, {type(answer)}"
         raise Unreachable(f"the worker of the site {question.site!r} could not answer: {detail}")
-
-    async def _ask_all(self, questions: list[AnyQuestion]) -> dict[str, AnyAnswer | None]:
-        return await ask_all(self._asker, questions)
 
 
 def _sorted_out(told: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
