@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from models.history import History
 from models.records import Capacity, JobKey
-from models.rows import Rows
-from models.runs import RunHistory, Template
-from models.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
+from models.site.history import History
+from models.site.rows import Rows
+from models.site.runs import RunHistory, Template
+from models.site.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
 
 
 class Method:

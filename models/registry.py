@@ -5,21 +5,21 @@ from typing import TypeVar
 
 import msgspec
 
-from models.closest import Closest
-from models.distributions import QesperaDistributions
-from models.downey import Downey
-from models.gibbons import Gibbons
-from models.ibl import Ibl, IblRuns
-from models.last_two import LastTwo
-from models.median import Median
 from models.method import Method, RunMethod, WaitMethod
-from models.policy import Policy
-from models.qbets import Qbets
-from models.qespera import Qespera
-from models.simulated import SimulatedConservative, SimulatedEasy, SimulatedFcfs, SimulatedLwf
-from models.template import Templates
-from models.walltime import Walltime
-from models.zero import Zero
+from models.runtimes.closest import Closest
+from models.runtimes.downey import Downey
+from models.runtimes.gibbons import Gibbons
+from models.runtimes.last_two import LastTwo
+from models.runtimes.template import Templates
+from models.runtimes.walltime import Walltime
+from models.waits.distributions import QesperaDistributions
+from models.waits.ibl import Ibl, IblRuns
+from models.waits.median import Median
+from models.waits.policy import Policy
+from models.waits.qbets import Qbets
+from models.waits.qespera import Qespera
+from models.waits.simulated import SimulatedConservative, SimulatedEasy, SimulatedFcfs, SimulatedLwf
+from models.waits.zero import Zero
 
 METHODS: dict[str, type[WaitMethod]] = {
     Zero.name: Zero,

@@ -2,6 +2,6 @@
 
 import sys
 
-from streams.cli import main
+from streams.cli.cli import main
 
 sys.exit(main())

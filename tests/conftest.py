@@ -7,7 +7,7 @@ from typing import TypeVar
 import hypothesis
 import pytest
 
-from deploy.stack import LocalStack, StackUnavailable, fetch
+from deploy.local.stack import LocalStack, StackUnavailable, fetch
 
 # A change is judged by the same examples each time it is checked; new ones are looked for at the developer's desk.
 hypothesis.settings.register_profile("ci", derandomize=True)

@@ -4,9 +4,9 @@ import math
 from typing import Protocol
 
 from models.method import RunMethod
-from models.runs import RunHistory
 from models.simulation.workload import SimulatedJob
-from models.state import Job
+from models.site.runs import RunHistory
+from models.site.state import Job
 
 UNKNOWN = 3600.0
 """Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from models.engine import Engine, Settings
+from models.engine.engine import Engine, Settings
 from models.method import RunMethod
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
-from models.runs import RunHistory
-from models.shapes import WALLTIMES, covering, grid, sizes
-from models.state import SITE, Job, Phase, RunEstimate, SiteState
+from models.site.runs import RunHistory
+from models.site.shapes import WALLTIMES, covering, grid, sizes
+from models.site.state import SITE, Job, Phase, RunEstimate, SiteState
 
 ASKED = Settings(method="zero", shadows=(), bounds="")
 """Nothing is predicted of jobs as they are submitted: the engines are but asked, and find out their sites' policies."""

@@ -15,9 +15,9 @@ import uvicorn
 from litestar import Litestar
 
 from streams import logs
-from streams.asking import Asker
+from streams.client.asking import Asker
 from streams.errors import UserError
-from streams.serve.around import Around, Requests
+from streams.serve.middleware import Around, Requests
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from models.ranking import JobRequest, Ranking
 from models.records import (
     UNKNOWN_SITE,
     Answer,
@@ -20,9 +21,8 @@ from models.records import (
     WaitAnswer,
     WeekAccuracy,
 )
-from streams.asking import Asking, Board, ask_all, ask_ranking, new_id
+from streams.client.asking import Asking, Board, ask_all, ask_ranking, new_id
 from streams.errors import Unreachable, UserError
-from streams.ranking import JobRequest, Ranking
 from streams.settings import Settings, SiteSettings
 
 A = TypeVar("A", bound=Answer)

@@ -27,12 +27,12 @@ from litestar.params import FromPath, Parameter
 from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from models.ranking import JobRequest, Ranking
 from models.records import JobsAnswer, Name, SiteAnswer, WaitAnswer
-from streams.asking import KEPT_OUTCOMES, Silent
+from streams.client.asking import KEPT_OUTCOMES, Silent
 from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
-from streams.ranking import JobRequest, Ranking
-from streams.serve.around import Requests
+from streams.serve.middleware import Requests
 from streams.serve.service import Accuracy, Service, SiteEstimatesTold, SiteOutcomes, Sites, UnknownSite, UserJobs
 from streams.settings import Settings
 

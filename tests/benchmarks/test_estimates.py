@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 from benchmarks.test_worker_speed import JOBS, SITES, Outputs
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import Deployment, interleaved, simulated
 
 from models.records import AnyEvent, Capacity
+from tests.integration.conftest import deploy  # noqa: F401  # the fixture
+from tests.support.deployment import Deployment, interleaved, simulated
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long]
 

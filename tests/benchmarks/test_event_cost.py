@@ -2,9 +2,9 @@ from time import perf_counter
 
 import pytest
 
-from models.engine import Engine, Settings
+from models.engine.engine import Engine, Settings
 from models.records import End, Start, Submit
-from models.spearman import warm_up
+from models.site.spearman import warm_up
 
 FEW, MANY = 100, 100_000
 CYCLES = 200

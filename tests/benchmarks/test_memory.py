@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import Deployment, interleaved, metrics, until
 
+from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Cancel, End, Submit
 from models.simulation import generate, run
-from streams.up import WorkerProcess
+from tests.integration.conftest import deploy  # noqa: F401  # the fixture
+from tests.support.deployment import Deployment, interleaved, metrics, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(1800)]
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from sklearn.cluster import DBSCAN
 
-from models.engine import Engine, Settings
-from models.qespera import Qespera
+from models.engine.engine import Engine, Settings
 from models.simulation import generate, run
-from models.state import Job, Phase
+from models.site.state import Job, Phase
+from models.waits.qespera import Qespera
 
 pytestmark = pytest.mark.benchmark
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import PARTITIONS, Deployment, interleaved, simulated, until
 
 from models.records import AnyEvent, NoAnswer, WaitQuestion
-from streams.asking import FETCH_MS, Asker, new_id
+from streams.client.asking import FETCH_MS, Asker, new_id
+from tests.integration.conftest import deploy  # noqa: F401  # the fixture
+from tests.support.deployment import PARTITIONS, Deployment, interleaved, simulated, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import Deployment, interleaved, metrics, simulated, sites, until
 
+from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Capacity, Submit
 from models.simulation import generate
-from streams.up import WorkerProcess
+from tests.integration.conftest import deploy  # noqa: F401  # the fixture
+from tests.support.deployment import Deployment, interleaved, metrics, simulated, sites, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long]
 

@@ -5,14 +5,14 @@ import time
 import numpy as np
 import pytest
 
-from models.closest import Closest
-from models.history import History
 from models.method import Site
 from models.records import Capacity
 from models.registry import method_named
-from models.runs import RunHistory
-from models.simulated import Simulated
-from models.state import Job, Phase, SiteState
+from models.runtimes.closest import Closest
+from models.site.history import History
+from models.site.runs import RunHistory
+from models.site.state import Job, Phase, SiteState
+from models.waits.simulated import Simulated
 
 pytestmark = pytest.mark.benchmark
 

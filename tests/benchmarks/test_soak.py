@@ -13,11 +13,11 @@ from statistics import median
 import msgspec
 import psutil
 import pytest
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import Deployment, jobs_predicted, metrics, until
 
 from models.records import AnyEvent, Submit
 from models.simulation import SimulatedJob, generate, run
+from tests.integration.conftest import deploy  # noqa: F401  # the fixture
+from tests.support.deployment import Deployment, jobs_predicted, metrics, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(4 * 3600)]
 

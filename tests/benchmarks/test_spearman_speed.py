@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from models.spearman import RollingSpearman, warm_up
+from models.site.spearman import RollingSpearman, warm_up
 
 Floats = npt.NDArray[np.float64]
 

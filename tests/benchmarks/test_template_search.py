@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from models.runs import RunHistory
+from models.runtimes.template import RunTemplate, Templates
+from models.search.templates.genetic import Plan, search
+from models.search.templates.workload import Estimates, Moment, Workload
 from models.simulation import generate
-from models.state import Job
-from models.template import RunTemplate, Templates
-from models.template_search.genetic import Plan, search
-from models.template_search.workload import Estimates, Moment, Workload
+from models.site.runs import RunHistory
+from models.site.state import Job
 
 pytestmark = pytest.mark.benchmark
 

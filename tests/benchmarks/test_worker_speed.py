@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from integration.conftest import deploy  # noqa: F401  # the fixture
-from integration.worker import PARTITIONS, Deployment, interleaved, simulated, sites, until
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent, Capacity, Submit
+from tests.integration.conftest import deploy  # noqa: F401  # the fixture
+from tests.support.deployment import PARTITIONS, Deployment, interleaved, simulated, sites, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
 

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 import redis
-from integration.conftest import stack  # noqa: F401  # the fixture
-from integration.worker import Deployment, Said, interleaved, settings_on, simulated, unique, until
 from kafka.admin import KafkaAdminClient
 
-from deploy.stack import LocalStack
-from deploy.stack.process import Server
+from deploy.local.stack import LocalStack
+from deploy.local.stack.process import Server
 from models.records import AnyEvent
 from streams.settings import Settings
 from streams.topics import create_topics, partitions_of
+from tests.integration.conftest import stack  # noqa: F401  # the fixture
+from tests.support.deployment import Deployment, Said, interleaved, settings_on, simulated, unique, until
 
 pytestmark = pytest.mark.stack
 

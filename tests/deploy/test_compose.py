@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from compose_spec import PyCompose
-from deployments import (
+
+from streams.settings import load_settings
+from streams.worker.app import STOP_S
+from tests.support.deployments import (
     PROGRAMS,
     ROOT,
     check_command,
@@ -21,9 +24,6 @@ from deployments import (
     seconds,
     section_of,
 )
-
-from streams.app import STOP_S
-from streams.settings import load_settings
 
 FOLDER = ROOT / "deploy" / "compose"
 FILES = ("compose.yaml", "production.yaml")

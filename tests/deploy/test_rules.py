@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from deploy.stack.servers import RULES
+from deploy.local.stack.servers import RULES
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 

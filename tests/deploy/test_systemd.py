@@ -10,10 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from deployments import ROOT, check_command, check_variables, section_of
 
-from streams.app import STOP_S
 from streams.settings import Settings, WorkerSettings, load_settings
+from streams.worker.app import STOP_S
+from tests.support.deployments import ROOT, check_command, check_variables, section_of
 
 FOLDER = ROOT / "deploy" / "systemd"
 PROGRAM = "/opt/queuecast/bin/queuecast"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.worker import PARTITIONS, Deployment, settings_on
 
-from deploy.stack import LocalStack
+from deploy.local.stack import LocalStack
+from tests.support.deployment import PARTITIONS, Deployment, settings_on
 
 Deploy = Callable[..., Deployment]
 

@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from integration.command import Command
-from integration.test_locked_doors import Doors, doors  # noqa: F401  # the fixture
-from integration.worker import PARTITIONS, Deployment, engine_after, interleaved, ready, settings_on, simulated, until
 from kafka.admin import (
     ACL,
     ACLOperation,
@@ -22,14 +19,26 @@ from kafka.admin import (
 )
 from kafka.partitioner.default import murmur2
 
-from deploy.stack import LocalStack
-from models.answers import answer
+from deploy.local.stack import LocalStack
+from deploy.local.up import as_toml
+from models.engine.answers import answer
+from models.ranking import Ranking
 from models.records import AnyAnswer, AnyEvent, JobsQuestion, NoAnswer, SiteQuestion, WaitQuestion
-from streams.asking import Asker, Silent, new_id
+from streams.client.asking import Asker, Silent, new_id
 from streams.errors import Unreachable
-from streams.ranking import Ranking
 from streams.settings import ServeSettings, Settings
-from streams.up import as_toml
+from tests.integration.test_locked_doors import Doors, doors  # noqa: F401  # the fixture
+from tests.support.command import Command
+from tests.support.deployment import (
+    PARTITIONS,
+    Deployment,
+    engine_after,
+    interleaved,
+    ready,
+    settings_on,
+    simulated,
+    until,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -150,7 +159,7 @@ def test_a_question_goes_to_where_its_site_is(here: Deployment) -> None:
 
 
 def test_what_cannot_be_read_is_skipped(here: Deployment, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING", "streams.asking")
+    caplog.set_level("WARNING", "streams.client.asking")
 
     async def ask(asker: Asker) -> AnyAnswer:
         here.producer.send(here.topics.answers, key=b"alder", value=b"nonsense")

@@ -10,9 +10,9 @@ from itertools import count, islice
 
 import psutil
 import pytest
-from integration.worker import PARTITIONS, Deployment, jobs_predicted, metrics
 
 from models.records import AnyEvent, Cancel, Submit
+from tests.support.deployment import PARTITIONS, Deployment, jobs_predicted, metrics
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(7200)]
 

@@ -17,7 +17,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from integration.worker import (
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from deploy.local.stack import LocalStack, StackError
+from deploy.local.stack.process import Server
+from deploy.local.up import WorkerProcess
+from models.records import AnyEvent
+from streams.sources.feed import sources_of, timeline
+from streams.sources.swf import read_swf
+from tests.support.deployment import (
     PARTITIONS,
     Deployment,
     Said,
@@ -33,15 +41,7 @@ from integration.worker import (
     unique,
     until,
 )
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from traces import trace_path
-
-from deploy.stack import LocalStack, StackError
-from deploy.stack.process import Server
-from models.records import AnyEvent
-from streams.feed import sources_of, timeline
-from streams.swf import read_swf
-from streams.up import WorkerProcess
+from tests.support.traces import trace_path
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
 

@@ -9,15 +9,15 @@ from urllib.request import ProxyHandler, build_opener
 import msgspec
 import pytest
 import yaml
-from dashboards import FILES, asked
-from integration import scraped
-from integration.conftest import Deploy
-from integration.worker import Deployment, Message, simulated, until
 
-from deploy.stack import Prometheus
-from deploy.stack.servers import RULES
+from deploy.local.stack import Prometheus
+from deploy.local.stack.servers import RULES
+from deploy.local.up import ServeProcess
 from models.records import AnyEvent, WaitQuestion
-from streams.up import ServeProcess
+from tests.integration.conftest import Deploy
+from tests.support import scraped
+from tests.support.dashboards import FILES, asked
+from tests.support.deployment import Deployment, Message, simulated, until
 
 pytestmark = pytest.mark.stack
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from integration.command import Command
 
-from streams.demo import GRID
+from deploy.local.demo import GRID
+from tests.support.command import Command
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]
 

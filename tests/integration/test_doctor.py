@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from integration.conftest import Deploy
-from integration.worker import Deployment, simulated
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from streams.cli import main
-from streams.up import as_toml
+from deploy.local.up import as_toml
+from streams.cli.cli import main
+from tests.integration.conftest import Deploy
+from tests.support.deployment import Deployment, simulated
 
 pytestmark = pytest.mark.stack
 

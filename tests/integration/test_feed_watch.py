@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from traces import made_trace
 
-from deploy.stack import LocalStack
-from models.engine import Settings as EngineSettings
+from deploy.local.stack import LocalStack
+from models.engine.engine import Settings as EngineSettings
 from models.records import AnyEvent
-from streams.cli import main
-from streams.replay import replay
-from streams.swf import events_of, read_swf
+from streams.cli.cli import main
+from streams.offline.replay import replay
+from streams.sources.swf import events_of, read_swf
 from streams.topics import Topics
+from tests.support.traces import made_trace
 
 pytestmark = pytest.mark.stack
 

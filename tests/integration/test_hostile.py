@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 import psutil
 import pytest
-from integration.worker import PARTITIONS, Deployment, Message, interleaved, metrics, simulated, until
 from kafka.errors import MessageSizeTooLargeError
 
 from models.records import AnyEvent
-from streams.intake import LARGEST, Unreadable, read_event
+from streams.worker.intake import LARGEST, Unreadable, read_event
+from tests.support.deployment import PARTITIONS, Deployment, Message, interleaved, metrics, simulated, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
 

@@ -16,9 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
-from integration.certificates import Authority
-from integration.command import Command
-from integration.worker import until
 from kafka.admin import (
     ACL,
     ACLOperation,
@@ -29,10 +26,13 @@ from kafka.admin import (
     ResourceType,
     UserScramCredentialUpsertion,
 )
-from traces import made_trace
 
-from deploy.stack import Kafka, Redis, free_port
-from deploy.stack.process import LOOPBACK
+from deploy.local.stack import Kafka, Redis, free_port
+from deploy.local.stack.process import LOOPBACK
+from tests.support.certificates import Authority
+from tests.support.command import Command
+from tests.support.deployment import until
+from tests.support.traces import made_trace
 
 pytestmark = pytest.mark.stack
 

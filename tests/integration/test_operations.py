@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.command import Command
-from integration.worker import (
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata
+
+from deploy.local.stack import LocalStack
+from deploy.local.up import WorkerProcess, as_toml
+from models.records import AnyEvent, Submit
+from streams.topics import create_topics
+from tests.support.command import Command
+from tests.support.deployment import (
     PARTITIONS,
     Deployment,
     interleaved,
@@ -23,20 +31,12 @@ from integration.worker import (
     simulated,
     until,
 )
-from kafka import TopicPartition
-from kafka.admin import KafkaAdminClient
-from kafka.structs import OffsetAndMetadata
-
-from deploy.stack import LocalStack
-from models.records import AnyEvent, Submit
-from streams.topics import create_topics
-from streams.up import WorkerProcess, as_toml
 
 pytestmark = pytest.mark.stack
 
 Deploy = Callable[..., Deployment]
 SITES = ("alder", "birch", "cedar", "oak")
-FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.app: forged"
+FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.app: forged"
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 import pytest
-from integration.browser import Browser, browsing
-from integration.conftest import Deploy
-from integration.worker import Deployment, interleaved, settings_on, simulated, until
 from selenium.webdriver.common.keys import Keys
 
-from deploy.stack import LocalStack
+from deploy.local.stack import LocalStack
+from deploy.local.up import ServeProcess
 from models.records import AnyEvent, Capacity, Start, Submit
 from streams.settings import Settings
-from streams.up import ServeProcess
+from tests.integration.conftest import Deploy
+from tests.support.browser import Browser, browsing
+from tests.support.deployment import Deployment, interleaved, settings_on, simulated, until
 
 pytestmark = pytest.mark.stack
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration import scraped
-from integration.scraped import value
-from integration.worker import Deployment, until
-from traces import made_trace, shared_path
 
-from deploy.stack import Prometheus
-from deploy.stack.servers import RULES
-from streams.swf import events_of, read_swf
+from deploy.local.stack import Prometheus
+from deploy.local.stack.servers import RULES
+from streams.sources.swf import events_of, read_swf
+from tests.support import scraped
+from tests.support.deployment import Deployment, until
+from tests.support.scraped import value
+from tests.support.traces import made_trace, shared_path
 
 pytestmark = pytest.mark.stack
 

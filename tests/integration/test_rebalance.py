@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from integration.worker import Deployment, interleaved, simulated, sites, unique, until
 
-from streams.up import WorkerProcess
+from deploy.local.up import WorkerProcess
+from tests.support.deployment import Deployment, interleaved, simulated, sites, unique, until
 
 pytestmark = pytest.mark.stack
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from integration.worker import Deployment, interleaved, metrics, parts, simulated, sites, unique, until
 
-from deploy.stack import Redis
-from models.engine import Anomaly, Engine
+from deploy.local.stack import Redis
+from deploy.local.up import WorkerProcess
+from models.engine.engine import Anomaly, Engine
 from models.records import AnyEvent, Prediction, Submit
-from streams.up import WorkerProcess
+from tests.support.deployment import Deployment, interleaved, metrics, parts, simulated, sites, unique, until
 
 pytestmark = pytest.mark.stack
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
-from integration.conftest import Deploy
-from integration.worker import Deployment, ready, until
 
 from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
 from models.simulation.grid import GridSite, Load, Routed, route
 from models.simulation.routing import ASKED, ByWhatIf, ShortestQueue
-from models.state import REQUEST, Job
-from streams.asking import Asker, new_id
+from models.site.state import REQUEST, Job
+from streams.client.asking import Asker, new_id
+from tests.integration.conftest import Deploy
+from tests.support.deployment import Deployment, ready, until
 
 SITES = (
     GridSite("alder", 128, 0.60, "easy"),

@@ -14,15 +14,15 @@ import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from integration.command import Command
-from integration.test_ask import FRESH, SITES, two_sites
-from integration.worker import Deployment, engine_after, ready, settings_on, until
 
-from deploy.stack import LocalStack, free_port
-from models.answers import answer
+from deploy.local.stack import LocalStack, free_port
+from deploy.local.up import ServeProcess, as_toml
+from models.engine.answers import answer
 from models.records import WaitQuestion
 from streams.settings import ServeSettings, Settings
-from streams.up import ServeProcess, as_toml
+from tests.integration.test_ask import FRESH, SITES, two_sites
+from tests.support.command import Command
+from tests.support.deployment import Deployment, engine_after, ready, settings_on, until
 
 pytestmark = pytest.mark.stack
 

@@ -7,14 +7,14 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from integration.conftest import Deploy
-from integration.worker import PARTITIONS, Deployment, interleaved, metrics, ready, simulated, until
 from kafka import KafkaConsumer, TopicPartition
 
-from models.answers import answer, standing
-from models.engine import Engine
+from models.engine.answers import answer, standing
+from models.engine.engine import Engine
 from models.records import AnyAnswer, NoAnswer, StandingEstimate, Submit, WaitAnswer, WaitQuestion
-from models.shapes import WALLTIMES, grid, sizes
+from models.site.shapes import WALLTIMES, grid, sizes
+from tests.integration.conftest import Deploy
+from tests.support.deployment import PARTITIONS, Deployment, interleaved, metrics, ready, simulated, until
 
 QUICK = {"seconds": 1.0, "share": 0.5}
 

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 import pytest
 import redis
-from integration.worker import parts, simulated
 
-from deploy.stack import LocalStack, Redis, free_port
-from models.closest import Closest
-from models.engine import Changes, Engine, Saved, Settings, read_saved
-from models.runs import Run, RunHistory
-from models.state import Job
+from deploy.local.stack import LocalStack, Redis, free_port
+from models.engine.engine import Changes, Engine, Saved, Settings, read_saved
+from models.runtimes.closest import Closest
+from models.site.runs import Run, RunHistory
+from models.site.state import Job
 from streams.errors import UserError
 from streams.settings import RedisSettings
-from streams.store import SiteStore, Stored, check_redis, connect
+from streams.worker.store import SiteStore, Stored, check_redis, connect
+from tests.support.deployment import parts, simulated
 
 pytestmark = pytest.mark.stack
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from integration.command import PATIENCE_S, Command
 from kafka import KafkaProducer
 
-from deploy.stack import Prometheus
+from deploy.local.stack import Prometheus
 from models.records import AnyEvent, Start, Submit
 from streams.settings import Settings, load_settings
 from streams.topics import Topics
+from tests.support.command import PATIENCE_S, Command
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]
 

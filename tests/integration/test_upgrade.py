@@ -6,17 +6,17 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from golden import Golden, first_version
-from integration.worker import PARTITIONS, Deployment, until
 from kafka.partitioner.default import murmur2
 
-from deploy.stack import StackError
-from models.engine import STATE_VERSION, Anomaly, Engine
+from deploy.local.stack import StackError
+from models.engine.engine import STATE_VERSION, Anomaly, Engine
 from models.records import Prediction
-from models.runs import Run
+from models.site.runs import Run
 from streams import topics
-from streams.store import _category
 from streams.topics import admin, create_topics
+from streams.worker.store import _category
+from tests.support.deployment import PARTITIONS, Deployment, until
+from tests.support.golden import Golden, first_version
 
 pytestmark = pytest.mark.stack
 

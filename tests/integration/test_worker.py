@@ -9,17 +9,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from integration.command import Command
-from integration.worker import Deployment, Message, interleaved, metrics, parts, simulated, unique
-from traces import trace_path
 
-from deploy.stack import free_port
-from models.engine import Anomaly
+from deploy.local.stack import free_port
+from models.engine.engine import Anomaly
 from models.records import AnyEvent, Capacity
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
-from streams.feed import sources_of, timeline
-from streams.replay import replay
-from streams.swf import read_swf
+from streams.offline.replay import replay
+from streams.sources.feed import sources_of, timeline
+from streams.sources.swf import read_swf
+from tests.support.command import Command
+from tests.support.deployment import Deployment, Message, interleaved, metrics, parts, simulated, unique
+from tests.support.traces import trace_path
 
 pytestmark = pytest.mark.stack
 

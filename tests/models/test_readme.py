@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.engine import Engine, Settings
+from models.engine.engine import Engine, Settings
 from models.method import WaitMethod
 from models.records import Prediction, Start, Submit
 from models.registry import METHODS, RUN_METHODS

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine import Engine
-from models.qespera import Parameters, Qespera
+from models.engine.engine import Engine
+from models.waits.qespera import Parameters, Qespera
 from streams.errors import UserError
 from streams.settings import Settings, load_settings
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models.records import AnyEvent, End, Start, Submit
 from models.simulation import POLICIES, Actual, Estimates, Predicted, Scheduler, SimulatedJob, perform
 from models.simulation.preemptive import Preemptive
-from models.state import Job
+from models.site.state import Job
 
 CPUS = 8
 

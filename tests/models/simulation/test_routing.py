@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from models.engine import Engine, Settings
+from models.engine.engine import Engine, Settings
 from models.records import AnyEvent, Capacity, End, Start, Submit
 from models.simulation.grid import DAY, MONDAY, THREE_SITES, Fared, GridSite, Load, Placed, Routed, route
 from models.simulation.policies import run
@@ -20,7 +20,7 @@ from models.simulation.routing import (
     Watching,
 )
 from models.simulation.workload import SimulatedJob
-from models.state import Job
+from models.site.state import Job
 
 SITES = (GridSite("large", 64, 0.4, "fcfs"), GridSite("small", 8, 0.4, "easy"))
 

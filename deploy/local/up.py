@@ -1,0 +1,270 @@
+"""The stack on this machine, kept running: Kafka, Redis, workers and, where it is installed, Prometheus."""
+
+import os
+import shlex
+import shutil
+import sys
+import time
+import urllib.request
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import tomli_w
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn
+
+from deploy.local.stack import LocalStack, OnProgress, Progress, Prometheus, StackError
+from deploy.local.stack.process import LOOPBACK, Server, ignore
+from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
+from streams.topics import create_topics
+
+CONFIG = "queuecast.toml"
+
+PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
+"""Before a server that has ended is started again: after its first end, its second, and so on."""
+
+STEADY_S = 60.0
+"""A server that has run for so long is well: its next end is again its first."""
+
+
+class Process(Server):
+    """A command of queuecast's as a process, with settings written down in its directory.
+
+    The environment's settings are not for it: what is to count of them is in `settings` already.
+    """
+
+    page: ClassVar[str]
+
+    def __init__(
+        self, directory: Path, settings: Settings, port: int | None = None, on_progress: OnProgress = ignore
+    ) -> None:
+        # The first start on a machine compiles, which may take half a minute.
+        super().__init__(directory, {"port": port}, on_progress, ready_within=180.0)
+        self._settings = settings
+
+    @property
+    def url(self) -> str:
+        """The page that tells most."""
+        return f"http://{self.address}{self.page}"
+
+    @abstractmethod
+    def _placed(self, settings: Settings) -> Settings:
+        """The settings with this process's place on the web."""
+
+    def _prepare(self) -> Sequence[str]:
+        config = self._write(CONFIG, as_toml(self._placed(self._settings)))
+        prefixes = tuple(f"{PREFIX}_{section}_".upper() for section in SECTIONS)
+        without = [f"-u{name}" for name in os.environ if name.startswith(prefixes)]
+        command = [sys.executable, "-m", "streams", "--config", str(config), self.name]
+        return ["env", *without, f"TMPDIR={self.directory}", *command]
+
+    def _ready(self) -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # straight, whatever proxy there is
+        try:
+            opener.open(self.url, timeout=5.0).close()
+        except OSError:  # refused so far, or an error while it is being put together
+            return False
+        return True
+
+
+class WorkerProcess(Process):
+    """A worker; its directory's name is its name in the group."""
+
+    name = "worker"
+    page = "/metrics"
+
+    def _placed(self, settings: Settings) -> Settings:
+        place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
+        return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
+
+
+class ServeProcess(Process):
+    """The HTTP service."""
+
+    name = "serve"
+    page = "/"
+
+    def _placed(self, settings: Settings) -> Settings:
+        place = {"web_host": LOOPBACK, "web_port": self.port}
+        return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **place))
+
+
+class Ports(NamedTuple):
+    """Ports that are asked for; None for the one of last time or a free one. Further workers have those after `web`."""
+
+    kafka: int | None = None
+    redis: int | None = None
+    web: int | None = None
+    serve: int | None = None
+    prometheus: int | None = None
+
+
+def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
+    """Run the stack over a directory until it is told to stop (SIGINT, SIGTERM); what ends meanwhile is started again.
+
+    Parameters:
+        base: the settings in force, of which those that say where the servers are give way to this stack's.
+
+    Raises:
+        StackError: a server cannot be started, or this machine lacks what it needs.
+        UserError: the topics cannot be made.
+    """
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    with ExitStack() as running:
+        with progress() as on_progress:
+            stack = LocalStack(
+                data_dir,
+                prometheus=Prometheus.available(),
+                kafka_port=ports.kafka,
+                redis_port=ports.redis,
+                prometheus_port=ports.prometheus,
+                on_progress=on_progress,
+            )
+            settings = settings_in(stack, base)
+            web = [None if ports.web is None else ports.web + place for place in range(workers)]
+            crew = [
+                WorkerProcess(stack.data_dir / f"worker-{number}", settings, port, on_progress)
+                for number, port in enumerate(web, 1)
+            ]
+            serve = ServeProcess(stack.data_dir / "serve", settings, ports.serve, on_progress)
+            if stack.prometheus:
+                workers_at = [worker.address for worker in crew]
+                stack.prometheus.scrape({"queuecast": workers_at, "queuecast-serve": [serve.address]})
+            running.enter_context(stack)
+            create_topics(settings)
+            for process in (*crew, serve):
+                running.enter_context(process)
+        config = stack.data_dir / CONFIG
+        config.write_text(f"# Written by `queuecast up` at each start.\n\n{as_toml(settings)}", encoding="utf-8")
+        _introduce(console, stack, crew, serve, config)
+        every = (stack.redis, stack.kafka, stack.prometheus, *crew, serve)
+        servers = [server for server in every if server is not None]
+        with suppress(KeyboardInterrupt, SystemExit):
+            keep_running(servers, console.print)
+        console.print("stopping…")
+    console.print(f"stopped; the data are kept in {data_dir}")
+
+
+def data_home() -> Path:
+    """Where data are kept: $XDG_DATA_HOME, else the platform's directory for the user's data."""
+    if base := os.environ.get("XDG_DATA_HOME"):
+        return Path(base) / "queuecast"
+    return Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/share") / "queuecast"
+
+
+def settings_in(stack: LocalStack, base: Settings) -> Settings:
+    """Settings with this stack's servers for those they name."""
+    return msgspec.structs.replace(
+        base,
+        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix),
+        topics=msgspec.structs.replace(base.topics, replication=1),
+        redis=RedisSettings(url=stack.redis.url, prefix=base.redis.prefix),
+    )
+
+
+def as_toml(settings: Settings) -> str:
+    """Settings as a file that `load_settings` reads."""
+    return tomli_w.dumps(_set(msgspec.to_builtins(settings)))
+
+
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    """Values without those that are None, for which TOML has no word."""
+    tables = {name: _set(value) if isinstance(value, dict) else value for name, value in values.items()}
+    return {name: value for name, value in tables.items() if value is not None}
+
+
+@contextmanager
+def progress() -> Iterator[OnProgress]:
+    """Shows on stderr how the stack gets up: in a terminal the step that it is at, else a line a step."""
+    console = Console(stderr=True, highlight=False)
+    bar = Bar(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True)
+    task = bar.add_task("", visible=False)
+    step = ""
+
+    def show(now: Progress) -> None:
+        nonlocal step
+        size = f": {now.done / 1e6:.0f} of {now.total / 1e6:.0f} MB" if now.total else ""
+        bar.update(task, description=f"{now.step}{size}", visible=True)
+        if now.step != step and not console.is_terminal:
+            console.print(now.step, soft_wrap=True)
+        step = now.step
+
+    with bar if console.is_terminal else nullcontext():
+        yield show
+
+
+def keep_running(
+    servers: Sequence[Server], say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Start again what ends, without end."""
+    keepers = [Keeper(server, say) for server in servers]
+    while True:
+        for keeper in keepers:
+            keeper.look()
+        sleep(0.5)
+
+
+class Keeper:
+    """Starts a server again that has ended by itself, after pauses that grow where it goes on ending."""
+
+    def __init__(self, server: Server, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._server = server
+        self._say = say
+        self._clock = clock
+        self._since = clock()
+        self._ends = 0
+        self._due: float | None = None
+
+    def look(self) -> None:
+        """See whether the server runs, and do what is due; to be called again and again."""
+        now = self._clock()
+        if self._server.running:
+            return
+        if self._due is None:
+            self._ends = 0 if now - self._since > STEADY_S else self._ends
+            pause_s = PAUSES_S[min(self._ends, len(PAUSES_S) - 1)]
+            self._ends += 1
+            self._due = now + pause_s
+            self._say(f"{self._server.name} has ended, see {self._server.log}; it is started again in {pause_s:g} s")
+        elif now >= self._due:
+            self._start()
+
+    def _start(self) -> None:
+        self._due = None
+        try:
+            self._server.start()
+            self._say(f"{self._server.name} runs again")
+        except StackError as error:
+            self._say(str(error))
+        self._since = self._clock()
+
+
+def _introduce(
+    console: Console, stack: LocalStack, workers: Sequence[WorkerProcess], serve: ServeProcess, config: Path
+) -> None:
+    """Say what runs where, and what can be done with it."""
+    command = "queuecast" if shutil.which("queuecast") else shlex.join([sys.executable, "-m", "streams"])
+    where = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.url}
+    where |= {worker.directory.name: worker.url for worker in workers}
+    where["Page"] = serve.url
+    where["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
+    lines = [
+        f"queuecast is up, over {stack.data_dir}",
+        "",
+        *(f"  {name:<12}{place}" for name, place in where.items()),
+        "",
+        "Next, in another terminal:",
+        "",
+        f"  export {PREFIX}_CONFIG={shlex.quote(str(config))}",
+        f"  {command} watch --outcomes",
+        f"  {command} feed TRACE",
+        f"  {command} ask --cpus 64 --walltime 4h",
+        "",
+        "Ctrl-C stops it.",
+    ]
+    console.print("\n".join(lines))

@@ -1,0 +1,184 @@
+"""What an engine answers to a question. Asking changes nothing."""
+
+from collections.abc import Iterable
+from itertools import islice, pairwise
+from typing import Any
+
+from models.engine.engine import Engine, Week
+from models.measures import Tally
+from models.records import (
+    AnyAnswer,
+    AnyQuestion,
+    JobsAnswer,
+    JobsQuestion,
+    LiveJob,
+    LiveState,
+    MethodAccuracy,
+    Prediction,
+    SiteAnswer,
+    SiteQuestion,
+    StandingEstimate,
+    WaitAnswer,
+    WaitQuestion,
+    WeekAccuracy,
+)
+from models.site.shapes import Shape
+from models.site.state import REQUEST, SITE, Job, Phase
+
+QUEUES = 32
+"""Open queues that are told of at most."""
+
+
+def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
+    """The answer of the site's engine at `now` (Unix seconds, the site's time)."""
+    if isinstance(question, WaitQuestion):
+        return _wait(question, engine, now)
+    if isinstance(question, JobsQuestion):
+        return _jobs(question, engine, now)
+    return _site(question, engine, now)
+
+
+def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[StandingEstimate]:
+    """The estimates of these shapes at `now`, worked out one by one as they are taken."""
+    wanted = list(shapes)
+    for shape, found in zip(wanted, engine.consider(shape.job(now) for shape in wanted), strict=True):
+        yield StandingEstimate(
+            site=engine.site,
+            cpus=shape.cpus,
+            walltime=shape.walltime,
+            queue=shape.queue,
+            live=live_state(engine),
+            site_cpus=engine.known.cpus,
+            **_said(found),
+        )
+
+
+def live_state(engine: Engine) -> LiveState:
+    """The live state in three numbers."""
+    queued, running = (engine.known.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
+    return LiveState(
+        queued_jobs=queued.count, running_jobs=running.count, free_cpus=max(engine.known.cpus - running.cpus, 0)
+    )
+
+
+def drain_s(engine: Engine, now: float) -> float | None:
+    """How long the site's processors need for what is left of the live jobs; None where their number is unknown.
+
+    As if they could be packed without a gap, and by the run times as they were predicted. O(live jobs), 0.5 µs each.
+    """
+    if engine.known.cpus == 0:
+        return None
+    work = sum(job.cpus * _left_s(job, now) for job in engine.known.state.jobs.values())
+    return work / engine.known.cpus
+
+
+def _left_s(job: Job, now: float) -> float:
+    run_s = job.ert if job.run_s is None else job.run_s
+    return run_s if job.start is None else max(run_s - (now - job.start), 0.0)
+
+
+def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
+    job = Job("", 0, now, **{name: getattr(question, name) for name in REQUEST})
+    (found,) = engine.consider([job])
+    return WaitAnswer(
+        id=question.id,
+        site=engine.site,
+        run_interval=found.run_interval,
+        live=live_state(engine),
+        site_cpus=engine.known.cpus,
+        **_said(found),
+    )
+
+
+def _said(found: Prediction) -> dict[str, Any]:
+    """What a prediction says of a job, whichever it is."""
+    names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
+    return {name: getattr(found, name) for name in (*names, "degraded")}
+
+
+def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
+    state = engine.known.state
+    phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING)
+    own = [job for job in state.jobs.values() if job.user == question.user and job.phase in phases]
+    own.sort(key=lambda job: job.submit)
+    told = live_jobs(engine, own[-question.most :], now)
+    return JobsAnswer(
+        id=question.id, site=engine.site, made_at=now, user=question.user, jobs=told, more=len(own) - len(told)
+    )
+
+
+def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
+    """Live jobs, with what was predicted of them by the method that counts, and what is to be expected now."""
+    queued = any(job.phase is Phase.QUEUED for job in jobs)
+    starts = engine.asked.starts(engine.known, now) if queued else {}
+    return [_live_job(engine, job, starts.get(job.key)) for job in jobs]
+
+
+def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob:
+    method = engine.settings.method
+    estimate = job.estimates.get(method)
+    wait_s = None if estimate is None else estimate.wait_s
+    return LiveJob(
+        job=job.id,
+        attempt=job.attempt,
+        phase=job.phase.value,
+        queue=job.queue,
+        cpus=job.cpus,
+        walltime=job.walltime,
+        submit=job.submit,
+        start=job.start,
+        predicted_wait_s=wait_s,
+        predicted_run_s=job.run_s,
+        predicted_start=None if wait_s is None else job.ready + wait_s,
+        expected_start=expected_start,
+        bounds=engine.bounds_of(job, method),
+        method=method,
+        reason="" if estimate is None else estimate.reason,
+    )
+
+
+def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
+    known = engine.known
+    queued, held, running = (known.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING))
+    return SiteAnswer(
+        id=question.id,
+        site=engine.site,
+        made_at=now,
+        cpus=known.cpus,
+        down_nodes=0 if known.capacity is None else known.capacity.down_nodes,
+        live=live_state(engine),
+        held_jobs=held.count,
+        queued_cpus=queued.cpus,
+        running_cpus=running.cpus,
+        drain_s=drain_s(engine, now),
+        queues=engine.open_queues(QUEUES),
+        method=engine.settings.method,
+        degraded=engine.degraded,
+        history_jobs=len(known.history),
+        weeks=weeks(engine, now),
+        queued=live_jobs(engine, list(islice(known.state.in_phase(Phase.QUEUED), question.most)), now),
+    )
+
+
+def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:
+    """The accuracy of each method week by week, the oldest first; the last week lasts until `now`."""
+    names = [engine.settings.method, *(name for name in engine.methods if name != engine.settings.method)]
+    told = []
+    for week, after in pairwise([*engine.weeks, Week(now, engine.tallies())]):
+        both = [name for name in names if name in week.tallies and name in after.tallies]
+        methods = [_accuracy(name, after.tallies[name].since(week.tallies[name])) for name in both]
+        told.append(WeekAccuracy(begin=week.begin, end=max(after.begin, week.begin), methods=methods))
+    return told
+
+
+def _accuracy(method: str, tally: Tally) -> MethodAccuracy:
+    return MethodAccuracy(
+        method=method,
+        jobs=tally.jobs,
+        mean_error_s=tally.error_s / tally.jobs if tally.jobs else None,
+        mean_error_share=tally.ppe / tally.responses if tally.responses else None,
+        within_factor_2=tally.within_x2 / tally.jobs if tally.jobs else None,
+        coverage={
+            q: held / jobs for q, (jobs, held) in sorted(tally.bounds.items(), key=lambda b: float(b[0])) if jobs
+        },
+    )

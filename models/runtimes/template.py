@@ -1,0 +1,424 @@
+"""Run times from templates of similar jobs, by Smith, Foster and Taylor (1998) and Smith, Taylor and Foster (1999).
+
+A template sorts the jobs that ran into categories, and makes of a category's run times an estimate with a confidence
+interval. Of the estimates of several templates the surest counts, or the mean weighted by how sure they are. Which
+templates a site should have is found by `models.search.templates`.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+from numba import njit
+
+from models.method import RunMethod
+from models.runtimes.walltime import within
+from models.site.runs import ATTRIBUTES, Category, Run, RunHistory, Template
+from models.site.state import Job, RunEstimate
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+CONFIDENCE = 0.9
+"""Probability with which a run time is to be within its interval: that of the papers' figures."""
+
+CHEBYSHEV = math.sqrt(1 / (1 - CONFIDENCE))
+"""Standard deviations to either side of the mean, by Chebyshev's theorem: 1 - 1/k² = confidence."""
+
+SUREST_S = 60.0
+"""Half a width, in seconds, below which an estimate is not taken to be surer."""
+
+Choice = Literal["surest", "weighted"]
+"""How the estimates of a set become one: the surest of them, as the papers have it, or their weighted mean."""
+
+MOST_HISTORY = 65_536
+"""Runs kept of a category at most: what stands for "not limited"."""
+
+MOST_TEMPLATES = 32
+"""Templates of a set at most; the papers' sets have up to 10."""
+
+UNIT = 2**23
+"""A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
+
+Sums of whole numbers are exact, in whatever order they are added up and however often something is taken away again;
+with `MOST_HISTORY` points none of the sums of squares exceeds 64 bits.
+"""
+
+PREDICTORS: dict[str, Callable[[int], int]] = {
+    "mean": lambda cpus: 0,
+    "linear": lambda cpus: min(cpus, UNIT),
+    "inverse": lambda cpus: round(UNIT / cpus),
+    "logarithmic": lambda cpus: round(math.log(cpus) * UNIT / 32),
+}
+"""What is made of a category's run times t: their mean, or a regression t = b0 + b1·x over x(n) of the processors n.
+
+A regression does not depend on the unit of x, which is such that x is at most `UNIT`.
+"""
+
+DATA = ("absolute", "relative")
+"""What a data point is: a run time in seconds, or its share of the requested walltime."""
+
+EXAMPLE = "user,cpus/4 mean relative 4096"
+
+LAST_RESORT = "elapsed/64 mean absolute 64"
+"""What all jobs of a site ran: for those that are like none."""
+
+DEFAULT = (
+    "user,executable,walltime,elapsed/64 mean relative 64",
+    "user,executable,walltime,elapsed/64 mean absolute 32",
+    "user,walltime,elapsed/64 mean relative 32",
+    "user,cpus/4,walltime,elapsed/64 mean relative 2",
+    "user,cpus/4,walltime,elapsed/64 mean relative 32",
+    "queue,user,elapsed/64 mean relative 32",
+    "user,cpus/4,elapsed/64 mean relative 4",
+    "user,elapsed/64 mean relative 8",
+    LAST_RESORT,
+)
+"""Templates that do well on each of four traces (CTC, KTH, SDSC SP2 and Blue Horizon), from a search on all of them."""
+
+
+class RunTemplate(msgspec.Struct, frozen=True):
+    """By what jobs are alike, how many of the last runs of a category are used, and how.
+
+    As text it is four words: the attributes with commas ("site" where there is none), which are those of
+    `models.site.runs.ATTRIBUTES` in their order, `cpus/N` for ranges of N processors and `elapsed/N` for the use of the
+    time that a job has run already; a predictor; "absolute" or "relative"; and the history's length.
+
+    A job that has run for a while is compared with those only that ran as long: with `elapsed/N` those whose run time
+    is at least the elapsed time rounded down to a multiple of N seconds.
+
+    >>> str(RunTemplate.parse("cpus/4,user mean relative 4096"))
+    'user,cpus/4 mean relative 4096'
+    """
+
+    attributes: tuple[str, ...]
+    predictor: str = "mean"
+    relative: bool = False
+    history: int = MOST_HISTORY
+    elapsed: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "RunTemplate":
+        """The template that a text describes.
+
+        Raises:
+            ValueError: says which of its words is wrong and what was expected.
+        """
+        try:
+            attributes, predictor, data, history = text.split()
+        except ValueError:
+            raise _fault(text, "expected four words: attributes, predictor, data and history") from None
+        names = [] if attributes == "site" else attributes.split(",")
+        if len({name.partition("/")[0] for name in names}) < len(names):
+            raise _fault(text, "an attribute stands there twice")
+        ranges = {kind: _size(text, name) for name in names if (kind := name.partition("/")[0]) in ("cpus", "elapsed")}
+        for name in names:
+            if name.partition("/")[0] not in ranges and name not in ATTRIBUTES:
+                raise _fault(text, f"no attribute {name!r}; there are: {', '.join(ATTRIBUTES)}, cpus/N, elapsed/N")
+        if predictor not in PREDICTORS:
+            raise _fault(text, f"no predictor {predictor!r}; there are: {', '.join(PREDICTORS)}")
+        if data not in DATA:
+            raise _fault(text, f"data is {data!r}; expected {' or '.join(DATA)}")
+        if not history.isdecimal() or not 2 <= int(history) <= MOST_HISTORY:
+            raise _fault(text, f"history is {history!r}; expected 2 to {MOST_HISTORY}")
+        kept = [name for name in names if not name.startswith("elapsed/")]
+        return cls.of(kept, predictor, data == "relative", int(history), ranges.get("elapsed"))
+
+    @classmethod
+    def of(
+        cls,
+        attributes: Iterable[str],
+        predictor: str = "mean",
+        relative: bool = False,
+        history: int = MOST_HISTORY,
+        elapsed: int | None = None,
+    ) -> "RunTemplate":
+        """The template with its attributes in the order in which those of all templates stand."""
+        return cls(tuple(sorted(attributes, key=_place)), predictor, relative, history, elapsed)
+
+    def __str__(self) -> str:
+        elapsed = () if self.elapsed is None else (f"elapsed/{self.elapsed}",)
+        attributes = ",".join((*self.attributes, *elapsed)) or "site"
+        return f"{attributes} {self.predictor} {DATA[self.relative]} {self.history}"
+
+    @property
+    def kept(self) -> Template:
+        """The categories' histories that it reads."""
+        return Template(self.attributes, self.history)
+
+    def least_s(self, elapsed_s: float) -> int:
+        """Seconds that a run must have taken, for a job that has run for `elapsed_s`, to be compared with it."""
+        return 0 if self.elapsed is None else int(elapsed_s // self.elapsed) * self.elapsed
+
+    def scale(self, walltime: float | None) -> float:
+        """The seconds of a data point's unit, for a job of this walltime; NaN where it cannot be told without one."""
+        if not self.relative:
+            return 1.0
+        return walltime / UNIT if walltime else math.nan
+
+    def point(self, run_s: float, walltime: float | None) -> int:
+        """A run as a data point; -1 where it is none. What ran over its walltime ran for all of it."""
+        if not self.relative:
+            return min(round(run_s), UNIT)
+        return round(min(run_s / walltime, 1.0) * UNIT) if walltime else -1
+
+
+def _size(text: str, name: str) -> int | None:
+    """The N of `cpus/N` or `elapsed/N`; None for plain `cpus`, the ranges of powers of two."""
+    kind, slash, size = name.partition("/")
+    if kind == "cpus" and not slash:
+        return None
+    if not size.isdecimal() or not 1 <= int(size) <= 1_000_000_000 or size != str(int(size)):
+        raise _fault(text, f"{name!r}: expected {kind}/N with N from 1 to 1000000000")
+    return int(size)
+
+
+def _place(name: str) -> int:
+    return list(ATTRIBUTES).index(name.partition("/")[0])
+
+
+def _fault(text: str, problem: str) -> ValueError:
+    return ValueError(f"template {text!r}: {problem}; an example: {EXAMPLE!r}")
+
+
+RUN, POINT, NODES = range(3)
+"""The rows of a category's data: run times in whole seconds, data points, and x of the regression."""
+
+Sums = tuple[int, int, int, int, int, int]
+"""Of data points y: how many, Σy, Σy², Σx, Σx² and Σxy."""
+
+NOTHING: Sums = (0, 0, 0, 0, 0, 0)
+
+
+@njit(cache=True)
+def plus(sums: Sums, point: int, nodes: int, sign: int = 1) -> Sums:
+    """The sums with a data point more (`sign` 1) or less (-1); a point of -1 is none."""
+    if point < 0:
+        return sums
+    n, y, yy, x, xx, xy = sums
+    return (
+        n + sign,
+        y + sign * point,
+        yy + sign * point * point,
+        x + sign * nodes,
+        xx + sign * nodes * nodes,
+        xy + sign * nodes * point,
+    )
+
+
+@njit(cache=True)
+def sums_of(data: Integers, first: int, last: int, least_s: int) -> Sums:
+    """The sums over the runs from place `first` up to `last` that took at least `least_s` seconds."""
+    n, y, yy, x, xx, xy = NOTHING
+    for i in range(first, last):
+        point, nodes = data[POINT, i], data[NODES, i]
+        if data[RUN, i] >= least_s and point >= 0:
+            n += 1
+            y += point
+            yy += point * point
+            x += nodes
+            xx += nodes * nodes
+            xy += nodes * point
+    return n, y, yy, x, xx, xy
+
+
+@njit(cache=True)
+def estimate(sums: Sums, at: int, regression: bool, quantiles: Floats) -> tuple[float, float]:
+    """What a category says of a job: the value expected, and half the width of its confidence interval.
+
+    In the data points' unit. The half width is infinite where there are too few: a mean needs two, a regression three,
+    and not all on as many processors.
+
+    Parameters:
+        at: x of the job itself.
+        quantiles: Student's t by degrees of freedom, for regressions.
+    """
+    n, y, yy, x, xx, xy = sums
+    if n < 2:
+        return 0.0, np.inf
+    q, r = y // n, y % n  # about the whole part of the mean the sums are still exact
+    squares = max(yy - q * (y + r) - r * r / n, 0.0)
+    if not regression:
+        return y / n, CHEBYSHEV * math.sqrt(squares / (n - 1))
+    p, s = x // n, x % n
+    spread = xx - p * (x + s) - s * s / n
+    if n < 3 or spread <= 0.0:
+        return 0.0, np.inf
+    slope = (xy - q * x - p * r - s * r / n) / spread
+    residues = max(squares - slope * slope * spread, 0.0)
+    off = at - x / n
+    root = math.sqrt(residues / (n - 2)) * math.sqrt(1.0 + 1.0 / n + off * off / spread)
+    return y / n + slope * off, quantiles[n - 2] * root
+
+
+@cache
+def student_quantiles(history: int) -> Floats:
+    """Student's t that is exceeded to either side with probability 1 - `CONFIDENCE`, by degrees of freedom.
+
+    For histories of this length; 10 µs each.
+    """
+    from scipy.special import stdtrit  # slow to import, and for regressions only
+
+    return np.concatenate(([np.nan], stdtrit(np.arange(1, max(history - 1, 2)), (1 + CONFIDENCE) / 2)))
+
+
+class Told(NamedTuple):
+    """What a template says of a job, of so many runs: seconds, and half its interval's width."""
+
+    run_s: float
+    half_s: float
+    runs: int
+    template: RunTemplate
+
+
+def weighted(found: Sequence[Told]) -> tuple[float, float]:
+    """The mean of estimates, each with the inverse of its interval's width as its weight; and of these widths.
+
+    What is said of all jobs of the site alike counts only where nothing else is said.
+    """
+    weights, runs, halves = 0.0, 0.0, 0.0
+    for told in [told for told in found if told.template.attributes] or found:
+        weight = 1.0 / max(told.half_s, SUREST_S)
+        weights += weight
+        runs += weight * told.run_s
+        halves += weight * told.half_s
+    return runs / weights, halves / weights
+
+
+class _Points:
+    """The data of one category for one template, brought up to date from the history whenever they are read."""
+
+    __slots__ = ("data", "first", "last", "number", "runs", "sums", "template")
+
+    def __init__(self, template: RunTemplate, runs: deque[Run]) -> None:
+        self.template = template
+        self.runs = runs
+        self.number = 0  # of the last run that was taken over
+        self.first = self.last = 0
+        self.data: Integers = np.empty((3, 8), np.int64)
+        self.sums = NOTHING
+
+    def update(self) -> None:
+        """Take over the runs that are new."""
+        new: list[Run] = []
+        for run in reversed(self.runs):
+            if run.number <= self.number or len(new) == self.template.history:
+                break
+            new.append(run)
+        if new:
+            self._make_room(len(new))
+            for run in reversed(new):
+                self._append(run)
+            self.number = new[0].number
+
+    def _make_room(self, count: int) -> None:
+        if self.last + count > self.data.shape[1]:
+            kept = self.data[:, self.first : self.last]
+            self.data = np.empty((3, 2 * (kept.shape[1] + count)), np.int64)
+            self.data[:, : kept.shape[1]] = kept
+            self.first, self.last = 0, kept.shape[1]
+
+    def _append(self, run: Run) -> None:
+        point, nodes = self.template.point(run.run_s, run.walltime), PREDICTORS[self.template.predictor](run.cpus)
+        self.data[:, self.last] = min(int(run.run_s), UNIT), point, nodes
+        self.sums = plus(self.sums, point, nodes)
+        self.last += 1
+        if self.last - self.first > self.template.history:
+            _, point, nodes = self.data[:, self.first].tolist()
+            self.sums = plus(self.sums, point, nodes, -1)
+            self.first += 1
+
+    def sums_from(self, least_s: int) -> Sums:
+        """The sums over the runs that took at least `least_s` seconds."""
+        return self.sums if least_s <= 0 else sums_of(self.data, self.first, self.last, least_s)
+
+
+CACHED = 50_000
+"""Categories, of all templates together, whose data are kept as arrays beside the history: the last to be new."""
+
+
+class Templates(RunMethod):
+    """What a set of templates says.
+
+    Each template whose category has enough runs gives an estimate and its 90% confidence interval (1998, appendix): by
+    Chebyshev's theorem for a mean, by Student's distribution for a regression. In the papers the one with the smallest
+    interval, in seconds, is the prediction, the first of equal ones. Their mean, weighted by the inverse width, is
+    better by some percent, and the default. No estimate is above the walltime or below the time that the job has run.
+
+    Parameters:
+        templates: as text, see `RunTemplate`. Those of a site are found by `queuecast tune --runtimes template`.
+        choice: "surest" or "weighted".
+
+    Raises:
+        ValueError: a template cannot be read.
+
+    >>> method = Templates(["user mean relative 4096"])
+    >>> history = RunHistory(method.templates)
+    >>> job = Job(id="1", attempt=0, submit=0.0, user="ada", walltime=3600.0)
+    >>> for run_s in (1500.0, 2100.0):
+    ...     new, gone = history.learn(job, run_s)
+    >>> method.predict(job, history)
+    RunEstimate(run_s=1800.0, reason='mean of 2 by user', low=458.35..., high=3141.64...)
+    """
+
+    name = "template"
+    tunable: ClassVar[dict[str, Any]] = {
+        "templates": Annotated[list[str], Meta(min_length=1, max_length=MOST_TEMPLATES)],
+        "choice": Choice,
+    }
+
+    def __init__(self, templates: Sequence[str] = DEFAULT, choice: Choice = "weighted") -> None:
+        self.set = [RunTemplate.parse(text) for text in templates]
+        self.choice = choice
+        self.templates = tuple(template.kept for template in self.set)
+        self._points: list[dict[Category, _Points]] = [{} for _ in self.set]
+        regressions = [template.history for template in self.set if template.predictor != "mean"]
+        self._quantiles = student_quantiles(max(regressions)) if regressions else np.empty(0)
+        sums_of(np.empty((3, 0), np.int64), 0, 0, 0)  # compiled now, not when a running job is first predicted
+
+    def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
+        """The estimate of the set. About 5 µs a template; for a job that runs, 3 µs more a thousand runs compared."""
+        found = list(self._told(job, runs, elapsed_s))
+        if not found:
+            return RunEstimate(None, "no history")
+        surest = min(found, key=lambda told: told.half_s)
+        reason = f"{surest.template.predictor} of {surest.runs} by {surest.template.kept.name}"
+        run_s, half_s = surest.run_s, surest.half_s
+        if self.choice == "weighted":
+            run_s, half_s = weighted(found)
+            if len(found) > 1 and surest.template.attributes:
+                reason = f"{len(found)} templates, the surest {reason}"
+        low, middle, high = (within(at, job.walltime, elapsed_s) for at in (run_s - half_s, run_s, run_s + half_s))
+        return RunEstimate(middle, reason, low, high)
+
+    def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[Told]:
+        """What each template says, in their order, where it can say anything."""
+        for place, template in enumerate(self.set):
+            scale = template.scale(job.walltime)
+            points = None if math.isnan(scale) else self._of(place, self.templates[place].category(job), runs)
+            if points is None:
+                continue
+            sums = points.sums_from(template.least_s(elapsed_s))
+            at, regression = PREDICTORS[template.predictor](job.cpus), template.predictor != "mean"
+            value, half = estimate(sums, at, regression, self._quantiles)
+            if half < math.inf:
+                yield Told(value * scale, half * scale, sums[0], template)
+
+    def _of(self, place: int, category: Category | None, runs: RunHistory) -> _Points | None:
+        kept = runs.of(category)
+        if category is None or len(kept) < 2:
+            return None
+        cached = self._points[place]
+        points = cached.get(category)
+        if points is None or points.runs is not kept:  # a category that was forgotten begins anew
+            if points is None and len(cached) * len(self.set) >= CACHED:
+                del cached[next(iter(cached))]
+            points = cached[category] = _Points(self.set[place], kept)
+        points.update()
+        return points

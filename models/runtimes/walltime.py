@@ -1,0 +1,26 @@
+"""The plainest estimate of a run time: what was asked for."""
+
+from models.method import RunMethod
+from models.site.runs import RunHistory
+from models.site.state import Job, RunEstimate
+
+
+def within(run_s: float, walltime: float | None, elapsed_s: float = 0.0) -> float:
+    """A run time not beyond the walltime, at which a job is ended, nor below what it has run already."""
+    return max(min(run_s, walltime) if walltime else run_s, elapsed_s, 0.0)
+
+
+class Walltime(RunMethod):
+    """The requested walltime: what schedulers plan with, and what every other method must beat.
+
+    >>> Walltime().predict(Job(id="1", attempt=0, submit=0.0, walltime=3600.0), RunHistory()).run_s
+    3600.0
+    """
+
+    name = "walltime"
+
+    def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
+        """The walltime, or what the job has run where that is more; none where none was requested."""
+        if not job.walltime or job.walltime < 0:
+            return RunEstimate(None, "no walltime requested")
+        return RunEstimate(within(job.walltime, job.walltime, elapsed_s), "requested walltime")

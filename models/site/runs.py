@@ -1,0 +1,170 @@
+"""What jobs of each category ran: the per-category histories that the methods for run times read.
+
+A category is a set of jobs that are alike in the attributes that a template names (Smith, Foster and Taylor 1998,
+section 2.1): the template (queue, user) puts jobs into categories such as (night, ada).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+import msgspec
+
+from models.site.state import Job
+
+Category = tuple[str, ...]
+"""A template's name and the values of its attributes: ("user,cpus", "ada", "5")."""
+
+
+class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One job that ran: its category, its number in the site's history of runs, who it was and how long it took."""
+
+    number: int
+    category: Category
+    job: str
+    attempt: int
+    run_s: float
+    walltime: float | None
+    cpus: int
+
+
+def power_of_two(size: int) -> str:
+    """The power of two at or above `size`, as its exponent: 1, 2, 3-4, 5-8 … share a range."""
+    return str((size - 1).bit_length())
+
+
+def _job_type(job: Job) -> str:
+    """Serial or parallel, where the site does not say more."""
+    return job.job_type or ("serial" if job.cpus == 1 else "parallel")
+
+
+ATTRIBUTES: dict[str, Callable[[Job], str | None]] = {
+    "type": _job_type,
+    "queue": lambda job: job.queue,
+    "class": lambda job: job.job_class,
+    "user": lambda job: job.user,
+    "group": lambda job: job.group,
+    "account": lambda job: job.account,
+    "script": lambda job: job.script,
+    "executable": lambda job: job.executable,
+    "arguments": lambda job: job.arguments,
+    "network": lambda job: job.network,
+    "cpus": lambda job: power_of_two(job.cpus),
+    "memory": lambda job: None if job.memory is None else power_of_two(max(job.memory, 1)),
+    "walltime": lambda job: None if job.walltime is None else f"{job.walltime:.0f}",
+}
+"""What templates are made of, by name; besides, `cpus/N` is the number of the job's range of N processors."""
+
+
+class Template(msgspec.Struct, frozen=True):
+    """Attributes by which jobs are alike, and how many runs are kept of each category.
+
+    >>> Template(("user", "cpus/4")).category(Job(id="1", attempt=0, submit=0.0, user="ada", cpus=5))
+    ('user,cpus/4', 'ada', '1')
+    """
+
+    attributes: tuple[str, ...]
+    depth: int = 64
+
+    @property
+    def name(self) -> str:
+        """What its categories' names begin with."""
+        return ",".join(self.attributes) or "site"
+
+    def category(self, job: Job) -> Category | None:
+        """The job's category; None where an attribute of it is unknown. 1 µs an attribute."""
+        values = [self.name]
+        for attribute in self.attributes:
+            value = _reader(attribute)(job)
+            if value is None:
+                return None
+            values.append(value)
+        return tuple(values)
+
+
+@cache
+def _reader(attribute: str) -> Callable[[Job], str | None]:
+    kind, _, size = attribute.partition("/")
+    if not size:
+        return ATTRIBUTES[attribute]
+    if kind != "cpus":
+        raise KeyError(attribute)
+    return lambda job: str((job.cpus - 1) // int(size))
+
+
+class RunHistory:
+    """The last runs of each of the last `breadth` categories that were heard of.
+
+    Parameters:
+        templates: those that anybody reads; where two have the same attributes, the deeper one counts.
+        breadth: categories kept; the one that has been silent for longest goes first.
+
+    >>> history = RunHistory([Template(("user",), depth=2)])
+    >>> ada = Job(id="1", attempt=0, submit=0.0, user="ada")
+    >>> for run_s in (60.0, 120.0, 180.0):
+    ...     new, gone = history.learn(ada, run_s)
+    >>> [run.run_s for run in history.of(("user", "ada"))], gone[0].run_s
+    ([120.0, 180.0], 60.0)
+    """
+
+    def __init__(self, templates: Iterable[Template] = (), breadth: int = 50_000) -> None:
+        self.templates: dict[str, Template] = {}
+        for template in templates:
+            known = self.templates.get(template.name)
+            if known is None or known.depth < template.depth:
+                self.templates[template.name] = template
+        self.breadth = breadth
+        self.categories: dict[Category, deque[Run]] = {}
+        self.count = 0  # runs ever learnt, each once a category
+        self._kept = 0
+
+    def __len__(self) -> int:
+        return self._kept
+
+    def __iter__(self) -> Iterator[Run]:
+        return (run for runs in self.categories.values() for run in runs)
+
+    def of(self, category: Category | None) -> deque[Run]:
+        """The runs of a category, the oldest first; none where it is unknown."""
+        return self.categories.get(category) or deque() if category is not None else deque()
+
+    def learn(self, job: Job, run_s: float) -> tuple[list[Run], list[Run]]:
+        """Take in that `job` ran for `run_s`; gives the entries that are new and those that fell out."""
+        new, gone = [], []
+        for template in self.templates.values():
+            category = template.category(job)
+            if category is not None:
+                category = self._shared(category)
+                self.count += 1
+                run = Run(self.count, category, job.id, job.attempt, run_s, job.walltime, job.cpus)
+                new.append(run)
+                gone.extend(self._keep(run, template.depth))
+        self._kept += len(new) - len(gone)
+        return new, gone
+
+    def _shared(self, category: Category) -> Category:
+        """The category as the runs that are here have it, so that it is in memory once."""
+        runs = self.categories.get(category)
+        return runs[0].category if runs else category
+
+    def _keep(self, run: Run, depth: int) -> list[Run]:
+        gone: list[Run] = []
+        runs = self.categories.pop(run.category, None)
+        if runs is None:
+            runs = deque()
+            if len(self.categories) >= self.breadth:
+                gone.extend(self.categories.pop(next(iter(self.categories))))
+        while len(runs) >= depth:
+            gone.append(runs.popleft())
+        runs.append(run)
+        self.categories[run.category] = runs  # last in the order: the one heard of most lately
+        return gone
+
+    def restore(self, runs: list[Run], count: int) -> None:
+        """Take back the entries that were kept, in any order, as they were after `count` of them."""
+        self.categories.clear()
+        for run in sorted(runs, key=lambda run: run.number):
+            msgspec.structs.force_setattr(run, "category", self._shared(run.category))
+            self.categories[run.category] = self.categories.pop(run.category, deque())
+            self.categories[run.category].append(run)
+        self.count, self._kept = count, len(runs)

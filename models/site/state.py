@@ -1,0 +1,308 @@
+"""The rolling resource state of one site: who is queued, who runs, and the sums the features need.
+
+Sums are kept in integers (microseconds, processors), so they are exact after any number of events: adding and taking
+away leave no rounding behind. An event costs O(1), however many jobs are queued; nor does the garbage collector look
+at what is kept of a job (`gc=False`: there are no cycles), which with 100,000 of them would take 200 ms a time.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from models.records import JobKey, Submit
+
+MICRO = 1_000_000
+
+
+def micros(seconds: float) -> int:
+    """Seconds as whole microseconds, the unit of every sum here."""
+    return round(seconds * MICRO)
+
+
+class Phase(StrEnum):
+    """Where a live job stands."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    ENDED_UNSEEN = "ended"  # its end arrived before its start
+
+
+class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one method says of one job: the wait in seconds or None, why, and bounds by probability."""
+
+    wait_s: float | None
+    reason: str
+    bounds: dict[str, float] | None = None
+
+
+REQUEST = (
+    "user",
+    "group",
+    "account",
+    "queue",
+    "executable",
+    "cpus",
+    "nodes",
+    "gpus",
+    "memory",
+    "walltime",
+    "job_type",
+    "job_class",
+    "script",
+    "arguments",
+    "network",
+)
+"""What a job asks for, by the fields' names in a submit event and here."""
+
+
+class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one method says of a job's run time: seconds or None, why, and the interval it is expected in."""
+
+    run_s: float | None
+    reason: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """From `low` to `high`, where there are both."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+class Job(msgspec.Struct, array_like=True, gc=False):
+    """A live job: its request, where it stands, and what was predicted of it when it was submitted.
+
+    `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
+    ran. `late` marks a job whose wait cannot be told: first seen at its start, or said to have started long before its
+    submit. `requested` is False while its submit is still to come, `hold_time` is when it was last held or released,
+    `alter_time` when it was last altered. `features` are those of `models.site.features`, at submission. `estimates`
+    and `run_estimates` are by the method's name; `run_s` is the estimate that counts. New fields go to the end: states
+    that were saved before there was one are read with its default.
+    """
+
+    id: str
+    attempt: int
+    submit: float
+    user: str | None = None
+    group: str | None = None
+    account: str | None = None
+    queue: str | None = None
+    executable: str | None = None
+    cpus: int = 1
+    nodes: int | None = None
+    gpus: int = 0
+    memory: int | None = None
+    walltime: float | None = None
+    eligible: float | None = None
+    ert: float = 0.0
+    phase: Phase = Phase.QUEUED
+    start: float | None = None
+    end: float | None = None
+    late: bool = False
+    requested: bool = True
+    hold_time: float = 0.0
+    alter_time: float = 0.0
+    run_s: float | None = None
+    estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
+    features: np.ndarray | None = None
+    job_type: str | None = None
+    job_class: str | None = None
+    script: str | None = None
+    arguments: str | None = None
+    network: str | None = None
+    run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, event: Submit) -> "Job":
+        """The job that a submit event describes."""
+        request = {name: getattr(event, name) for name in REQUEST}
+        return cls(event.job, event.attempt, event.time, eligible=event.eligible, **request)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """What it asks for, by the names in `REQUEST`."""
+        return {name: getattr(self, name) for name in REQUEST}
+
+    @property
+    def key(self) -> JobKey:
+        """The job's identity within its site."""
+        return (self.id, self.attempt)
+
+    @property
+    def ready(self) -> float:
+        """When the wait began: at submission, or later where the job was not yet eligible (seconds)."""
+        return self.submit if self.eligible is None else max(self.submit, self.eligible)
+
+    @property
+    def wait_from(self) -> str:
+        """Which of the two `ready` is."""
+        return "submit" if self.ready == self.submit else "eligible"
+
+
+class Totals:
+    """Exact sums over a set of jobs: how many, their processors, estimated run times, work, and since when."""
+
+    __slots__ = ("count", "cpus", "ert", "since", "work")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.cpus = 0
+        self.ert = 0  # µs
+        self.work = 0  # cpus·µs
+        self.since = 0  # µs: the sum of the times at which the jobs came in
+
+    def add(self, cpus: int, ert: int, since: int, sign: int = 1) -> None:
+        """Count one job in (`sign` 1) or out (-1); `ert` and `since` in microseconds."""
+        self.count += sign
+        self.cpus += sign * cpus
+        self.ert += sign * ert
+        self.work += sign * cpus * ert
+        self.since += sign * since
+
+    def elapsed_s(self, now: float) -> float:
+        """Sum of the jobs' times in here up to `now`, seconds; never negative."""
+        return max(self.count * micros(now) - self.since, 0) / MICRO
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Totals) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    def __repr__(self) -> str:
+        return "Totals(" + ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__) + ")"
+
+
+Scope = tuple[str, str]
+"""What totals are kept of: ("user", name), ("group", name), ("queue", name), or the whole site."""
+
+SITE: Scope = ("site", "")
+
+
+class SiteState:
+    """The live jobs of one site and their totals by scope and phase.
+
+    >>> state = SiteState()
+    >>> state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, ert=60.0))
+    >>> state.totals(SITE, Phase.QUEUED)
+    Totals(count=1, cpus=4, ert=60000000, since=10000000, work=240000000)
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobKey, Job] = {}
+        self.text_bytes = 0
+        """Bytes of the live jobs' names, which bound what their state takes when it is stored."""
+        self._totals: dict[tuple[Scope, Phase], Totals] = {}
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def totals(self, scope: Scope, phase: Phase) -> Totals:
+        """The totals of a scope's jobs in a phase; zeros where there is none."""
+        return self._totals.get((scope, phase)) or Totals()
+
+    def in_phase(self, phase: Phase) -> Iterator[Job]:
+        """The jobs in a phase, in the order in which they came; O(live jobs)."""
+        return (job for job in self.jobs.values() if job.phase is phase)
+
+    def enter(self, job: Job) -> None:
+        """Take a job in, in the phase it has."""
+        self.jobs[job.key] = job
+        self.text_bytes += text_bytes(job)
+        self._count(job, 1)
+
+    def leave(self, job: Job) -> None:
+        """Take a job out."""
+        self.text_bytes -= text_bytes(job)
+        self._count(job, -1)
+        del self.jobs[job.key]
+
+    def move(self, job: Job, phase: Phase, at: float | None = None) -> None:
+        """Change a job's phase; `at` is its start where it begins to run."""
+        self._count(job, -1)
+        job.phase = phase
+        if phase is Phase.RUNNING:
+            job.start = at
+        self._count(job, 1)
+
+    def alter(self, job: Job, **changes: object) -> None:
+        """Change a job's request, keeping the totals true."""
+        self._count(job, -1)
+        self.text_bytes -= text_bytes(job)
+        for name, value in changes.items():
+            setattr(job, name, value)
+        self.text_bytes += text_bytes(job)
+        self._count(job, 1)
+
+    def _count(self, job: Job, sign: int) -> None:
+        since = job.start if job.phase is Phase.RUNNING else job.submit
+        assert since is not None
+        ert, since_us = micros(job.ert), micros(since)
+        for scope in _scopes(job):
+            key = (scope, job.phase)
+            totals = self._totals.get(key)
+            if totals is None:
+                totals = self._totals[key] = Totals()
+            totals.add(job.cpus, ert, since_us, sign)
+            if totals.count == 0:
+                del self._totals[key]  # names come and go for years
+
+
+_TEXTS = (
+    "user",
+    "group",
+    "account",
+    "queue",
+    "executable",
+    "job_type",
+    "job_class",
+    "script",
+    "arguments",
+    "network",
+)
+
+
+class Shared:
+    """What jobs that are read back have in common, in memory once: names, reasons, bounds. Halves what they take."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._bounds: dict[tuple[tuple[str, float], ...], dict[str, float]] = {}
+
+    def settle(self, job: Job) -> Job:
+        """The job, with what others have too replaced by theirs; 5 µs."""
+        for name in _TEXTS:
+            text = getattr(job, name)
+            if text is not None:
+                setattr(job, name, self._text(text))
+        for estimate in job.estimates.values():
+            msgspec.structs.force_setattr(estimate, "reason", self._text(estimate.reason))
+            if estimate.bounds is not None:
+                bounds = self._bounds.setdefault(tuple(estimate.bounds.items()), estimate.bounds)
+                msgspec.structs.force_setattr(estimate, "bounds", bounds)
+        for run_estimate in job.run_estimates.values():
+            msgspec.structs.force_setattr(run_estimate, "reason", self._text(run_estimate.reason))
+        job.estimates = {self._text(name): estimate for name, estimate in job.estimates.items()}
+        job.run_estimates = {self._text(name): estimate for name, estimate in job.run_estimates.items()}
+        return job
+
+    def _text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
+
+
+def text_bytes(job: Job) -> int:
+    """Bytes of the names in a job; 1 µs."""
+    texts = (job.id, *(getattr(job, name) for name in _TEXTS))
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text is not None)
+
+
+def _scopes(job: Job) -> list[Scope]:
+    scopes = [SITE]
+    if job.user is not None:
+        scopes.append(("user", job.user))
+    if job.group is not None:
+        scopes.append(("group", job.group))
+    if job.queue is not None:
+        scopes.append(("queue", job.queue))
+    return scopes

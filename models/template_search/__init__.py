@@ -1,1 +1,0 @@
-"""The search for the templates by which a site's run times are predicted best (`models.template`)."""

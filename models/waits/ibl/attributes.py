@@ -1,0 +1,128 @@
+"""What jobs and the states they find are compared by (Li, Groep and Wolters 2005, section 3, tables 1 to 3)."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from models.method import Site
+from models.site.state import Job, Phase
+
+JobAttribute = Literal["group", "user", "executable", "queue", "cpus", "walltime", "time_of_day"]
+PolicyAttribute = Literal["group", "user", "queue"]
+StateAttribute = Literal[
+    "free_cpus",
+    "running_jobs",
+    "queued_jobs",
+    "running_elapsed",
+    "running_remaining",
+    "queued_elapsed",
+    "queued_demand",
+]
+
+JOB: tuple[JobAttribute, ...] = ("group", "user", "executable", "queue", "cpus", "walltime", "time_of_day")
+"""Table 1, and the queue. All are nominal but the last two."""
+
+POLICY: tuple[PolicyAttribute, ...] = ("group", "user", "queue")
+"""Table 2."""
+
+STATE: tuple[StateAttribute, ...] = (
+    "free_cpus",
+    "running_jobs",
+    "queued_jobs",
+    "running_elapsed",
+    "running_remaining",
+    "queued_elapsed",
+    "queued_demand",
+)
+"""Table 3, in its order: all but the first are vectors by category; the last four are processor-seconds."""
+
+NOMINAL = JOB[:5]
+NUMERIC = JOB[5:]
+VECTORS = STATE[1:]
+
+DAY_S = 86_400.0
+
+MOST = 2**53
+"""Values are whole and not above this, so that floats hold them, and sums of them, exactly."""
+
+Category = tuple[str | None, ...]
+"""A job's values of the policy attributes, in the order of `POLICY`."""
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A job by its own attributes; `walltime` and `time_of_day` (UTC) are in seconds."""
+
+    group: str | None
+    user: str | None
+    executable: str | None
+    queue: str | None
+    cpus: int
+    walltime: float | None
+    time_of_day: float
+
+
+class State(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The running and queued jobs that a job finds, by category; `values` has `VECTORS` of each of `categories`."""
+
+    policy: tuple[PolicyAttribute, ...]
+    free_cpus: int | None
+    categories: list[Category]
+    values: list[list[int]]
+
+    def merged(self, policy: tuple[PolicyAttribute, ...]) -> "State":
+        """The same state by fewer policy attributes.
+
+        >>> state = State(("group", "user"), 3, [("g", "ada"), ("g", "bob")], [[1, 0, 9, 9, 0, 0], [1, 2, 1, 1, 8, 8]])
+        >>> state.merged(("group",)).values
+        [[2, 2, 10, 10, 8, 8]]
+        """
+        places = [self.policy.index(attribute) for attribute in policy]
+        sums: dict[Category, list[int]] = {}
+        for category, values in zip(self.categories, self.values, strict=True):
+            fewer = tuple(category[place] for place in places)
+            sums[fewer] = [a + b for a, b in zip(sums.get(fewer, [0] * len(VECTORS)), values, strict=True)]
+        return State(policy, self.free_cpus, list(sums), list(sums.values()))
+
+
+class Seen(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A job at its submission, and the state it found where that is compared too."""
+
+    request: Request
+    state: State | None = None
+
+
+def request_of(job: Job) -> Request:
+    """The job's own attributes."""
+    walltime = job.walltime or None
+    return Request(job.group, job.user, job.executable, job.queue, job.cpus, walltime, job.submit % DAY_S)
+
+
+def state_of(site: Site, now: float, policy: Sequence[PolicyAttribute] = POLICY) -> State:
+    """The state at `now`, categorised by `policy`; O(live jobs), 1 µs each.
+
+    What is not known yet of a live job's run time is as the site's method for run times predicted it.
+    """
+    by = tuple(attribute for attribute in POLICY if attribute in policy)
+    sums: dict[Category, list[int]] = {}
+    busy = 0
+    for job in site.state.jobs.values():
+        if job.phase is not Phase.RUNNING and job.phase is not Phase.QUEUED:
+            continue
+        category = tuple([getattr(job, attribute) for attribute in by])
+        values = sums.get(category)
+        if values is None:
+            values = sums[category] = [0] * len(VECTORS)
+        expected_s = job.ert if job.run_s is None else job.run_s
+        if job.start is not None:
+            elapsed_s = max(now - job.start, 0.0)
+            busy += job.cpus
+            values[0] += 1
+            values[2] += round(job.cpus * elapsed_s)
+            values[3] += round(job.cpus * max(expected_s - elapsed_s, 0.0))
+        else:
+            values[1] += 1
+            values[4] += round(job.cpus * max(now - job.submit, 0.0))
+            values[5] += round(job.cpus * expected_s)
+    free = max(site.cpus - busy, 0) if site.cpus else None
+    return State(by, free, list(sums), [[min(value, MOST) for value in values] for values in sums.values()])

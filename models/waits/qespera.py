@@ -1,0 +1,325 @@
+"""Waits from similar jobs in similar states: Qespera (Murali and Vadhiyar 2015, section 3, algorithm 1).
+
+A job is compared with every job of the history by sixteen features of its request and of the state it finds (table
+II). How much a feature counts is the absolute rank correlation it had with the wait lately. The picture of distances
+against waits then tells which of three predictors to ask:
+
+- *sdm*, the standard deviation minimiser, where the nearest jobs are near enough and their waits cluster: the window of
+  distances whose waits spread least, outliers removed;
+- *ridge* regression of the wait on the features, where they do not;
+- *wa*, the weighted average of the nearest, where the regression says something no wait can be.
+
+What the paper leaves open, and how it was settled: on the jobs numbered 8000 to 20000 of four of the paper's traces and
+on KTH's SP2, which is not among them; so on none of the jobs that the paper tests on. `PAPER` has the paper's windows
+and means, `Parameters()` what did best there.
+
+- *DBSCAN's plane.* The paper's eps, 0.05 to 0.1, says that both axes run from 0 to 1: waits are divided by the longest
+  in the history.
+- *Which window.* The paper wants the least deviation and the least distance. Here: the least product of the deviation
+  and the window's number, counted from 1 outwards, and the nearer of equals. The deviation alone picks far windows of
+  a few jobs that all started at once.
+- *Fewest jobs of a window.* Two that agree by chance have the deviation 0. Ten are asked for.
+- *Nested windows.* All windows begin at distance 0 and differ in where they end. Windows side by side, as the paper
+  draws them, leave out the jobs nearer than the chosen one.
+- *The middle of a window* is the median under the Gaussian kernel's weights. Waits are skewed: a mean is drawn far from
+  zero by one long wait among many jobs that started at once, and pays in both of the paper's measures.
+- *The distance threshold* is as far as the minimiser looks, so it is asked wherever the waits cluster. The regression
+  extrapolates: far from everything seen, where a smaller threshold would leave a job to it, it was worst.
+- *Tuning.* The paper tunes per trace, as `models.search.tuning` does. Here one setting serves all: choosing anew,
+  every 50 to 100 jobs, the best of up to 24 settings over the last 300 to 5000 and more jobs was on average within
+  1.5 % of it, as often worse as better.
+- *The regression's answer* counts if it is neither negative nor longer than the longest wait of the history.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+from numba import njit
+
+from models.method import Site, WaitMethod
+from models.site.state import Estimate, Job
+from models.waits.dbscan import NOISE, labels, outliers
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_EXTENT = 1e-290
+"""A feature whose values differ by less is as good as constant, and one over it is no number."""
+
+LEAST_HISTORY = 10
+"""Jobs that must have started before a wait is predicted."""
+
+
+ROUNDING = 1e-12
+"""A variance of waits, in units of the longest, that is none: less than a second of ten days."""
+
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Step = Annotated[float, Meta(ge=0.001, le=1.0)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class Parameters(NamedTuple):
+    """What the method can be tuned by (table V); the ranges tried there are in `RANGES`. Distances are within 0 and 1.
+
+    `nearest` is the k of the paper, in percent of the history, and `outliers` its f; `dist_threshold` is algorithm 1's.
+    `window` is the width of a window and `reach` the distance up to which there are windows, of at least `least` jobs
+    each, `nested` or side by side. The prediction is the weighted `quantile` of their waits, or where `average` the
+    mean. The regression uses the jobs within `ridge_distance` and adds `ridge_penalty` to the diagonal; the weighted
+    average is of the `neighbours` nearest. The size of the history is the engine's.
+    """
+
+    nearest: Annotated[float, Meta(gt=0.0, le=100.0)] = 5.0
+    outliers: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.5
+    eps: Step = 0.05
+    min_pts: Count = 5
+    dist_threshold: Share = 0.6
+    window: Step = 0.01
+    reach: Step = 0.6
+    least: Count = 10
+    nested: bool = True
+    quantile: Share = 0.5
+    average: bool = False
+    ridge_distance: Share = 1.0
+    ridge_penalty: Annotated[float, Meta(ge=1e-6, le=1e6)] = 1.0
+    neighbours: Count = 10
+
+
+PAPER = Parameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
+"""As near to the paper's letter as this goes: windows side by side and the mean, parameters within its ranges."""
+
+RANGES = {
+    "nearest": (1.0, 5.0),
+    "outliers": (0.1, 0.9),
+    "eps": (0.05, 0.1),
+    "min_pts": (2, 5),
+    "window": (0.01, 0.1),
+    "reach": (0.3, 0.6),
+    "dist_threshold": (0.3, 0.6),
+    "ridge_distance": (0.4, 1.0),
+    "neighbours": (1, 20),
+}
+"""The ranges of table V; its one distance threshold is `reach` and `dist_threshold`."""
+
+MODELS = ("sdm", "ridge", "wa")
+SDM, RIDGE, WA = range(3)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A prediction: the wait in seconds, by which model, from how many jobs within which distance."""
+
+    wait_s: float
+    model: str
+    jobs: int
+    distance: float
+
+
+def predict(
+    target: Floats,
+    columns: Floats,
+    waits: Floats,
+    distance: Floats,
+    parameters: Parameters,
+    unlike: Floats | None = None,
+) -> Found | None:
+    """Algorithm 1 for the features `target` (d) and a history of n jobs: `columns` (d, n), `waits` (n) in seconds.
+
+    `distance` (n) is by summaries (see `distances`), and `unlike` (n), where it is given, by distributions: it then
+    decides which model is asked and where the minimiser looks. None while the history is shorter than `LEAST_HISTORY`.
+    """
+    if len(waits) < LEAST_HISTORY:
+        return None
+    wait_s, model, jobs, within = _choose(
+        target, columns, waits, distance, distance if unlike is None else unlike, parameters
+    )
+    return Found(wait_s, MODELS[model], jobs, within)
+
+
+class Qespera(WaitMethod):
+    """Algorithm 1 over the site's history, by summaries; see the module. About 0.2 ms a prediction over 6000 jobs."""
+
+    name: ClassVar[str] = "qespera"
+    learns = False
+    tunable: ClassVar[Mapping[str, Any]] = get_type_hints(Parameters, include_extras=True)
+
+    def __init__(self, **parameters: Any) -> None:
+        self.parameters = Parameters(**parameters)
+
+    def predict(self, job: Job, site: Site) -> Estimate:
+        """The wait, and from which jobs; nothing while hardly a job has started."""
+        (found,) = self.found(job, site, [self.parameters])
+        if found is None:
+            return Estimate(None, "no history")
+        return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
+
+    def found(self, job: Job, site: Site, tried: Sequence[Parameters]) -> list[Found | None]:
+        """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
+        assert job.features is not None
+        window = site.history.window
+        columns = _contiguous(window.values.T)
+        distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
+        unlike = self.unlikeness(job, site)
+        return [predict(job.features, columns, window.targets, distance, parameters, unlike) for parameters in tried]
+
+    def notice(self, job: Job, site: Site) -> None:
+        """See a job come that this method need not predict and will learn from."""
+
+    def unlikeness(self, job: Job, site: Site) -> Floats | None:
+        """Distances of the history's jobs by something else than summaries, in ring order; here there are none."""
+        return None
+
+
+def _contiguous(columns: Floats) -> Floats:
+    """The columns in one piece, and read-only as the full window's are: one type, so one compiled kernel."""
+    whole = np.ascontiguousarray(columns)
+    whole.flags.writeable = False
+    return whole
+
+
+@njit(cache=True)
+def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats, maximum: Floats) -> Floats:
+    """The distance of each job of the history, within 0 and 1 (equations 3 and 4): O(d·n).
+
+    The first feature, the request's size, is nominal: the same or not. Where no feature is correlated with the wait,
+    all weigh the same.
+    """
+    total = weights.sum()
+    uniform = total <= 0.0
+    if uniform:
+        total = float(len(weights))
+    distance = np.zeros(columns.shape[1])
+    for feature in range(len(weights)):
+        weight = (1.0 if uniform else weights[feature]) / total
+        value, column = target[feature], columns[feature]
+        if feature == 0:
+            for i in range(len(distance)):
+                distance[i] += weight if column[i] != value else 0.0
+            continue
+        extent = max(maximum[feature], value) - min(minimum[feature], value)
+        if extent > LEAST_EXTENT and weight > 0.0:
+            weight /= extent
+            for i in range(len(distance)):
+                distance[i] += weight * abs(column[i] - value)
+    return distance
+
+
+@njit(cache=True)
+def _choose(
+    target: Floats, columns: Floats, waits: Floats, distance: Floats, unlike: Floats, p: Parameters
+) -> tuple[float, int, int, float]:
+    """Lines 6 to 21 of algorithm 1: the wait, the model, and how many jobs within which distance it is from."""
+    longest = max(waits.max(), 1.0)
+    close = _within(unlike, _nth(unlike, max(int(len(waits) * p.nearest / 100.0), min(p.min_pts, len(waits)))))
+    if unlike[close].mean() < p.dist_threshold and _clustered(unlike[close], waits[close] / longest, p):
+        wait, jobs, reach = _sdm(waits, unlike, longest, p)
+        if jobs > 0:
+            return wait, SDM, jobs, reach
+    wait, jobs = _ridge(target, columns, waits, distance, p)
+    if jobs > 0 and 0.0 <= wait <= longest:
+        return wait, RIDGE, jobs, p.ridge_distance
+    reach = _nth(distance, min(p.neighbours, len(waits)))
+    close = _within(distance, reach)
+    return _middle(waits[close], distance[close], p), WA, len(close), reach
+
+
+@njit(cache=True)
+def _clustered(x: Floats, y: Floats, p: Parameters) -> bool:
+    """Whether the noise is at most the allowed share of the average cluster (equation 6)."""
+    label = labels(x, y, p.eps, p.min_pts)
+    noise = (label == NOISE).sum()
+    clusters = label.max() + 1
+    return bool(clusters > 0 and noise * clusters <= p.outliers * (len(label) - noise))
+
+
+@njit(cache=True)
+def _sdm(waits: Floats, distance: Floats, longest: float, p: Parameters) -> tuple[float, int, float]:
+    """The standard deviation minimiser (section 3.3.2): wait, jobs of the window and its end; no jobs if no window."""
+    close = np.flatnonzero(distance < p.reach)
+    close = close[~outliers(distance[close], waits[close] / longest, p.eps, p.min_pts)]
+    windows = math.ceil(p.reach / p.window)
+    place = np.minimum((distance[close] / p.window).astype(np.int64), windows - 1)
+    count, mean, square = np.zeros(windows), np.zeros(windows), np.zeros(windows)
+    for i in range(len(close)):
+        share = waits[close[i]] / longest
+        count[place[i]] += 1
+        mean[place[i]] += share
+        square[place[i]] += share * share
+    best, best_score = -1, math.inf
+    jobs = total = squares = 0.0
+    for i in range(windows):
+        if not p.nested:
+            jobs = total = squares = 0.0
+        jobs, total, squares = jobs + count[i], total + mean[i], squares + square[i]
+        if jobs >= p.least:
+            variance = squares / jobs - (total / jobs) ** 2
+            score = math.sqrt(variance) * (i + 1) if variance > ROUNDING else 0.0
+            if score < best_score:
+                best, best_score = i, score
+    if best < 0:
+        return 0.0, 0, 0.0
+    chosen = close[(place == best) | (p.nested & (place < best))]
+    return _middle(waits[chosen], distance[chosen], p), len(chosen), (best + 1) * p.window
+
+
+@njit(cache=True)
+def _middle(waits: Floats, distance: Floats, p: Parameters) -> float:
+    """The average or the (lower) quantile of waits, weighted by the Gaussian kernel exp(-d²) of their distances."""
+    weight = np.exp(-(distance**2))
+    if p.average:
+        return float((waits * weight).sum() / weight.sum())
+    order = np.argsort(waits)
+    enough = weight.sum() * p.quantile * (1.0 - 1e-12)  # rounding must not tip a half that is just reached
+    below = 0.0
+    for i in order:
+        below += weight[i]
+        if below >= enough:
+            return float(waits[i])
+    return float(waits[order[-1]])
+
+
+@njit(cache=True)
+def _ridge(target: Floats, columns: Floats, waits: Floats, distance: Floats, p: Parameters) -> tuple[float, int]:
+    """Ridge regression on standardised features (section 3.3.3), and of how many jobs; O(d²·n)."""
+    close = _within(distance, p.ridge_distance)
+    if len(close) < 2:
+        return 0.0, 0
+    x = np.zeros((len(columns), len(close)))
+    at = np.zeros(len(columns))
+    for feature in range(len(columns)):
+        values = columns[feature][close]
+        mean, deviation = values.mean(), values.std()
+        if deviation > 0.0:
+            x[feature] = (values - mean) / deviation
+            at[feature] = (target[feature] - mean) / deviation
+    y = waits[close]
+    slope = np.linalg.solve(x @ x.T + p.ridge_penalty * np.eye(len(columns)), x @ (y - y.mean()))
+    return y.mean() + (slope * at).sum(), len(close)
+
+
+@njit(cache=True)
+def _nth(distance: Floats, n: int) -> float:
+    """The n-th least of the distances, counted from 1: counted out by 512 steps, then sorted within one; O(len)."""
+    steps = np.zeros(513, np.int64)
+    for d in distance:
+        steps[int(min(d, 1.0) * 512)] += 1
+    step = before = 0
+    while before + steps[step] < n:
+        before += steps[step]
+        step += 1
+    same = np.empty(steps[step])
+    filled = 0
+    for d in distance:
+        if int(min(d, 1.0) * 512) == step:
+            same[filled] = d
+            filled += 1
+    same.sort()
+    return float(same[n - before - 1])
+
+
+@njit(cache=True)
+def _within(distance: Floats, most: float) -> npt.NDArray[np.int64]:
+    return np.flatnonzero(distance <= most)

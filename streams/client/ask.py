@@ -1,0 +1,159 @@
+"""A ranking of sites at a terminal: asked through Kafka, or of a service."""
+
+import asyncio
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from models.ranking import JobRequest, RankedSite, Ranking
+from streams.client.asking import Asker, ask_ranking
+from streams.errors import Unreachable, UserError
+from streams.settings import Settings
+from streams.terminal import duration, moment, printable
+
+WIDE = 110
+"""Columns from which on there is room for the reasons within the table."""
+
+BOUND = "0.9"
+"""The bound that is shown."""
+
+SERVICE_S = 90.0
+"""Within which a service must answer; it waits for workers `serve.answer_seconds`, a minute at most."""
+
+
+def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None) -> Ranking:
+    """The sites for a job, asked through Kafka.
+
+    Raises:
+        UserError: Kafka cannot be reached or refuses, or no site is known.
+    """
+    return asyncio.run(_ask(settings, job, sites, run_s))
+
+
+async def _ask(settings: Settings, job: JobRequest, sites: Sequence[str], run_s: float | None) -> Ranking:
+    asker = Asker(settings, outcomes=False)
+    try:
+        await asker.start()
+        return await ask_ranking(asker, job, settings.serve.sites, sites, run_s)
+    finally:
+        await asker.stop()
+
+
+def ask_service(
+    url: str, token: str | None, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None
+) -> Ranking:
+    """The same of a service, by its address.
+
+    Raises:
+        UserError: it cannot be reached or refuses, or the address is none.
+    """
+    asked: list[tuple[str, Any]] = [*msgspec.structs.asdict(job).items(), ("run", run_s), *(("site", s) for s in sites)]
+    query = urlencode([(name, value) for name, value in asked if value is not None])
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"--url is {url!r}; expected http://host:port or https://…")
+    request = urllib.request.Request(f"{url.rstrip('/')}/v1/rank?{query}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=SERVICE_S) as answer:
+            return msgspec.json.decode(answer.read(), type=Ranking)
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{url}: {_detail(error)}") from None
+    except msgspec.MsgspecError:
+        raise UserError(f"{url}: what answers there is no service of queuecast's") from None
+    except urllib.error.URLError as error:
+        raise Unreachable(f"{url}: {error.reason}; does `queuecast serve` run there?") from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{url}: {error}") from None
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {error.code}"
+
+
+def check(ranking: Ranking) -> None:
+    """Make sure that something could be ranked.
+
+    Raises:
+        UserError: nothing was; it says why.
+    """
+    if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
+        return
+    if not ranking.ranking and not ranking.left_out:
+        raise UserError("no site is known yet: no estimates stand; does a worker run, and have events come to it?")
+    reasons = [f"{ranked.site}: {ranked.reason}" for ranked in ranking.ranking]
+    reasons += [f"{out.site}: {out.reason}" for out in ranking.left_out]
+    raise UserError(f"no site has an estimate for this job; {'; '.join(reasons)}")
+
+
+def show(ranking: Ranking, width: int | None = None) -> None:
+    """Print a ranking as a table, and under it what has no room in it.
+
+    Parameters:
+        width: columns; by default the terminal's.
+    """
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    if ranking.ranking:
+        console.print(_table(ranking.ranking, console.width >= WIDE))
+    notes = [] if console.width >= WIDE else [(ranked.site, _why(ranked)) for ranked in ranking.ranking]
+    _list(console, "why", notes)
+    _list(console, "left out", [(out.site, out.reason) for out in ranking.left_out])
+
+
+def _table(ranking: Sequence[RankedSite], with_reasons: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("site", overflow="fold", min_width=6)
+    for head in ("response", "wait", "90 % within", "run", "start"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("queued, running, free", justify="right")
+    if with_reasons:
+        table.add_column("why", overflow="fold", ratio=1)
+    for ranked in ranking:
+        live = ranked.live
+        cells = [
+            ranked.site,
+            _span(ranked.predicted_response_s),
+            _span(ranked.predicted_wait_s),
+            _span((ranked.bounds or {}).get(BOUND)),
+            _span(ranked.predicted_run_s),
+            "–" if ranked.predicted_start is None else moment(ranked.predicted_start)[:-3],
+            f"{live.queued_jobs}, {live.running_jobs}, {live.free_cpus}",
+            *([_why(ranked)] if with_reasons else []),
+        ]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _span(seconds: float | None) -> str:
+    return "–" if seconds is None else duration(seconds)
+
+
+def _why(ranked: RankedSite) -> str:
+    standing = " [by a standing estimate: its worker is silent]" if ranked.source == "standing" else ""
+    degraded = f" [{ranked.degraded}]" if ranked.degraded else ""
+    return f"{ranked.method}: {ranked.reason}{standing}{degraded}"
+
+
+def _list(console: Console, head: str, lines: Sequence[tuple[str, str]]) -> None:
+    """Lines under a head, each with its site before it; those that are too long go on further in."""
+    if not lines:
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold", max_width=24)
+    table.add_column(overflow="fold")
+    for site, text in lines:
+        table.add_row(Text(f"  {printable(site)}"), Text(printable(text)))
+    console.print(f"\n{head}:")
+    console.print(table)

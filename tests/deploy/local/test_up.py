@@ -1,0 +1,170 @@
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deploy.local.stack import LocalStack, Progress, StackError
+from deploy.local.stack.process import Server
+from deploy.local.up import (
+    PAUSES_S,
+    STEADY_S,
+    Keeper,
+    WorkerProcess,
+    as_toml,
+    data_home,
+    keep_running,
+    progress,
+    settings_in,
+)
+from models.engine.engine import Settings as EngineSettings
+from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings, load_settings
+
+CHANGED = Settings(
+    kafka=KafkaSettings(bootstrap="127.0.0.1:1", prefix="p.", security="sasl_tls", username="ü\"'\n", password="\\"),
+    topics=TopicSettings(partitions=3, replication=3),
+    redis=RedisSettings(url="redis://127.0.0.1:2/0", prefix="r"),
+    worker=WorkerSettings(checkpoint_seconds=0.25),
+    engine=EngineSettings(method="median", shadows=("zero",), publish_shadows=True),
+)
+
+
+@pytest.mark.parametrize("settings", [Settings(), CHANGED])
+def test_settings_survive_being_written_down(tmp_path: Path, settings: Settings) -> None:
+    file = tmp_path / "queuecast.toml"
+    file.write_text(as_toml(settings), encoding="utf-8")
+    assert load_settings(file, {}) == settings
+
+
+def test_the_stack_takes_the_place_of_the_servers_in_the_settings(tmp_path: Path) -> None:
+    stack = LocalStack(tmp_path)
+    settings = settings_in(stack, CHANGED)
+    assert settings.kafka == KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix="p.")
+    assert settings.redis == RedisSettings(url=stack.redis.url, prefix="r")
+    assert settings.topics == TopicSettings(partitions=3, replication=1)
+    assert (settings.engine, settings.worker) == (CHANGED.engine, CHANGED.worker)
+
+
+def test_data_go_where_the_user_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/x")
+    assert data_home() == Path("/x/queuecast")
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", "/h")
+    assert data_home() in (Path("/h/.local/share/queuecast"), Path("/h/Library/Application Support/queuecast"))
+
+
+def test_the_environment_is_not_for_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUECAST_KAFKA_SECURITY", "tls")
+    monkeypatch.setenv("QUEUECAST_CACHE", "/cache")
+    worker = WorkerProcess(tmp_path / "worker-7", CHANGED, port=4711)
+    worker.directory.mkdir()
+    command = worker._prepare()
+    assert "-uQUEUECAST_KAFKA_SECURITY" in command
+    assert "-uQUEUECAST_CACHE" not in command
+    assert command[command.index(sys.executable) :][1:3] == ["-m", "streams"]
+    settings = load_settings(Path(command[-2]), {})
+    own = msgspec.structs.replace(CHANGED.worker, web_port=4711, instance="worker-7")
+    assert settings == msgspec.structs.replace(CHANGED, worker=own)
+    assert Path(command[-2]).stat().st_mode & 0o077 == 0
+
+
+def test_without_a_terminal_progress_is_a_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as show:
+        for done in (0, 5, 10):
+            show(Progress("fetching", done, 10))
+        show(Progress("starting"))
+    assert capsys.readouterr().err == "fetching\nstarting\n"
+
+
+# What is kept running.
+
+
+class Failing(Server):
+    """A server that is or is not there, as the test has it."""
+
+    name = "it"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, {})
+        self.there = True
+        self.broken = False
+        self.starts = 0
+
+    @property
+    def running(self) -> bool:
+        return self.there
+
+    def start(self) -> None:
+        self.starts += 1
+        if self.broken:
+            raise StackError("it cannot start")
+        self.there = True
+
+    def _prepare(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def _ready(self) -> bool:
+        raise NotImplementedError
+
+
+class Watch:
+    """A keeper over a failing server, and its clock."""
+
+    def __init__(self, directory: Path) -> None:
+        self.server = Failing(directory)
+        self.said: list[str] = []
+        self.now = 0.0
+        self.keeper = Keeper(self.server, self.said.append, lambda: self.now)
+
+    def started_after(self) -> float:
+        """Seconds until it is started again."""
+        began, starts = self.now, self.server.starts
+        while self.server.starts == starts:
+            self.keeper.look()
+            self.now += 0.5
+        return self.now - 0.5 - began
+
+
+def test_what_runs_is_left_alone(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    for _ in range(10):
+        watch.keeper.look()
+        watch.now += 1
+    assert (watch.server.starts, watch.said) == (0, [])
+
+
+def test_what_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    watch.server.there = False
+    watch.server.broken = True
+    assert [watch.started_after() for _ in range(6)] == [*PAUSES_S, PAUSES_S[-1]]
+    assert watch.said[:2] == [f"it has ended, see {watch.server.log}; it is started again in 1 s", "it cannot start"]
+    watch.server.broken = False
+    watch.started_after()
+    assert watch.said[-1] == "it runs again"
+
+
+def test_what_has_run_long_is_started_again_soon(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    for _ in range(3):
+        watch.server.there = False
+        watch.started_after()
+    watch.now += STEADY_S + 1
+    watch.server.there = False
+    assert watch.started_after() == PAUSES_S[0]
+
+
+def test_all_are_looked_after_until_told_to_stop(tmp_path: Path) -> None:
+    servers = [Failing(tmp_path / "a"), Failing(tmp_path / "b")]
+    looks = 0
+
+    def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_running(servers, print, sleep)
+    assert [server.starts for server in servers] == [0, 0]

@@ -1,0 +1,271 @@
+"""Asking tells what a submission would be told, and leaves no trace."""
+
+from functools import cache
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from models.engine.answers import answer, drain_s, live_state, standing, weeks
+from models.engine.engine import WEEKS, Engine, Settings
+from models.records import (
+    AnyEvent,
+    Capacity,
+    End,
+    JobsAnswer,
+    JobsQuestion,
+    Prediction,
+    SiteAnswer,
+    SiteQuestion,
+    Start,
+    Submit,
+    WaitAnswer,
+    WaitQuestion,
+)
+from models.registry import METHODS
+from models.simulation import generate, run
+from models.site.expiry import WEEK_S
+from models.site.shapes import WALLTIMES, Shape, covering, grid, sizes
+from models.site.state import Job
+
+SETTINGS = Settings(history=60, remembered=80)
+
+
+@cache
+def workload(jobs: int = 150) -> list[AnyEvent]:
+    return list(run(generate(4, jobs, cpus=64, load=0.9), 64, "alder"))
+
+
+def after(events: list[AnyEvent], settings: Settings = SETTINGS) -> Engine:
+    engine = Engine("alder", settings)
+    for event in events:
+        engine.apply(event)
+    return engine
+
+
+def state_of(engine: Engine) -> bytes:
+    engine.checkpoint()  # what was learnt is not told a second time
+    return engine.checkpoint()[0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_answered_is_what_a_submission_is_told(method: str) -> None:
+    settings = msgspec.structs.replace(SETTINGS, method=method, what_if=method)
+    events = workload()
+    places = [place for place, event in enumerate(events) if isinstance(event, Submit)][60:150:10]
+    engine = after(events[: places[0]], settings)
+    for place, following in zip(places, [*places[1:], len(events)], strict=True):
+        event = events[place]
+        assert isinstance(event, Submit)
+        request = msgspec.structs.asdict(event)
+        asked = {name: value for name, value in request.items() if name in WaitQuestion.__struct_fields__}
+        told = answer(WaitQuestion(**asked | {"id": "q", "v": 1}), engine, event.time)
+        (said,) = (record for record in engine.apply(event) if isinstance(record, Prediction))
+        assert isinstance(told, WaitAnswer)
+        for name in ("predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "made_at", "method", "reason"):
+            assert getattr(told, name) == getattr(said, name)
+        for event in events[place + 1 : following]:
+            engine.apply(event)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_asking_leaves_no_trace(method: str) -> None:
+    settings = msgspec.structs.replace(SETTINGS, shadows=(method,), what_if=method)
+    events = workload()
+    asked, quiet = after(events[:200], settings), after(events[:200], settings)
+    for event in events[200:260]:
+        list(standing(asked, grid(sizes(64), WALLTIMES[:2], ("batch",)), asked.time))
+        answer(WaitQuestion(id="1", site="alder", cpus=9, user="u1"), asked, asked.time)
+        answer(SiteQuestion(id="2", site="alder"), asked, asked.time)
+        answer(JobsQuestion(id="3", site="alder", user="u1"), asked, asked.time)
+        assert asked.apply(event) == quiet.apply(event)
+    assert state_of(asked) == state_of(quiet)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_is_but_asked_learns_all_the_same(method: str) -> None:
+    events = workload(100)
+    runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if=method)
+    but_asked = msgspec.structs.replace(runs, shadows=())
+    one, other = after(events[:200], runs), after(events[:200], but_asked)
+    state, changes = other.checkpoint()
+    other = Engine.load(state, changes.started, changes.runs, but_asked, changes.rows)
+    for event in events[200:]:
+        one.apply(event)
+        other.apply(event)
+    shapes = grid(sizes(64), WALLTIMES, ("batch",))
+    assert list(standing(other, shapes, one.time)) == list(standing(one, shapes, one.time))
+
+
+def test_a_site_is_asked_by_its_own_policy() -> None:
+    settings = msgspec.structs.replace(SETTINGS, policies={"alder": "lwf"})
+    assert after([], settings).asked.name == "lwf"
+    assert Engine("birch", settings).asked.name == SETTINGS.what_if
+
+
+def test_what_is_larger_than_the_site_has_no_wait() -> None:
+    engine = after(workload()[:100])
+    told = answer(WaitQuestion(id="1", site="alder", cpus=65), engine, engine.time)
+    assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None and told.bounds is None
+    assert told.reason == "larger than the site: 65 of 64 processors"
+
+
+def test_what_is_hardly_known_is_said_to_be() -> None:
+    engine = Engine("alder", SETTINGS)
+    engine.apply(Submit(site="alder", time=1.0, job="1", cpus=8, walltime=60.0))
+    engine.apply(Start(site="alder", time=2.0, job="1"))
+    told = answer(WaitQuestion(id="1", site="alder"), engine, 3.0)
+    assert isinstance(told, WaitAnswer)
+    assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs have started so far"
+    large = answer(WaitQuestion(id="1", site="alder", cpus=9), engine, 3.0)
+    assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
+    assert large.reason == "larger than the site, as far as is known: no more than 8 processors were in use at once"
+    known = after(workload()[:100])
+    sure = answer(WaitQuestion(id="1", site="alder"), known, known.time)
+    assert isinstance(sure, WaitAnswer) and sure.degraded is None
+
+
+def test_nothing_is_promised_while_too_much_is_down() -> None:
+    engine = after(workload()[:100])
+    engine.apply(Capacity(site="alder", time=engine.time, cpus=64, nodes=8, down_nodes=5))
+    told = answer(WaitQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(told, WaitAnswer) and (told.predicted_wait_s, told.reason) == (None, "nodes down")
+    assert told.degraded == "5 of 8 nodes down"
+
+
+def test_a_standing_estimate_is_what_its_shape_would_be_told() -> None:
+    engine = after(workload()[:180])
+    for estimate in standing(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
+        question = WaitQuestion(
+            id="1", site="alder", cpus=estimate.cpus, walltime=estimate.walltime, queue=estimate.queue
+        )
+        told = answer(question, engine, engine.time)
+        assert isinstance(told, WaitAnswer)
+        assert (told.predicted_wait_s, told.bounds) == (estimate.predicted_wait_s, estimate.bounds)
+        assert (told.live, told.site_cpus) == (estimate.live, estimate.site_cpus) == (live_state(engine), 64)
+
+
+def test_a_users_live_jobs_are_told_in_the_order_of_their_submission() -> None:
+    engine = Engine("alder", SETTINGS)
+    for number, user in enumerate(("ada", "bob", "ada", "ada", "ada")):
+        engine.apply(Submit(site="alder", time=10.0 * number, job=str(number), user=user, cpus=2, walltime=60.0))
+    engine.apply(Start(site="alder", time=50.0, job="0"))
+    engine.apply(Start(site="alder", time=51.0, job="2"))
+    engine.apply(End(site="alder", time=55.0, job="2"))
+    told = answer(JobsQuestion(id="1", site="alder", user="ada"), engine, 60.0)
+    assert isinstance(told, JobsAnswer)
+    assert [(job.job, job.phase) for job in told.jobs] == [("0", "running"), ("3", "queued"), ("4", "queued")]
+    assert told.more == 0 and told.made_at == 60.0
+    few = answer(JobsQuestion(id="1", site="alder", user="ada", most=1), engine, 60.0)
+    assert isinstance(few, JobsAnswer) and [job.job for job in few.jobs] == ["4"] and few.more == 2
+
+
+def test_a_site_tells_of_its_queue() -> None:
+    engine = after(workload()[:180])
+    told = answer(SiteQuestion(id="1", site="alder", most=3), engine, engine.time)
+    assert isinstance(told, SiteAnswer)
+    queued = [job for job in engine.known.state.jobs.values() if job.phase == "queued"]
+    assert told.live == live_state(engine) and told.live.queued_jobs == len(queued)
+    assert [job.job for job in told.queued] == [job.id for job in queued[:3]]
+    assert told.queues == sorted(
+        {job.queue for job in engine.known.state.jobs.values() if job.queue} | set(told.queues)
+    )
+
+
+def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_told() -> None:
+    engine = after(workload()[:180])
+    told = answer(SiteQuestion(id="1", site="alder", most=1000), engine, engine.time)
+    assert isinstance(told, SiteAnswer) and len(told.queued) > 3
+    *_, last = told.queued
+    assert last.expected_start is not None and last.expected_start >= engine.time
+    alone = after(workload()[:180])
+    job = alone.known.state.jobs[last.job, last.attempt]
+    alone.known.state.leave(job)
+    again = Job("", 0, alone.time, cpus=job.cpus, walltime=job.walltime, run_s=job.run_s)
+    (estimate,) = alone.asked.what_ifs([again], alone.known)
+    assert estimate.wait_s is not None
+    assert last.expected_start == pytest.approx(alone.time + estimate.wait_s)
+    assert all(job.expected_start is not None for job in told.queued)
+
+
+def test_nothing_new_is_expected_where_the_method_does_not_simulate() -> None:
+    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if="median"))
+    told = answer(SiteQuestion(id="1", site="alder"), engine, engine.time)
+    assert isinstance(told, SiteAnswer) and told.queued
+    assert all(job.expected_start is None for job in told.queued)
+
+
+def test_draining_takes_what_is_left_of_the_work_over_the_processors() -> None:
+    engine = Engine("alder", Settings(runtimes="walltime"))
+    assert drain_s(engine, 0.0) is None
+    engine.apply(Capacity(site="alder", time=0.0, cpus=10))
+    engine.apply(Submit(site="alder", time=0.0, job="1", cpus=5, walltime=100.0))
+    engine.apply(Start(site="alder", time=0.0, job="1"))
+    engine.apply(Submit(site="alder", time=0.0, job="2", cpus=10, walltime=50.0))
+    assert drain_s(engine, 40.0) == (5 * 60.0 + 10 * 50.0) / 10
+
+
+def weekly(jobs: int, every_s: float, wait_s: float) -> list[AnyEvent]:
+    found: list[AnyEvent] = []
+    for number in range(jobs):
+        submit = number * every_s
+        found.append(Submit(site="alder", time=submit, job=str(number), cpus=1))
+        found.append(Start(site="alder", time=submit + wait_s, job=str(number)))
+        found.append(End(site="alder", time=submit + wait_s + 1, job=str(number)))
+    return found
+
+
+def test_the_accuracy_is_told_by_week() -> None:
+    engine = Engine("alder", Settings(method="median", shadows=("zero",), bounds="", history=50))
+    for event in weekly(900, WEEK_S / 200, wait_s=600.0):
+        engine.apply(event)
+    told = weeks(engine, engine.time)
+    assert len(told) == 5 and told[-1].end == engine.time
+    assert all(one.end == other.begin for one, other in pairwise(told))
+    for week in told:
+        median, zero = week.methods
+        assert (median.method, zero.method) == ("median", "zero")
+        assert median.jobs == zero.jobs and median.mean_error_s == pytest.approx(0.0)
+        assert zero.mean_error_s == pytest.approx(600.0) and zero.within_factor_2 == 0.0
+        assert zero.mean_error_share == pytest.approx(600.0 / 601.0)
+    assert all(week.methods[0].jobs == pytest.approx(200, abs=64) for week in told[:-1])
+    assert 900 - 64 <= sum(week.methods[0].jobs for week in told) <= 900
+
+
+def test_only_the_last_weeks_are_kept() -> None:
+    engine = Engine("alder", Settings(method="median", shadows=(), bounds="", history=50))
+    for event in weekly(2000, WEEK_S / 100, wait_s=600.0):
+        engine.apply(event)
+    assert len(weeks(engine, engine.time)) == WEEKS
+    assert weeks(engine, engine.time)[0].begin == pytest.approx(engine.time - WEEKS * WEEK_S, abs=1.5 * WEEK_S)
+
+
+def test_weeks_and_queues_survive_being_stored() -> None:
+    engine = after(workload(300))
+    engine.checkpoint()
+    state, _ = engine.checkpoint()
+    again = Engine.load(state, None, None, SETTINGS)
+    assert list(again.weeks) == list(engine.weeks) and len(engine.weeks) > 0
+    assert again.queues == engine.queues and again.open_queues(8) == engine.open_queues(8)
+
+
+def test_queues_close_a_week_after_the_last_of_them() -> None:
+    engine = Engine("alder", SETTINGS)
+    for number, (time, queue) in enumerate([(0.0, "a"), (1.0, "b"), (2.0, "b"), (3.0, "c"), (WEEK_S + 1.5, "c")]):
+        engine.apply(Submit(site="alder", time=time, job=str(number), queue=queue))
+        if queue != "a":
+            engine.apply(Start(site="alder", time=time, job=str(number)))
+            engine.apply(End(site="alder", time=time, job=str(number)))
+    assert engine.open_queues(8) == ["a", "b", "c"]  # a has a live job, b is just in time
+    assert engine.open_queues(2) == ["b", "c"]
+    engine.apply(Submit(site="alder", time=WEEK_S + 3.0, job="9", queue="c"))
+    assert engine.open_queues(8) == ["a", "c"]
+
+
+def test_a_job_is_covered_by_the_least_shape_it_fits_into() -> None:
+    shapes = grid(sizes(100), WALLTIMES, ("batch", "long"))
+    assert covering(shapes, 33, 3601.0, "long") == Shape(64, 14400.0, "long")
+    assert covering(shapes, 65, None, "batch") == Shape(100, 86400.0, "batch")
+    assert covering(shapes, 1, 1e6, "nowhere") == Shape(1, 86400.0, "batch")
+    assert covering(shapes, 101, 60.0, "batch") is None
+    assert Shape(4, 60.0, "batch").job(5.0) == Job("", 0, 5.0, queue="batch", cpus=4, walltime=60.0)

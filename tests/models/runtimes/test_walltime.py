@@ -1,0 +1,51 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.runtimes.walltime import Walltime, within
+from models.site.runs import RunHistory
+from models.site.state import Job, RunEstimate
+
+
+def predicted(walltime: float | None, elapsed_s: float = 0.0) -> RunEstimate:
+    return Walltime().predict(Job(id="1", attempt=0, submit=0.0, walltime=walltime), RunHistory(), elapsed_s)
+
+
+def test_what_was_asked_for_is_the_estimate() -> None:
+    assert predicted(7200.0) == RunEstimate(7200.0, "requested walltime")
+    assert predicted(7200.0, 600.0).run_s == 7200.0
+
+
+def test_a_job_that_overran_its_walltime_is_over_at_any_moment() -> None:
+    assert predicted(7200.0, 7260.0).run_s == 7260.0
+
+
+@pytest.mark.parametrize("walltime", [None, 0.0, -1.0])
+def test_without_a_walltime_there_is_no_estimate(walltime: float | None) -> None:
+    assert predicted(walltime, 60.0) == RunEstimate(None, "no walltime requested")
+
+
+@pytest.mark.parametrize(
+    ("run_s", "walltime", "elapsed_s", "expected"),
+    [
+        (100.0, None, 0.0, 100.0),
+        (100.0, 50.0, 0.0, 50.0),
+        (100.0, 50.0, 60.0, 60.0),
+        (100.0, 500.0, 200.0, 200.0),
+        (100.0, 0.0, 0.0, 100.0),  # none was asked for
+        (-5.0, None, 0.0, 0.0),
+    ],
+)
+def test_a_run_time_is_within_the_walltime_and_beyond_the_elapsed_time(
+    run_s: float, walltime: float | None, elapsed_s: float, expected: float
+) -> None:
+    assert within(run_s, walltime, elapsed_s) == expected
+
+
+times = st.floats(0, 1e11)
+
+
+@given(times, times, st.none() | times, times)
+def test_bounding_keeps_the_order(run_s: float, other_s: float, walltime: float | None, elapsed_s: float) -> None:
+    less, more = sorted((run_s, other_s))
+    assert within(less, walltime, elapsed_s) <= within(more, walltime, elapsed_s)

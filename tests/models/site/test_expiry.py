@@ -1,0 +1,334 @@
+"""Jobs whose end is never reported are given up: in time, in order, and by nobody's wrong clock."""
+
+import random
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.engine import SWEEP, Anomaly, Engine, Record, Settings
+from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit
+from models.site.expiry import DAY_S, SLACK, WITNESSES, Expiry, due
+from models.site.history import Started
+from models.site.runs import Run
+from models.site.state import Job, Phase, SiteState
+
+SETTINGS = Settings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)
+FAR = 1e11
+
+
+def submit(job: str, day: float = 0.0, walltime_days: float | None = None) -> Submit:
+    walltime = None if walltime_days is None else walltime_days * DAY_S
+    return Submit(site="s", job=job, time=day * DAY_S, user="ada", cpus=4, walltime=walltime)
+
+
+def start(job: str, day: float = 0.0) -> Start:
+    return Start(site="s", job=job, time=day * DAY_S)
+
+
+def end(job: str, day: float = 0.0) -> End:
+    return End(site="s", job=job, time=day * DAY_S)
+
+
+def engine_after(*events: AnyEvent, settings: Settings = SETTINGS) -> Engine:
+    engine = Engine("s", settings)
+    for event in events:
+        engine.apply(event)
+    return engine
+
+
+def ticks(engine: Engine, *times: float) -> list[Record]:
+    """Events of these times that concern no job; gives only what was not said of themselves."""
+    records = [record for time in times for record in engine.apply(Capacity(site="s", time=time, cpus=8))]
+    return [record for record in records if not isinstance(record, Anomaly) or record.reason != "stale_capacity"]
+
+
+def until(engine: Engine, day: float) -> list[str]:
+    """Everybody agrees that it is this day, and one looks whom to give up; gives the reasons and jobs."""
+    return told(ticks(engine, *[day * DAY_S] * (WITNESSES + SWEEP)))
+
+
+def told(records: list[Record]) -> list[str]:
+    assert all(isinstance(record, Anomaly) and not record.rejected for record in records)
+    return [f"{record.reason} {record.detail.split()[1]}" for record in records if isinstance(record, Anomaly)]
+
+
+def assert_sound(engine: Engine) -> None:
+    """The totals are those of the jobs that are there."""
+    recount = SiteState()
+    for job in engine.known.state.jobs.values():
+        recount.enter(job)
+    assert engine.known.state._totals == recount._totals
+
+
+# When.
+
+
+@pytest.mark.parametrize(
+    ("phase", "walltime_days", "day"),
+    [
+        (Phase.QUEUED, 1.0, 401.0),
+        (Phase.HELD, 1.0, 401.0),
+        (Phase.ENDED_UNSEEN, 1.0, 401.0),
+        (Phase.RUNNING, 1.0, 5.0 + 3.0 + 7.0),
+        (Phase.RUNNING, 100.0, 5.0 + 300.0 + 7.0),
+        (Phase.RUNNING, None, 405.0),
+        (Phase.RUNNING, 0.0, 405.0),
+    ],
+)
+def test_when_a_job_is_due(phase: Phase, walltime_days: float | None, day: float) -> None:
+    job = Job.of(submit("1", 1.0, walltime_days))
+    job.phase, job.start = phase, 5.0 * DAY_S if phase is Phase.RUNNING else None
+    assert due(job) == day * DAY_S
+
+
+STORIES: list[tuple[list[AnyEvent], float, str]] = [
+    ([submit("1", 2.0)], 402.0, "gave_up_queued"),
+    ([submit("1", 2.0), Hold(site="s", job="1", time=3.0 * DAY_S)], 402.0, "gave_up_held"),
+    ([submit("1", 2.0), end("1", 3.0)], 402.0, "gave_up_ended"),
+    ([submit("1", 2.0), start("1", 3.0)], 403.0, "gave_up_running"),
+    ([submit("1", 2.0, 1.0), start("1", 3.0)], 13.0, "gave_up_running"),
+    ([start("1", 3.0)], 403.0, "gave_up_running"),
+    ([start("1", 3.0), submit("1", 2.0, 1.0)], 13.0, "gave_up_running"),
+    ([submit("1", 20.0, 1.0), start("1", 3.0)], 13.0, "gave_up_running"),  # against time
+    ([submit("1", 2.0), start("1", 3.0), Requeue(site="s", job="1", time=4.0 * DAY_S)], 404.0, "gave_up_queued"),
+]
+"""What is heard of a job, the day on which it is given up, and as what."""
+
+
+@pytest.mark.parametrize(("events", "day", "reason"), STORIES)
+def test_a_job_whose_end_never_comes_is_given_up_when_it_is_due(
+    events: list[AnyEvent], day: float, reason: str
+) -> None:
+    engine = engine_after(*events)
+    assert until(engine, day - 1e-4) == []
+    assert len(engine.known.state) == 1
+    assert until(engine, day) == [f"{reason} 1"]
+    assert engine.anomalies[reason] == 1
+    assert len(engine.known.state) == 0
+    assert_sound(engine)
+    assert until(engine, day + 1000.0) == []
+
+
+@pytest.mark.parametrize("last", [end("1", 4.0), Cancel(site="s", job="1", time=4.0 * DAY_S)])
+def test_a_job_that_has_left_is_not_given_up(last: AnyEvent) -> None:
+    engine = engine_after(submit("1", 2.0), start("1", 3.0), last)
+    assert until(engine, 1000.0) == []
+
+
+def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
+    engine = engine_after(submit("1", 0.0, 20.0), submit("2", 0.0, 20.0))
+    assert until(engine, 399.0) == []
+    engine.apply(start("1", 399.0))
+    assert until(engine, 465.0) == ["gave_up_queued 2"]
+    assert until(engine, 466.0) == ["gave_up_running 1"]
+
+
+def test_a_name_that_is_used_again_is_another_job() -> None:
+    engine = engine_after(submit("1"), start("1"), end("1"), settings=msgspec.structs.replace(SETTINGS, remembered=1))
+    for event in (submit("2"), start("2"), end("2"), submit("1", 100.0)):
+        engine.apply(event)
+    assert until(engine, 499.0) == []
+    assert until(engine, 500.0) == ["gave_up_queued 1"]
+
+
+@pytest.mark.parametrize(("walltime_days", "day"), [(1.0, 10.0), (20.0, 67.0)])
+@pytest.mark.parametrize("started_first", [True, False])
+def test_an_altered_walltime_counts(walltime_days: float, day: float, started_first: bool) -> None:
+    alter = Alter(site="s", job="1", time=0.0, walltime=walltime_days * DAY_S)
+    events: list[AnyEvent] = [start("1"), alter] if started_first else [alter, start("1")]
+    engine = engine_after(submit("1", 0.0, 10.0), *events)
+    assert until(engine, day - 1e-4) == []
+    assert until(engine, day) == ["gave_up_running 1"]
+
+
+# By whose word.
+
+
+@pytest.mark.parametrize("place", [*range(0, 2 * SWEEP, 7), SWEEP - 2, SWEEP - 1, SWEEP])
+def test_one_wrong_time_gives_up_nobody(place: int) -> None:
+    engine = engine_after(submit("1"))
+    times = [100.0] * (2 * SWEEP)
+    times[place] = FAR
+    assert ticks(engine, *times) == []
+    assert len(engine.known.state) == 1
+
+
+def test_all_the_witnesses_must_agree() -> None:
+    for far in (WITNESSES - 1, WITNESSES):
+        engine = engine_after(submit("1"))
+        times = [100.0] * (SWEEP - 1 - far) + [FAR] * far
+        assert told(ticks(engine, *times)) == ["gave_up_queued 1"] * (far == WITNESSES)
+
+
+def test_a_wrong_time_from_the_past_puts_it_off() -> None:
+    engine = engine_after(submit("1"))
+    late = [1000.0 * DAY_S] * (SWEEP - 2)
+    assert ticks(engine, *late, 5.0) == []
+    assert until(engine, 1000.0) == ["gave_up_queued 1"]
+
+
+def test_few_witnesses_are_none() -> None:
+    expiry, state = Expiry(), SiteState()
+    job = Job.of(submit("1"))
+    state.enter(job)
+    expiry.watch(job)
+    for _ in range(WITNESSES - 1):
+        expiry.tick(FAR)
+        assert expiry.overdue(state) == []
+    expiry.tick(FAR)
+    assert expiry.overdue(state) == [job]
+
+
+# What it does, and what it leaves alone.
+
+
+def test_a_job_that_is_given_up_is_scored_and_learnt_by_nobody() -> None:
+    engine = engine_after(*(event for events, _, _ in STORIES[:4] for event in renamed(events)))
+    before = measured(engine)
+    assert len(until(engine, 1000.0)) == 4
+    assert measured(engine) == before
+
+
+def renamed(events: list[AnyEvent]) -> list[AnyEvent]:
+    """The same story of a job of its own."""
+    return [msgspec.structs.replace(event, job=f"job{id(events)}") for event in events]
+
+
+def measured(engine: Engine) -> bytes:
+    """All that is counted and learnt of jobs."""
+    known = engine.known
+    return msgspec.msgpack.encode((engine.accuracy, engine.cancelled, known.history.waits.tolist(), list(known.runs)))
+
+
+def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_after(
+        submit("queued"),
+        submit("held"),
+        Hold(site="s", job="held", time=0.0),
+        submit("ended"),
+        end("ended"),
+        submit("running"),
+        start("running"),
+    )
+    forgotten: list[JobKey] = []
+    monkeypatch.setattr(engine.methods["median"], "forget", forgotten.append)
+    assert len(until(engine, 1000.0)) == 4
+    assert sorted(forgotten) == [("ended", 0), ("held", 0), ("queued", 0)]
+
+
+@pytest.mark.parametrize(("events", "day", "reason"), STORIES)
+def test_what_comes_after_a_job_was_given_up_is_a_duplicate(events: list[AnyEvent], day: float, reason: str) -> None:
+    engine = engine_after(*events)
+    [(_, attempt)] = engine.known.state.jobs
+    until(engine, day)
+    for kind in (Submit, Start, End, Cancel, Requeue):
+        [record] = engine.apply(kind(site="s", job="1", time=day * DAY_S, attempt=attempt))
+        assert isinstance(record, Anomaly) and record.reason == f"duplicate_{kind.kind}"
+    assert len(engine.known.state) == 0
+
+
+@pytest.mark.parametrize(
+    ("queued_on", "given_up"),
+    [(0.0, ["gave_up_queued 1"]), (2.0, ["gave_up_ended 2", "gave_up_queued 1"])],
+)
+def test_an_ended_job_leaves_once(queued_on: float, given_up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remembering one that is given up may already have made an ended one be forgotten."""
+    engine = engine_after(
+        submit("1", queued_on),
+        submit("2", 1.0),
+        end("2", 1.0),
+        settings=msgspec.structs.replace(SETTINGS, remembered=1),
+    )
+    forgotten: list[JobKey] = []
+    monkeypatch.setattr(engine.methods["median"], "forget", forgotten.append)
+    assert until(engine, 1000.0) == given_up
+    assert sorted(forgotten) == [("1", 0), ("2", 0)]
+    assert len(engine.known.state) == 0
+    assert_sound(engine)
+
+
+# In what order, whoever does it.
+
+
+def test_the_longest_overdue_is_given_up_first() -> None:
+    engine = engine_after(submit("c", 3.0), submit("b", 1.0), submit("a", 2.0), submit("z", 0.0), submit("d", 1.0))
+    engine.apply(start("z", 4.0))
+    assert until(engine, 1000.0) == [
+        "gave_up_queued b",
+        "gave_up_queued d",
+        "gave_up_queued a",
+        "gave_up_queued c",
+        "gave_up_running z",
+    ]
+
+
+@cache
+def workload() -> list[AnyEvent]:
+    """Some years of jobs of which half the events are lost, and some have wrong times."""
+    dice = random.Random(1)
+    events: list[AnyEvent] = []
+    for number in range(500):
+        key: dict[str, Any] = {"site": "s", "job": str(number)}
+        day = number * 4.5 + dice.random()
+        walltime = dice.choice([None, 3600.0, 9.0 * DAY_S])
+        events.append(Submit(**key, time=day * DAY_S, user=dice.choice(["ada", "bob"]), cpus=3, walltime=walltime))
+        for kind, later in ((Hold, 1.0), (Start, 20.0), (Alter, 25.0), (End, 30.0)):
+            if dice.random() < 0.5:
+                fields: dict[str, Any] = {"walltime": dice.choice([60.0, 50.0 * DAY_S])} if kind is Alter else {}
+                events.append(kind(**key, time=(day + later * dice.random()) * DAY_S, **fields))
+    events.sort(key=lambda event: event.time)
+    return [msgspec.structs.replace(each, time=FAR) if dice.random() < 0.01 else each for each in events]
+
+
+def said(records: list[Record]) -> bytes:
+    return msgspec.json.encode([(type(record).__name__, record) for record in records])
+
+
+@cache
+def all_said() -> list[bytes]:
+    engine = Engine("s", SETTINGS)
+    return [said(engine.apply(event)) for event in workload()]
+
+
+def test_totals_stay_exact_and_the_state_small() -> None:
+    engine = Engine("s", SETTINGS)
+    most = 0
+    for event in workload():
+        engine.apply(event)
+        assert_sound(engine)
+        most = max(most, len(engine.known.state))
+    assert {f"gave_up_{phase}" for phase in Phase} <= engine.anomalies.keys()
+    assert most < 250 and len(engine.known.state) < most
+
+
+@pytest.mark.parametrize("every", [1, 5, 64, 311])
+def test_an_engine_that_is_saved_and_loaded_gives_up_the_same_jobs(every: int) -> None:
+    engine = Engine("s", SETTINGS)
+    started: list[Started] = []
+    runs: list[Run] = []
+    for place, event in enumerate(workload()):
+        assert said(engine.apply(event)) == all_said()[place]
+        if place % every == every - 1:
+            state, changes = engine.checkpoint()
+            started = [*started, *changes.started][-SETTINGS.history :]
+            runs = [run for run in (*runs, *changes.runs) if run not in changes.forgotten_runs]
+            engine = Engine.load(state, started, runs, SETTINGS)
+
+
+def test_no_more_is_kept_than_the_live_jobs_need() -> None:
+    expiry, state = Expiry(), SiteState()
+    stays = Job.of(submit("stays"))
+    state.enter(stays)
+    expiry.watch(stays)
+    for number in range(4 * SLACK):
+        job = Job.of(submit(str(number)))
+        state.enter(job)
+        expiry.watch(job)
+        state.leave(job)
+        assert expiry.overdue(state) == []
+        assert len(expiry._due) <= SLACK + 2
+    for _ in range(WITNESSES):
+        expiry.tick(FAR)
+    assert expiry.overdue(state) == [stays]

@@ -1,0 +1,141 @@
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.site.features import COUNT, FEATURES, features_of
+from models.site.state import Job, Phase, SiteState
+
+USERS = ("ada", "bob", None)
+TIMES = st.integers(0, 10**9)  # whole, so that sums in floating point are exact too
+EXTREME_TIMES = st.sampled_from([0, 1, 10**9])
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A job as the paper writes of it: in a list of the queued or of the running."""
+
+    user: str | None
+    req_size: int
+    ert: float
+    submit: float
+    start: float | None
+
+
+def table_2(target: Job, waiting: list[Listed], running: list[Listed], now: float) -> list[float]:
+    """The computations of table II, written down as they stand there."""
+
+    def of_user(jobs: list[Listed]) -> list[float]:
+        own = [job for job in jobs if target.user is not None and job.user == target.user]
+        return [
+            sum(job.req_size * job.ert for job in own),
+            sum(job.req_size for job in own),
+            sum(job.ert for job in own),
+            len(own),
+        ]
+
+    return [
+        target.cpus,
+        target.ert,
+        sum(job.req_size for job in waiting),
+        sum(job.ert for job in waiting),
+        sum(now - job.submit for job in waiting),
+        sum(job.req_size for job in running),
+        sum(job.ert for job in running),
+        sum(now - (job.start or 0.0) for job in running),
+        *of_user(waiting),
+        *of_user(running),
+    ]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], Job, float]:
+    """A state after many comings and goings, the lists that it stands for, and the next job with its time."""
+    state = SiteState()
+    live: dict[str, tuple[Job, Listed]] = {}
+    for number in range(draw(st.integers(0, 25))):
+        submit = float(draw(TIMES | EXTREME_TIMES))
+        listed = Listed(draw(st.sampled_from(USERS)), draw(st.integers(1, 4096)), float(draw(TIMES)), submit, None)
+        job = Job(id=str(number), attempt=0, submit=submit, user=listed.user, cpus=listed.req_size, ert=listed.ert)
+        state.enter(job)
+        live[job.id] = (job, listed)
+        for name, wish in draw(st.dictionaries(st.sampled_from(sorted(live)), st.integers(0, 4), max_size=3)).items():
+            job, listed = live[name]
+            if wish == 0:
+                state.leave(job)
+                del live[name]
+            elif wish == 1 and listed.start is None:
+                start = listed.submit + draw(TIMES)
+                state.move(job, Phase.RUNNING, start)
+                live[name] = (job, replace(listed, start=start))
+            elif wish == 2:
+                state.alter(job, cpus=7, ert=60.0)
+                live[name] = (job, replace(listed, req_size=7, ert=60.0))
+            elif wish == 3 and job.phase is Phase.QUEUED:
+                state.move(job, Phase.HELD)
+            elif job.phase is Phase.HELD:
+                state.move(job, Phase.QUEUED)
+    lists = {phase: [listed for job, listed in live.values() if job.phase is phase] for phase in Phase}
+    target = Job(
+        id="new",
+        attempt=0,
+        submit=2e9,
+        user=draw(st.sampled_from((*USERS, "new"))),
+        cpus=draw(st.integers(1, 4096)),
+        ert=float(draw(TIMES)),
+    )
+    return state, lists[Phase.QUEUED], lists[Phase.RUNNING], target, 2e9
+
+
+@settings(deadline=None, max_examples=60)
+@given(histories())
+def test_features_are_those_of_table_2(
+    history: tuple[SiteState, list[Listed], list[Listed], Job, float],
+) -> None:
+    state, waiting, running, target, now = history
+    np.testing.assert_array_equal(features_of(target, state, now), table_2(target, waiting, running, now))
+
+
+def test_each_feature_by_hand() -> None:
+    state = SiteState()
+    state.enter(Job(id="1", attempt=0, submit=100.0, user="ada", cpus=2, ert=10.5))
+    state.enter(Job(id="2", attempt=0, submit=110.0, user="bob", cpus=4, ert=20.0))
+    for number, start in ((3, 130.0), (4, 140.0)):
+        job = Job(id=str(number), attempt=0, submit=90.0, user="ada", cpus=number, ert=100.0)
+        state.enter(job)
+        state.move(job, Phase.RUNNING, start)
+    target = Job(id="5", attempt=0, submit=200.0, user="ada", cpus=16, ert=3600.0)
+    found = dict(zip(FEATURES, features_of(target, state, 200.0), strict=True))
+    assert found == {
+        "cpus": 16,
+        "ert": 3600,
+        "queued_cpus": 6,
+        "queued_ert": 30.5,
+        "queued_elapsed": 190,
+        "running_cpus": 7,
+        "running_ert": 200,
+        "running_elapsed": 130,
+        "user_queued_work": 21,
+        "user_queued_cpus": 2,
+        "user_queued_ert": 10.5,
+        "user_queued_jobs": 1,
+        "user_running_work": 700,
+        "user_running_cpus": 7,
+        "user_running_ert": 200,
+        "user_running_jobs": 2,
+    }
+
+
+def test_jobs_of_unknown_users_do_not_share_one() -> None:
+    state = SiteState()
+    state.enter(Job(id="1", attempt=0, submit=0.0, user=None, cpus=8, ert=60.0))
+    found = features_of(Job(id="2", attempt=0, submit=1.0, user=None), state, 1.0)
+    assert found[FEATURES.index("queued_cpus")] == 8
+    assert not found[FEATURES.index("user_queued_work") :].any()
+
+
+def test_an_empty_site_has_only_the_job_itself() -> None:
+    found = features_of(Job(id="1", attempt=0, submit=5.0, user="ada", cpus=3, ert=60.0), SiteState(), 5.0)
+    assert found.dtype == np.float64 and found.shape == (COUNT,) == (16,)
+    assert found.tolist() == [3.0, 60.0, *[0.0] * 14]

@@ -1,0 +1,160 @@
+import random
+
+import msgspec
+import numpy as np
+import pytest
+
+from models.engine.engine import decode_array, encode_array
+from models.site.features import COUNT
+from models.site.history import History, Started
+from models.site.state import Job
+
+
+def start(number: int, dice: random.Random) -> tuple[Job, float]:
+    """A job that has just started, and its wait."""
+    wait_s = dice.choice([0.0, 60.0, dice.expovariate(1e-4)])
+    job = Job(id=str(number), attempt=number % 3, submit=number * 10.1, user=dice.choice(["ada", None]), cpus=number)
+    job.start = job.submit + wait_s
+    job.features = np.array([dice.choice([0.0, dice.random() * 1e6]) for _ in range(COUNT)])
+    return job, wait_s
+
+
+def filled(size: int, count: int) -> tuple[History, list[Started]]:
+    """A history after `count` jobs, and all the rows that it gave."""
+    dice = random.Random(count)
+    history = History(size)
+    return history, [history.learn(*start(number, dice)) for number in range(count)]
+
+
+def assert_identical(one: History, other: History) -> None:
+    """They lie alike in memory and say the same, to the last bit."""
+    assert (one.count, len(one), one.oldest) == (other.count, len(other), other.oldest)
+    assert one.waits.tobytes() == other.waits.tobytes()
+    assert one.window.values.tobytes() == other.window.values.tobytes()
+    assert one.window.weights.tobytes() == other.window.weights.tobytes()
+    assert one.window.minimum.tobytes() == other.window.minimum.tobytes()
+    assert one.window.maximum.tobytes() == other.window.maximum.tobytes()
+
+
+COUNTS = [0, 1, 6, 7, 8, 13, 14, 15, 30, 100]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_job_n_is_at_place_n_modulo_the_size(count: int) -> None:
+    history, rows = filled(7, count)
+    for row in rows[-7:]:
+        assert history.waits[row.number % 7] == row.wait_s
+        np.testing.assert_array_equal(history.window.values[row.number % 7], row.features)
+    assert len(history) == len(history.waits) == min(count, 7)
+    assert [row.number for row in rows] == [*range(count)]
+    assert history.oldest == max(count - 7, 0)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_restored_history_lies_as_it_lay_and_goes_on_alike(count: int) -> None:
+    history, rows = filled(7, count)
+    stored = msgspec.msgpack.encode(rows, enc_hook=encode_array)
+    rows = msgspec.msgpack.decode(stored, type=list[Started], dec_hook=decode_array)
+    random.Random(0).shuffle(rows)
+    restored = History(7)
+    restored.restore(rows, count)
+    assert_identical(restored, history)
+    dice, same = random.Random(5), random.Random(5)
+    for number in range(count, count + 16):
+        mine, theirs = history.learn(*start(number, dice)), restored.learn(*start(number, same))
+        assert mine.number == theirs.number == number
+        assert_identical(restored, history)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_rows_beyond_the_count_and_before_the_window_are_ignored(count: int) -> None:
+    _, rows = filled(7, 120)
+    assert count < 120
+    history = History(7)
+    dice = random.Random(120)
+    for number in range(count):
+        history.learn(*start(number, dice))
+    restored = History(7)
+    restored.restore(rows, count)
+    assert_identical(restored, history)
+
+
+@pytest.mark.parametrize("count", COUNTS[1:])
+def test_missing_rows_are_an_error(count: int) -> None:
+    _, rows = filled(7, count)
+    window = rows[-7:]
+    for missing in range(len(window)):
+        history = History(7)
+        with pytest.raises(ValueError, match=f"{len(window) - 1} of the last {len(window)} jobs"):
+            history.restore(window[:missing] + window[missing + 1 :], count)
+        assert (history.count, len(history.waits)) == (0, 0)
+
+
+def test_older_rows_do_not_stand_for_a_missing_one() -> None:
+    _, rows = filled(7, 20)
+    with pytest.raises(ValueError, match="6 of the last 7"):
+        History(7).restore(rows[:15] + rows[16:], 20)
+
+
+def test_a_row_twice_does_not_stand_for_a_missing_one() -> None:
+    _, rows = filled(7, 20)
+    with pytest.raises(ValueError, match="6 of the last 7"):
+        History(7).restore([*rows[-6:], rows[-1]], 20)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("most", [0, 1, 3, 6, 7, 8, 1000])
+def test_the_latest_waits_are_right_around_the_end_of_the_ring(count: int, most: int) -> None:
+    history, rows = filled(7, count)
+    expected = [row.wait_s for row in rows][-min(most, 7) :] if most else []
+    assert sorted(history.latest_waits(most)) == sorted(expected)
+
+
+def test_a_row_says_who_started_and_what_it_asked_for() -> None:
+    job = Job(
+        id="1",
+        attempt=2,
+        submit=3.0,
+        user="u",
+        group="g",
+        queue="q",
+        executable="x",
+        cpus=4,
+        walltime=5.0,
+        start=10.0,
+        features=np.arange(16.0),
+    )
+    row = History(7).learn(job, 7.0)
+    found = msgspec.structs.asdict(row)
+    assert found.pop("features") is job.features
+    assert found == {
+        "number": 0,
+        "job": "1",
+        "attempt": 2,
+        "submit": 3.0,
+        "start": 10.0,
+        "wait_s": 7.0,
+        "user": "u",
+        "group": "g",
+        "queue": "q",
+        "executable": "x",
+        "cpus": 4,
+        "walltime": 5.0,
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 16), (16, 10)])
+def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: int, after: int) -> None:
+    old, rows, dice = History(before), list[Started](), random.Random(1)
+    for number in range(25):
+        rows.append(old.learn(start(number, dice)[0], float(number)))
+    new = History(after)
+    new.restore(rows, old.count, old.first, before)
+    assert sorted(new.waits) == [float(number) for number in range(25 - min(before, after), 25)]
+    for number in range(25, 60):
+        rows.append(new.learn(start(number, dice)[0], float(number)))
+    assert sorted(new.waits) == [float(number) for number in range(60 - after, 60)]
+    assert sorted(new.latest_waits(5)) == [55.0, 56.0, 57.0, 58.0, 59.0]
+    again = History(after)
+    again.restore(rows[-after:], new.count, new.first, after)
+    assert np.array_equal(again.waits, new.waits)

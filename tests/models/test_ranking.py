@@ -1,0 +1,177 @@
+"""Sites are ranked for a job by the response time that it can expect."""
+
+import pytest
+
+from models.ranking import JobRequest, RankedSite, Ranking, Said, rank
+from models.records import LiveState, StandingEstimate, WaitAnswer
+from streams.durations import seconds_of
+from streams.errors import UserError
+from streams.settings import SiteSettings
+
+LIVE = LiveState(queued_jobs=3, running_jobs=4, free_cpus=5)
+JOB = JobRequest(cpus=8, walltime=7200.0, user="ada")
+
+
+def said(wait_s: float | None, run_s: float | None = 3600.0, cpus: int = 64, made_at: float = 1000.0) -> WaitAnswer:
+    start = None if wait_s is None else made_at + wait_s
+    times = {"predicted_wait_s": wait_s, "predicted_run_s": run_s, "predicted_start": start}
+    told = {"method": "qespera", "reason": "as before", "live": LIVE, "site_cpus": cpus, "bounds": {"0.9": 99.0}}
+    return WaitAnswer(id="1", site="", made_at=made_at, **times, **told)
+
+
+def stands(wait_s: float, run_s: float = 3600.0) -> StandingEstimate:
+    times = {"predicted_wait_s": wait_s, "predicted_run_s": run_s, "predicted_start": 1000.0 + wait_s}
+    shape = {"cpus": 8, "walltime": 14400.0, "queue": None, "live": LIVE, "site_cpus": 64}
+    return StandingEstimate(site="", made_at=1000.0, method="easy", reason="stands", **times, **shape)
+
+
+def ranked(found: Ranking) -> dict[str, RankedSite]:
+    return {one.site: one for one in found.ranking}
+
+
+def responses(found: Ranking) -> list[tuple[str, float | None]]:
+    return [(one.site, one.predicted_response_s) for one in found.ranking]
+
+
+def test_the_shortest_response_time_comes_first() -> None:
+    found = rank(JOB, {"far": said(900.0), "near": said(60.0), "now": said(0.0)}, {})
+    assert responses(found) == [("now", 3600.0), ("near", 3660.0), ("far", 4500.0)]
+    assert found.job == JOB
+    near = ranked(found)["near"]
+    assert (near.predicted_wait_s, near.predicted_run_s, near.predicted_start) == (60.0, 3600.0, 1060.0)
+    assert (near.bounds, near.live, near.site_cpus, near.source) == ({"0.9": 99.0}, LIVE, 64, "what-if")
+
+
+def test_a_fast_site_may_make_up_for_its_wait() -> None:
+    told = {"fast": said(1200.0, run_s=1800.0), "slow": said(0.0)}
+    found = rank(JOB, told, {"fast": SiteSettings(speed=2.0)})
+    assert found.reference_run_s == 3600.0
+    assert responses(found) == [("fast", 3000.0), ("slow", 3600.0)]
+    assert [one.speed for one in found.ranking] == [2.0, 1.0]
+
+
+def test_one_run_time_for_all_sites_is_the_median_of_what_they_predict() -> None:
+    told = {"a": said(0.0, 1000.0), "b": said(0.0, 2000.0), "c": said(0.0, 3000.0), "d": said(0.0, None)}
+    found = rank(JOB, told, {"a": SiteSettings(speed=4.0)})
+    assert found.reference_run_s == 3000.0  # of 4000, 2000 and 3000
+    assert responses(found) == [("a", 750.0), ("b", 3000.0), ("c", 3000.0), ("d", 3000.0)]
+
+
+@pytest.mark.parametrize(
+    ("run_s", "predicted", "walltime", "expected"),
+    [
+        (600.0, 3600.0, 7200.0, 600.0),  # what was given
+        (9000.0, 3600.0, 7200.0, 7200.0),  # but no job outlives its walltime
+        (None, 9000.0, 7200.0, 7200.0),
+        (None, None, 7200.0, 7200.0),
+        (None, 3600.0, None, 3600.0),
+        (None, None, None, None),
+    ],
+)
+def test_the_reference_run_time(
+    run_s: float | None, predicted: float | None, walltime: float | None, expected: float | None
+) -> None:
+    found = rank(JobRequest(cpus=1, walltime=walltime), {"a": said(10.0, predicted)}, {}, run_s)
+    assert found.reference_run_s == expected
+    assert responses(found) == [("a", None if expected is None else 10.0 + expected)]
+
+
+def test_sites_without_an_estimate_come_last_and_ties_go_by_name() -> None:
+    told = {"none": said(None), "b": said(5.0), "a": said(5.0), "also none": said(None)}
+    assert [one.site for one in rank(JOB, told, {}).ranking] == ["a", "b", "also none", "none"]
+    unknown_run = {name: said(wait_s, None) for name, wait_s in (("x", None), ("late", 9.0), ("soon", 1.0))}
+    assert [one.site for one in rank(JobRequest(), unknown_run, {}).ranking] == ["soon", "late", "x"]
+
+
+def test_sites_to_which_the_job_cannot_go_are_left_out_with_the_reason() -> None:
+    told: dict[str, Said] = {
+        "small": said(0.0, cpus=4),
+        "nameless": said(0.0, cpus=0),
+        "limited": said(0.0),
+        "short": said(0.0),
+        "silent": "no worker answers for this site",
+    }
+    limits = {"limited": SiteSettings(max_cpus=7), "short": SiteSettings(max_walltime=3600.0)}
+    found = rank(JOB, told, limits)
+    assert list(ranked(found)) == ["nameless"]  # of whose size nothing is known
+    assert [(out.site, out.reason) for out in found.left_out] == [
+        ("limited", "takes jobs of at most 7 processors"),
+        ("short", "takes jobs of at most 1h0m, this is one of 2h0m there"),
+        ("silent", "no worker answers for this site"),
+        ("small", "has 4 processors"),
+    ]
+
+
+def test_a_limit_is_on_the_walltime_that_the_job_would_have_there() -> None:
+    limit = SiteSettings(speed=2.0, max_walltime=3600.0)
+    assert ranked(rank(JOB, {"fast": said(0.0)}, {"fast": limit}))
+    assert JOB.question("1", "fast", limit.speed).walltime == 3600.0
+    assert not ranked(rank(JobRequest(walltime=7201.0), {"fast": said(0.0)}, {"fast": limit}))
+
+
+def test_what_is_left_out_has_no_say_in_the_run_time() -> None:
+    found = rank(JOB, {"small": said(0.0, 60.0, cpus=4), "large": said(0.0, 3600.0)}, {})
+    assert found.reference_run_s == 3600.0
+
+
+def test_a_standing_estimate_takes_the_place_of_an_answer() -> None:
+    found = rank(JOB, {"asked": said(100.0), "stood": stands(10.0)}, {})
+    assert [(one.site, one.source) for one in found.ranking] == [("stood", "standing"), ("asked", "what-if")]
+
+
+def test_a_question_says_all_that_is_known_of_the_job() -> None:
+    job = JobRequest(
+        cpus=4, walltime=60.0, nodes=2, gpus=1, memory=8, queue="q", user="u", group="g", account="a", executable="x"
+    )
+    question = job.question("7", "alder")
+    assert (question.id, question.site) == ("7", "alder")
+    assert {name: getattr(question, name) for name in JobRequest.__struct_fields__} == {
+        name: getattr(job, name) for name in JobRequest.__struct_fields__
+    }
+    assert JobRequest().question("7", "alder", 2.0).walltime is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("14400", 14400),
+        ("0.5", 0.5),
+        ("90m", 5400),
+        ("4h", 14400),
+        (" 4h\n", 14400),
+        ("1d12h", 129_600),
+        ("1h30m10s", 5410),
+        ("2d5s", 172_805),
+        ("04:00:00", 14_400),
+        ("100:00:01", 360_001),
+        ("1-12:30:00", 131_400),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "h",
+        "4 h",
+        "-1",
+        "1e3",
+        "4h30",
+        "30m4h",
+        "12:60:00",
+        "1-4h",
+        "12:00",
+        "1٣",
+        "inf",
+        "0",
+        "0.0",
+        "0h",
+        "00:00:00",
+    ],
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="is no duration; expected more than 0: seconds, or as 90m"):
+        seconds_of(text)

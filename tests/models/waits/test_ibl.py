@@ -1,0 +1,419 @@
+import math
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine, Settings
+from models.method import Site
+from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
+from models.runtimes.closest import Closest
+from models.site.history import History
+from models.site.runs import RunHistory
+from models.site.state import Job, Phase, SiteState
+from models.waits.ibl import Ibl, IblRuns
+from models.waits.ibl.attributes import JOB, MOST, POLICY, VECTORS, Request, Seen, State, request_of, state_of
+from models.waits.ibl.distance import mean, median, nearest
+from models.waits.ibl.memory import Memory, Selection
+
+UNTIMED = settings(deadline=None, max_examples=60)
+VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MOST // 64]), min_size=6, max_size=6)
+
+
+def site_of(*jobs: Job, cpus: int | None = None) -> Site:
+    site = Site(SiteState(), History(8), RunHistory(), Closest())
+    for job in jobs:
+        site.state.enter(job)
+    if cpus is not None:
+        site.capacity = Capacity(site="s", time=0.0, cpus=cpus)
+    return site
+
+
+def running(name: str, user: str, queue: str, cpus: int, start: float, run_s: float | None) -> Job:
+    job = Job(name, 0, start, user=user, group="g", queue=queue, cpus=cpus, phase=Phase.RUNNING, start=start)
+    job.run_s = run_s
+    return job
+
+
+def queued(name: str, user: str, queue: str, cpus: int, submit: float, run_s: float | None, ert: float = 0.0) -> Job:
+    return Job(name, 0, submit, user=user, group="g", queue=queue, cpus=cpus, run_s=run_s, ert=ert)
+
+
+def request(
+    group: str | None = "g",
+    user: str | None = "ada",
+    executable: str | None = "namd",
+    queue: str | None = "day",
+    cpus: int = 1,
+    walltime: float | None = 3600.0,
+    time_of_day: float = 0.0,
+) -> Request:
+    return Request(group, user, executable, queue, cpus, walltime, time_of_day)
+
+
+def state(free: int | None, vectors: dict[str, list[int]]) -> State:
+    return State(("queue",), free, [(queue,) for queue in vectors], list(vectors.values()))
+
+
+def distances(selection: Selection, x: Seen, learnt: Iterable[Seen], job_share: float) -> list[float]:
+    """The distance of `x` from each of `learnt`, in their order."""
+    listed = list(learnt)
+    memory = Memory(len(listed), selection)
+    for seen in listed:
+        memory.push(seen, 0.0)
+    places, found = nearest(memory.point(x), memory.columns, 0, len(listed), len(listed), job_share, -1.0)
+    return [float(found[list(places).index(place)]) for place in range(len(listed))]
+
+
+# What is compared.
+
+
+def test_state_vectors_by_hand() -> None:
+    site = site_of(
+        running("1", "ada", "day", 4, 100.0, 500.0),
+        running("2", "ada", "day", 2, 0.0, 50.0),  # longer already than was predicted: nothing remains
+        running("3", "bob", "night", 8, 150.0, 100.0),
+        queued("4", "bob", "day", 16, 120.0, 1000.0),
+        queued("5", "bob", "night", 1, 200.0, None, ert=30.0),  # not predicted: as long as it asked for
+        Job("6", 0, 0.0, user="bob", queue="day", cpus=99, phase=Phase.HELD),
+        cpus=32,
+    )
+    by_queue = state_of(site, 200.0, ["queue"])
+    assert by_queue.policy == ("queue",)
+    assert by_queue.free_cpus == 32 - 14
+    assert dict(zip(by_queue.categories, by_queue.values, strict=True)) == {
+        ("day",): [2, 1, 4 * 100 + 2 * 200, 4 * 400, 16 * 80, 16 * 1000],
+        ("night",): [1, 1, 8 * 50, 8 * 50, 0, 30],
+    }
+    assert state_of(site, 200.0, []).values == [[3, 2, 1200, 2000, 1280, 16_030]]
+
+
+@pytest.mark.parametrize("policy", [(), ("user",), ("group", "queue"), ("user", "queue"), POLICY])
+def test_a_merged_state_is_the_state_by_that_policy(policy: tuple[str, ...]) -> None:
+    site = site_of(
+        running("1", "ada", "day", 4, 100.0, 500.0),
+        running("2", "bob", "day", 2, 0.0, 50.0),
+        queued("3", "bob", "night", 16, 120.0, 1000.0),
+        cpus=32,
+    )
+    assert state_of(site, 200.0).merged(policy) == state_of(site, 200.0, policy)  # type: ignore[arg-type]
+
+
+def test_what_a_site_cannot_have_is_bounded() -> None:
+    absurd = queued("1", "ada", "day", 1_000_000_000, 0.0, 1e11)
+    assert max(state_of(site_of(absurd), 1e11).values[0]) == MOST
+
+
+def test_free_processors_are_unknown_while_nobody_said_how_many_there_are() -> None:
+    assert state_of(site_of(), 0.0).free_cpus is None
+
+
+def test_a_job_by_its_own_attributes() -> None:
+    job = Job("1", 0, 86_400.0 * 3 + 60.0, user="ada", cpus=4, walltime=0.0)
+    assert request_of(job) == Request(None, "ada", None, None, 4, None, 60.0)
+
+
+# Distances.
+
+
+def test_job_distances_by_hand() -> None:
+    selection = Selection(("user", "cpus", "walltime", "time_of_day"), (), ())
+    x = Seen(request(walltime=1000.0, time_of_day=0.0))
+    same = Seen(request(walltime=1000.0))
+    longer = Seen(request(walltime=3000.0, time_of_day=3600.0))
+    other = Seen(request(user="bob", cpus=2, walltime=None))
+    assert distances(selection, x, [same, longer, other], 1.0) == pytest.approx(
+        [0.0, math.sqrt((1.0**2 + 1.0**2) / 4), math.sqrt(3 / 4)]
+    )
+    half = Seen(request(walltime=2000.0))
+    assert distances(selection, x, [half, longer], 1.0)[0] == pytest.approx(math.sqrt(0.5**2 / 4))
+
+
+def test_ranges_include_the_job_itself() -> None:
+    selection = Selection(("walltime",), (), ())
+    x, near, far = (Seen(request(walltime=walltime)) for walltime in (5000.0, 4000.0, 1000.0))
+    assert distances(selection, x, [near, far], 1.0) == pytest.approx([0.25, 1.0])
+
+
+def test_state_distances_by_hand() -> None:
+    selection = Selection((), ("queue",), ("free_cpus", "running_jobs", "queued_demand"))
+    x = Seen(request(), state(10, {"day": [3, 0, 0, 0, 0, 100], "night": [1, 0, 0, 0, 0, 0]}))
+    y = Seen(request(), state(30, {"day": [1, 0, 0, 0, 0, 60], "week": [2, 0, 0, 0, 0, 40]}))
+    z = Seen(request(), state(50, {}))
+    # Running: |3-1| + |1-0| + |0-2| of 4 + 3; demand: 40 + 40 of 200. An empty site differs in all that there is.
+    expected = [math.sqrt((0.5**2 + (5 / 7) ** 2 + 0.4**2) / 3), 1.0]
+    assert distances(selection, x, [y, z], 0.0) == pytest.approx(expected)
+    assert distances(selection, z, [z, y], 0.0)[0] == 0.0
+
+
+def test_job_and_state_distances_are_weighted() -> None:
+    selection = Selection(("user",), ("queue",), ("queued_jobs",))
+    x = Seen(request(), state(0, {"day": [0, 3, 0, 0, 0, 0]}))
+    y = Seen(request(user="bob"), state(0, {"day": [0, 1, 0, 0, 0, 0]}))
+    assert distances(selection, x, [y], 0.25) == [pytest.approx(0.25 * 1.0 + 0.75 * 0.5)]
+    assert distances(selection, x, [y], 1.0) == [1.0]
+
+
+def test_what_is_unknown_is_as_far_as_can_be() -> None:
+    for selection, unknown in (
+        (Selection(("user",), (), ()), Seen(request(user=None))),
+        (Selection(("walltime",), (), ()), Seen(request(walltime=None))),
+    ):
+        assert distances(selection, unknown, [unknown, Seen(request())], 1.0) == [1.0, 1.0]
+        assert distances(selection, Seen(request()), [unknown, Seen(request())], 1.0) == [1.0, 0.0]
+    selection = Selection((), ("queue",), ("free_cpus", "queued_jobs"))
+    known, other_policy = state(1, {"day": [1] * 6}), State(("user",), 1, [("ada",)], [[1] * 6])
+    for unknown_state in (None, other_policy):
+        x = Seen(request(), unknown_state)
+        assert distances(selection, x, [Seen(request(), known)], 0.0) == [1.0]
+        assert distances(selection, Seen(request(), known), [x, Seen(request(), known)], 0.0) == [1.0, 0.0]
+
+
+names = st.sampled_from(["a", "b", None])
+requests = st.builds(
+    Request,
+    names,
+    names,
+    names,
+    names,
+    st.integers(1, 4),
+    st.none() | st.floats(1.0, 1e6),
+    st.floats(0.0, 86_399.0),
+)
+states = st.none() | st.builds(state, st.none() | st.integers(0, 64), st.dictionaries(st.sampled_from("abc"), VECTOR))
+seens = st.builds(Seen, requests, states)
+
+
+@UNTIMED
+@given(x=seens, learnt=st.lists(seens, min_size=1, max_size=6), share=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+def test_distances_are_within_0_and_1_and_0_for_equals(x: Seen, learnt: list[Seen], share: float) -> None:
+    selection = Selection(policy=("queue",))
+    found = distances(selection, x, learnt, share)
+    assert all(0.0 <= distance <= 1.0 for distance in found)
+    known = None not in msgspec.structs.astuple(x.request) and x.state is not None and x.state.free_cpus is not None
+    assert not known or distances(selection, x, [*learnt, x], share)[-1] == 0.0
+
+
+@UNTIMED
+@given(seens, seens, st.sampled_from((*JOB, "free_cpus", *VECTORS)))
+def test_one_attribute_is_compared_symmetrically(x: Seen, y: Seen, attribute: str) -> None:
+    selection = Selection((attribute,), ("queue",), (attribute,))  # type: ignore[arg-type]
+    share = 1.0 if attribute in JOB else 0.0
+    assert distances(selection, x, [y], share) == distances(selection, y, [x], share)
+
+
+# The nearest.
+
+
+def remembered(size: int, walltimes: Iterable[float]) -> Memory:
+    """Jobs that differ in nothing but their walltimes, each predicting its number."""
+    memory = Memory(size, Selection(("walltime",), (), ()))
+    for number, walltime in enumerate(walltimes):
+        memory.push(Seen(request(walltime=walltime)), float(number))
+    return memory
+
+
+def near(memory: Memory, walltime: float, most: int, above: float = -1.0) -> list[float]:
+    point = memory.point(Seen(request(walltime=walltime)))
+    places, _ = nearest(point, memory.columns, memory.first, memory.count, most, 1.0, above)
+    return [float(memory.columns.value[place]) for place in places]
+
+
+def test_the_nearest_come_first_and_of_equals_the_latest() -> None:
+    memory = remembered(8, [100.0, 200.0, 300.0, 200.0, 500.0])
+    assert near(memory, 210.0, 3) == [3.0, 1.0, 2.0]
+    assert near(memory, 210.0, 99) == [3.0, 1.0, 2.0, 0.0, 4.0]
+    assert near(memory, 210.0, 2, above=2.0) == [3.0, 4.0]
+
+
+def test_the_oldest_leave() -> None:
+    memory = remembered(3, [100.0, 200.0, 300.0, 400.0, 500.0])
+    assert near(memory, 100.0, 99) == [2.0, 3.0, 4.0]
+
+
+@UNTIMED
+@given(st.lists(seens, min_size=1, max_size=40), st.integers(1, 9), seens)
+def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Seen], size: int, x: Seen) -> None:
+    ring, anew = (Memory(size, Selection(policy=("queue",))) for _ in range(2))
+    for number, seen in enumerate(learnt):
+        ring.push(seen, float(number))
+    for number, seen in list(enumerate(learnt))[-size:]:
+        anew.push(seen, float(number))
+    told = []
+    for memory in (ring, anew):
+        places, found = nearest(memory.point(x), memory.columns, memory.first, memory.count, 5, 0.5, -1.0)
+        told.append((memory.columns.value[places].tolist(), found.tolist()))
+    assert told[0] == told[1]
+
+
+def test_means_and_medians_under_the_kernel() -> None:
+    values, distance = np.array([0.0, 30.0, 90.0]), np.array([0.0, 0.5, 1.0])
+    weights = [1.0, math.exp(-0.25), math.exp(-1.0)]
+    assert mean(values, distance) == pytest.approx((30 * weights[1] + 90 * weights[2]) / sum(weights))
+    assert median(values, distance) == 30.0
+    assert median(values, np.array([0.0, 2.0, 2.0])) == 0.0
+    assert mean(values[:1], distance[:1]) == median(values[:1], distance[:1]) == 0.0
+
+
+# The methods.
+
+
+def submit(number: int, time: float, user: str = "ada", cpus: int = 1) -> Submit:
+    return Submit(site="s", time=time, job=str(number), user=user, queue="day", cpus=cpus, walltime=600.0)
+
+
+def ended(job: Job, run_s: float, method: IblRuns) -> None:
+    method.learn(job, run_s, RunHistory())
+
+
+def test_1_nn_and_n_wa_by_hand() -> None:
+    jobs = {"ada": 100.0, "bob": 900.0}
+    for neighbours, middle, expected in (
+        (1, "mean", 100.0),
+        (2, "mean", (100.0 + math.exp(-1.0) * 900.0) / (1.0 + math.exp(-1.0))),
+        (2, "median", 100.0),
+    ):
+        method = Ibl(attributes=("user",), job_share=1.0, neighbours=neighbours, middle=middle)
+        site = site_of()
+        assert method.predict(Job("0", 0, 0.0, user="ada"), site).reason == "no history"
+        for name, wait_s in jobs.items():
+            job = Job(name, 0, 0.0, user=name)
+            method.predict(job, site)
+            method.learn(job, wait_s, site)
+        assert method.predict(Job("9", 0, 0.0, user="ada"), site).wait_s == pytest.approx(expected)
+
+
+def test_like_jobs_in_like_states_wait_alike() -> None:
+    method = Ibl(policy=("queue",), state=("queued_jobs",), attributes=("user",), neighbours=3, job_share=0.5)
+    idle, full = site_of(), site_of(*[queued(f"q{n}", "eve", "day", 1, 0.0, 60.0) for n in range(9)])
+    for number in range(6):
+        site, wait_s = (full, 7200.0) if number % 2 else (idle, 0.0)
+        job = Job(str(number), 0, 10.0, user="ada")
+        method.predict(job, site)
+        method.learn(job, wait_s, site)
+    assert method.predict(Job("8", 0, 20.0, user="ada"), idle).wait_s == 0.0
+    found = method.predict(Job("9", 0, 20.0, user="ada"), full)
+    assert (found.wait_s, found.reason) == (7200.0, "median of 3 jobs within distance 0")
+
+
+def test_jobs_that_did_not_start_or_were_not_seen_teach_nothing() -> None:
+    method, site = Ibl(), site_of()
+    seen, unseen = Job("1", 0, 0.0, user="ada"), Job("2", 0, 0.0, user="ada")
+    method.predict(seen, site)
+    method.forget(seen.key)
+    for job in (seen, unseen):
+        method.learn(job, 99.0, site)
+    assert method.predict(Job("3", 0, 0.0, user="ada"), site).wait_s is None
+
+
+def test_a_job_tells_nothing_before_it_starts() -> None:
+    method, site = Ibl(attributes=("user",), neighbours=3, middle="mean"), site_of()
+    first, second, third = (Job(name, 0, float(name), user="ada") for name in "123")
+    assert [method.predict(job, site).wait_s for job in (first, second)] == [None, None]
+    method.learn(second, 80.0, site)
+    assert method.predict(third, site).wait_s == 80.0
+    method.learn(first, 100.0, site)
+    assert method.predict(Job("4", 0, 4.0, user="ada"), site).wait_s == pytest.approx(90.0)
+
+
+def test_run_times_come_from_like_jobs() -> None:
+    method = IblRuns(run_attributes=("user",), run_neighbours=2, run_middle="mean")
+    assert method.predict(Job("0", 0, 0.0, user="ada"), RunHistory()).run_s is None
+    for run_s in (50.0, 100.0, 200.0):
+        ended(Job("1", 0, 0.0, user="ada"), run_s, method)
+        ended(Job("2", 0, 0.0, user="bob"), 10 * run_s, method)
+    job = Job("3", 0, 0.0, user="ada")
+    assert method.predict(job, RunHistory()).run_s == 150.0
+    job.walltime = 120.0
+    assert method.predict(job, RunHistory()).run_s == 120.0
+
+
+def test_of_a_job_that_runs_already_only_longer_runs_tell() -> None:
+    method = IblRuns(run_attributes=("user",), run_neighbours=2, run_middle="mean")
+    job = Job("1", 0, 0.0, user="ada")
+    for run_s in (300.0, 100.0, 200.0, 10.0):
+        ended(job, run_s, method)
+    assert method.predict(job, RunHistory(), 150.0).run_s == 250.0
+    assert method.predict(job, RunHistory(), 1000.0).run_s == 1000.0
+
+
+def test_names_of_jobs_long_gone_are_forgotten() -> None:
+    method = IblRuns(run_history=4)
+    for number in range(200):
+        ended(Job("1", 0, 0.0, user=f"u{number}"), float(number), method)
+    assert method._learnt.memory.names < 50
+    assert method.predict(Job("1", 0, 0.0, user="u198"), RunHistory()).run_s is not None
+
+
+# In the engine.
+
+
+def story(jobs: int = 400) -> list[AnyEvent]:
+    """A site with queues of varying length: jobs come in bursts, some are cancelled."""
+    random = np.random.default_rng(5)
+    events: list[AnyEvent] = [Capacity(site="s", time=0.0, cpus=16)]
+    time = 0.0
+    for number in range(jobs):
+        time += float(random.exponential(400.0))
+        user, cpus = f"u{random.integers(5)}", int(random.integers(1, 9))
+        begin = time + float(random.exponential(600.0))
+        job = str(number)
+        events.append(submit(number, time, user, cpus))
+        if number % 9 == 0:
+            events.append(Cancel(site="s", time=begin, job=job))
+        else:
+            events.append(Start(site="s", time=begin, job=job))
+            events.append(End(site="s", time=begin + float(random.exponential(900.0)), job=job))
+    return sorted(events, key=lambda event: event.time)
+
+
+SETTINGS = Settings(
+    method="ibl",
+    shadows=(),
+    runtimes="ibl",
+    parameters={"ibl": {"history": 100, "run_history": 60, "policy": ["user"], "run_attributes": ["user", "cpus"]}},
+)
+
+
+def told(engine: Engine, events: Iterable[AnyEvent]) -> list[tuple[str, float | None, float | None]]:
+    return [
+        (record.job, record.predicted_wait_s, record.predicted_run_s)
+        for event in events
+        for record in engine.apply(event)
+        if isinstance(record, Prediction)
+    ]
+
+
+@pytest.mark.parametrize("cut", [40, 301, 801])
+def test_an_engine_that_was_restored_says_the_same(cut: int) -> None:
+    events = story()
+    whole = Engine("s", SETTINGS)
+    first, second = told(whole, events[:cut]), told(whole, events[cut:])
+    begun = Engine("s", SETTINGS)
+    assert told(begun, events[:cut]) == first
+    saved, changes = begun.checkpoint()
+    restored = Engine.load(saved, changes.started, changes.runs, SETTINGS, changes.rows)
+    assert told(restored, events[cut:]) == second
+    assert any(run_s for _, _, run_s in second) and any(wait_s for _, wait_s, _ in second)
+
+
+def test_with_another_policy_the_history_still_serves_by_its_jobs() -> None:
+    events = story()
+    begun = Engine("s", SETTINGS)
+    told(begun, events[:600])
+    saved, changes = begun.checkpoint()
+    changed = msgspec.structs.replace(SETTINGS, parameters={"ibl": {"history": 50, "policy": ["queue"]}})
+    restored = Engine.load(saved, changes.started, changes.runs, changed, changes.rows)
+    assert all(wait_s is not None for _, wait_s, _ in told(restored, events[600:]))
+
+
+def test_what_is_not_a_saved_state_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a saved state"):
+        Ibl().load(b"\xc1")
+    method = IblRuns()
+    method.rows.append(b"\xc1")
+    with pytest.raises(ValueError, match="row 0"):
+        method.load(b"")

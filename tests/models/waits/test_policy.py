@@ -1,0 +1,81 @@
+"""The policy that a site has is found out from its waits."""
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine, Settings
+from models.records import AnyEvent, Capacity, Start, Submit
+from models.simulation import generate, run
+from models.site.state import Job
+from models.waits.policy import ENOUGH, FIRST, MOST_JOBS, POLICIES, Policy
+
+SETTINGS = Settings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
+
+
+def workload(policy: str, jobs: int = 500) -> list[AnyEvent]:
+    return list(run(generate(5, jobs, cpus=64, load=0.9), 64, "alder", policy))
+
+
+def method(engine: Engine) -> Policy:
+    found = engine.methods["policy"]
+    assert isinstance(found, Policy)
+    return found
+
+
+@pytest.mark.parametrize("policy", ["easy", "lwf", "fcfs"])
+def test_it_answers_as_the_sites_policy_does(policy: str) -> None:
+    engine = Engine("alder", SETTINGS)
+    for event in workload(policy):
+        engine.apply(event)
+    assert method(engine).best.name == policy
+
+
+def test_where_the_policy_is_another_it_does_better_than_the_usual_one() -> None:
+    engine = Engine("alder", SETTINGS)
+    for event in workload("lwf"):
+        engine.apply(event)
+    ours, usual = (engine.accuracy[name].measures()["AAE"] for name in ("policy", "easy"))
+    assert ours < 0.7 * usual
+
+
+def test_until_enough_is_known_the_first_answers() -> None:
+    engine = Engine("alder", SETTINGS)
+    for number in range(ENOUGH - 1):
+        engine.apply(Submit(site="alder", time=float(number), job=str(number), cpus=1, walltime=60.0))
+        engine.apply(Start(site="alder", time=float(number), job=str(number)))
+    assert method(engine).best.name == POLICIES[0].name
+    assert all(name in ("easy", "conservative", "lwf", "fcfs") for name in (kind.name for kind in POLICIES))
+
+
+def test_of_so_many_submissions_one_is_tried() -> None:
+    engine = Engine("alder", msgspec.structs.replace(SETTINGS, parameters={"policy": {"every": 10}}))
+    tried = submits = 0
+    for event in workload("easy", 400):
+        engine.apply(event)
+        if isinstance(event, Submit):
+            submits += 1
+            tried += (event.job, 0) in method(engine)._pending
+    assert FIRST + (submits - 2 * FIRST) // 20 <= tried <= submits // 2
+
+
+def test_a_site_with_very_many_jobs_is_not_tried() -> None:
+    engine = Engine("alder", SETTINGS)
+    engine.apply(Capacity(site="alder", time=0.0, cpus=1))
+    for number in range(MOST_JOBS + 5):
+        engine.known.state.enter(Job(f"q{number}", 0, 0.0))
+    for number in range(5):
+        engine.apply(Submit(site="alder", time=1.0, job=str(number), cpus=1, walltime=60.0))
+    assert method(engine)._pending == {}
+
+
+def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:
+    events = workload("conservative", 300)
+    whole, half = Engine("alder", SETTINGS), Engine("alder", SETTINGS)
+    for event in events[:450]:
+        whole.apply(event)
+        half.apply(event)
+    state, changes = half.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
+    for event in events[450:]:
+        assert again.apply(event) == whole.apply(event)
+    assert method(again).save() == method(whole).save()

@@ -1,0 +1,181 @@
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine, Settings
+from models.method import Site
+from models.records import Prediction, Start, Submit
+from models.runtimes.closest import Closest
+from models.site.features import COUNT
+from models.site.history import History
+from models.site.runs import RunHistory
+from models.site.state import Job, SiteState
+from models.waits.qespera import LEAST_HISTORY, PAPER, Floats, Parameters, Qespera, distances, predict
+
+UNTIMED = settings(deadline=None)
+
+
+def columns_of(rows: list[list[float]]) -> Floats:
+    """Features by column, as the history keeps them."""
+    columns = np.ascontiguousarray(np.array(rows, dtype=float).T)
+    columns.flags.writeable = False
+    return columns
+
+
+def read_only(values: list[float] | Floats) -> Floats:
+    array = np.array(values, dtype=float)
+    array.flags.writeable = False
+    return array
+
+
+def ask(waits: Floats, distance: Floats, parameters: Parameters = PAPER, slope: float = 0.0) -> tuple[float, str, int]:
+    """Algorithm 1 on given distances; the one feature that varies is `slope` times the wait, and the target's is -1."""
+    columns = columns_of([[0.0, slope * wait] for wait in waits])
+    found = predict(np.array([0.0, -1.0]), columns, read_only(waits), distance, parameters)
+    assert found is not None
+    return found.wait_s, found.model, found.jobs
+
+
+def test_distance_by_hand() -> None:
+    columns = columns_of([[4, 10, 0], [8, 20, 0], [4, 30, 0]])
+    target = np.array([4.0, 40.0, 7.0])
+    low, high = columns.min(axis=1), columns.max(axis=1)
+    # The range includes the target: 10 to 40. A size is the same or not. The third feature weighs nothing.
+    found = distances(target, columns, np.array([0.5, 0.25, 0.0]), low, high)
+    np.testing.assert_allclose(found, [0.25 / 0.75, (0.5 + 0.25 * 20 / 30) / 0.75, 0.25 * (10 / 30) / 0.75])
+
+
+def test_without_any_correlation_all_features_weigh_the_same() -> None:
+    columns = columns_of([[1, 0], [2, 1]])
+    found = distances(np.array([1.0, 0.0]), columns, np.zeros(2), np.array([1.0, 0.0]), np.array([2.0, 1.0]))
+    assert found.tolist() == [0.0, 1.0]
+
+
+@UNTIMED
+@given(
+    rows=st.lists(st.lists(st.floats(0, 1e9), min_size=3, max_size=3), min_size=1, max_size=20),
+    target=st.lists(st.floats(0, 1e9), min_size=3, max_size=3),
+    weights=st.lists(st.floats(0, 1), min_size=3, max_size=3),
+)
+@example(rows=[[0.0, 0.0, 2.2250738585e-313]], target=[0.0, 0.0, 0.0], weights=[0.0, 0.0, 0.0])
+def test_distances_are_within_0_and_1(rows: list[list[float]], target: list[float], weights: list[float]) -> None:
+    columns = columns_of(rows)
+    found = distances(np.array(target), columns, np.array(weights), columns.min(axis=1), columns.max(axis=1))
+    assert (found >= 0).all() and (found <= 1 + 1e-9).all()
+
+
+def test_a_dense_cluster_is_asked_for_its_mean() -> None:
+    near = np.linspace(0.001, 0.04, 60)
+    far = np.linspace(0.5, 0.9, 60)
+    waits = np.concatenate((np.linspace(990, 1010, 60), np.linspace(0, 90_000, 60)))
+    wait, model, jobs = ask(waits, np.concatenate((near, far)))
+    assert model == "sdm"
+    assert jobs == 60
+    assert wait == pytest.approx(1000, abs=1)
+
+
+def test_of_equally_quiet_windows_the_nearer_is_taken() -> None:
+    waits = np.array([100.0] * 30 + [5000.0] * 30)
+    distance = np.array([0.01] * 30 + [0.12] * 30)
+    assert ask(waits, distance, PAPER._replace(nearest=50.0)) == (pytest.approx(100.0), "sdm", 30)
+
+
+def test_outliers_of_a_window_do_not_count() -> None:
+    waits = np.array([100.0] * 40 + [90_000.0] + [0.0, 100_000.0] * 10)
+    distance = np.array([0.01] * 41 + [0.8] * 20)
+    assert ask(waits, distance) == (pytest.approx(100.0), "sdm", 40)
+
+
+def test_nested_windows_hold_all_that_is_nearer() -> None:
+    waits = np.array([0.0] * 6 + [0.0] * 6)
+    distance = np.array([0.005] * 6 + [0.015] * 6)
+    nested = Parameters(least=10)
+    assert ask(waits, distance, nested) == (0.0, "sdm", 12)
+    assert ask(waits, distance, nested._replace(nested=False))[1] != "sdm"
+
+
+def test_the_middle_is_a_median_or_a_mean() -> None:
+    waits = np.array([0.0] * 12 + [1000.0] * 9 + [20_000.0] * 30)
+    distance = np.array([0.001] * 21 + [0.9] * 30)
+    near = Parameters(eps=0.1)
+    assert ask(waits, distance, near)[0] == 0.0
+    assert ask(waits, distance, near._replace(quantile=0.6))[0] == 1000.0
+    assert ask(waits, distance, near._replace(average=True))[0] == pytest.approx(9000 / 21)
+
+
+def test_far_from_all_history_the_regression_is_asked() -> None:
+    waits = np.linspace(1000, 2000, 50)
+    columns = columns_of([[0.0, wait / 2] for wait in waits])
+    distance = np.full(50, 0.7)
+    found = predict(np.array([0.0, 900.0]), columns, read_only(waits), distance, PAPER)
+    assert found is not None and found.model == "ridge"
+    assert found.wait_s == pytest.approx(1800, rel=0.02)
+
+
+@pytest.mark.parametrize("slope", [1.0, -1.0])
+def test_what_no_wait_can_be_falls_to_the_weighted_average(slope: float) -> None:
+    waits = np.linspace(1000, 2000, 50)
+    distance = np.linspace(0.6, 0.8, 50)
+    columns = columns_of([[0.0, wait] for wait in waits])
+    target = np.array([0.0, 1500 - slope * 100_000])  # extrapolates below zero, or far above the longest wait
+    found = predict(target, columns, read_only(waits), distance, PAPER)
+    assert found is not None and (found.model, found.jobs) == ("wa", PAPER.neighbours)
+    assert found.wait_s == pytest.approx(waits[:5].mean(), rel=0.01)
+
+
+def test_noise_beside_small_clusters_is_no_structure() -> None:
+    spread = np.linspace(0, 100_000, 12)
+    waits = np.concatenate((spread, np.zeros(6)))
+    distance = np.concatenate((np.linspace(0.01, 0.2, 12), np.full(6, 0.9)))
+    found = predict(
+        np.zeros(2), columns_of([[0.0, 0.0]] * 18), read_only(waits), distance, PAPER._replace(nearest=60.0)
+    )
+    assert found is not None and found.model == "ridge"
+
+
+def test_nothing_is_said_without_history() -> None:
+    short = LEAST_HISTORY - 1
+    assert predict(np.zeros(2), columns_of([[0.0, 0.0]] * short), np.zeros(short), np.zeros(short), PAPER) is None
+    job = Job(id="1", attempt=0, submit=0.0, features=np.zeros(COUNT))
+    estimate = Qespera().predict(job, Site(SiteState(), History(100), RunHistory(), Closest()))
+    assert (estimate.wait_s, estimate.reason) == (None, "no history")
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) -> None:
+    count = data.draw(st.integers(LEAST_HISTORY, 60))
+    value = st.sampled_from([0.0, 1.0, 60.0, 3600.0, 86_400.0, 1e6])
+    rows = data.draw(st.lists(st.lists(value, min_size=4, max_size=4), min_size=count, max_size=count))
+    waits = np.array(data.draw(st.lists(value, min_size=count, max_size=count)))
+    target = np.array(data.draw(st.lists(value, min_size=4, max_size=4)))
+    columns = columns_of(rows)
+    distance = distances(target, columns, np.ones(4), columns.min(axis=1), columns.max(axis=1))
+    for parameters in (Parameters(), PAPER):
+        found = predict(target, columns, read_only(waits), distance, parameters)
+        assert found is not None
+        assert 0.0 <= found.wait_s <= max(waits.max(), 1.0)
+        assert found.jobs >= 1
+
+
+def test_the_order_of_the_ring_changes_nothing() -> None:
+    random = np.random.default_rng(3)
+    distance, waits = random.random(300) * 0.4, random.exponential(3000, 300)
+    order = random.permutation(300)
+    assert ask(waits, distance, Parameters())[1:] == ask(waits[order], distance[order], Parameters())[1:]
+    assert ask(waits, distance, Parameters())[0] == ask(waits[order], distance[order], Parameters())[0]
+
+
+def test_in_the_engine_a_job_waits_as_those_like_it_did() -> None:
+    engine = Engine("site", Settings(method="qespera", shadows=(), history=64))
+    said = []
+    for number in range(60):
+        # Small jobs start at once, large ones after an hour.
+        time, cpus = number * 10_000.0, 64 if number % 2 else 1
+        submit = Submit(site="site", time=time, job=str(number), user="ada", cpus=cpus, walltime=600.0 * cpus)
+        said += [record for record in engine.apply(submit) if isinstance(record, Prediction)]
+        engine.apply(Start(site="site", time=time + (3600.0 if cpus == 64 else 0.0), job=str(number)))
+    assert all(record.predicted_wait_s is None for record in said[:LEAST_HISTORY])
+    assert [record.predicted_wait_s for record in said[-2:]] == [0.0, 3600.0]
+    assert said[-1].reason.startswith("sdm: ")

@@ -1,0 +1,304 @@
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from models.engine.engine import Engine, Settings
+from models.method import RunMethod, Site
+from models.records import AnyEvent, Capacity, End, Hold, Outcome, Prediction, Release, Start, Submit
+from models.registry import METHODS, RUN_METHODS, method_named
+from models.simulation import POLICIES, SimulatedJob, generate, run
+from models.simulation.estimates import Actual
+from models.site.history import History
+from models.site.runs import RunHistory
+from models.site.state import Job, Phase, RunEstimate, SiteState
+from models.waits.simulated import LEAST_S, UNKNOWN_S, Simulated, SimulatedConservative, SimulatedEasy, SimulatedFcfs
+
+NAMES = ("fcfs", "lwf", "easy", "conservative")
+each = pytest.mark.parametrize("name", NAMES)
+
+
+class Told(RunMethod):
+    """Knows how long jobs run."""
+
+    name = "told"
+
+    def __init__(self, run_s: dict[str, float] | None = None) -> None:
+        self.run_s = run_s or {}
+
+    def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
+        return RunEstimate(self.run_s.get(job.id), "told")
+
+
+# On simulated sites.
+
+CPUS = 64
+
+
+def tell(jobs: Iterable[SimulatedJob], patch: pytest.MonkeyPatch) -> None:
+    truth = {job.job: float(job.seconds) for job in jobs}
+    patch.setitem(RUN_METHODS, "told", type("Told", (Told,), {"__init__": lambda self: Told.__init__(self, truth)}))
+
+
+def outcomes(events: Iterable[AnyEvent], name: str, runtimes: str = "told") -> Iterator[Outcome]:
+    """What became of the jobs, as they start."""
+    engine = Engine("a", Settings(method=name, shadows=(), bounds="", runtimes=runtimes))
+    for event in events:
+        for record in engine.apply(event):
+            if isinstance(record, Outcome) and record.actual_run_s is None:
+                yield record
+
+
+def relative_error(found: Iterable[Outcome]) -> float:
+    """The mean error as a share of the mean wait."""
+    errors, waits = np.array([(abs(outcome.error_s), outcome.actual_wait_s) for outcome in found]).T
+    assert waits.mean() > 600.0
+    return float(errors.mean() / waits.mean())
+
+
+def test_under_fcfs_true_run_times_give_true_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = generate(2, 600, CPUS, 0.6, impatient=0.0)
+    tell(jobs, monkeypatch)
+    found = list(outcomes(run(jobs, CPUS, "a", "fcfs"), "fcfs"))
+    assert len(found) == 600
+    assert sum(outcome.actual_wait_s > 0 for outcome in found) > 300
+    assert [outcome.error_s for outcome in found] == [0.0] * 600
+
+
+def test_so_they_do_under_conservative_backfilling_where_the_scheduler_knows_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = [msgspec.structs.replace(job, walltime=None) for job in generate(2, 600, CPUS, 0.7, impatient=0.0)]
+    tell(jobs, monkeypatch)
+    scheduler = POLICIES["conservative"]("a", CPUS, jobs[0].submit, Actual())
+    events = [scheduler.capacity(), *(event for job in jobs for event in scheduler.submit(job)), *scheduler.finish()]
+    found = list(outcomes(events, "conservative"))
+    assert sum(outcome.actual_wait_s > 0 for outcome in found) > 300
+    assert [outcome.error_s for outcome in found] == [0.0] * 600
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"), [("lwf", 0.2, 0.9), ("easy", 0.01, 0.25), ("conservative", 0.01, 0.25)]
+)
+def test_otherwise_jobs_that_come_later_make_an_error(
+    name: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the paper's table 4: large under LWF, small under backfilling."""
+    jobs = generate(2, 600, CPUS, 0.7, impatient=0.0)
+    tell(jobs, monkeypatch)
+    events = list(run(jobs, CPUS, "a", name))
+    error = relative_error(outcomes(events, name))
+    print(f"{name}: {error:.1%} of the mean wait")
+    assert least < error < most
+    assert error < relative_error(outcomes(events, name, runtimes="closest"))
+
+
+@each
+def test_an_engine_that_was_restored_goes_on_the_same(name: str) -> None:
+    events = list(run(generate(3, 300, CPUS, 0.8), CPUS, "a", "easy"))
+    settings = Settings(method=name, shadows=(), bounds="")
+    engine = Engine("a", settings)
+    rest = iter(events)
+    for event in rest:
+        engine.apply(event)
+        if engine.events > len(events) // 2 and method_of(engine).save() != method_named(name).save():
+            break  # a job has outlived its estimate
+    saved, changes = engine.checkpoint()
+    forgotten = {run.number for run in changes.forgotten_runs}
+    runs = [run for run in changes.runs if run.number not in forgotten]
+    restored = Engine.load(saved, changes.started, runs, settings, changes.rows)
+    assert method_of(restored).save() == method_of(engine).save()
+    remaining = list(rest)
+    assert len(remaining) > 100
+    for event in remaining:
+        assert restored.apply(event) == engine.apply(event)
+
+
+def method_of(engine: Engine) -> Simulated:
+    (method,) = engine.methods.values()
+    assert isinstance(method, Simulated)
+    return method
+
+
+# On sites of a few jobs.
+
+NOW = 10_000.0
+
+
+def make(number: int, cpus: int = 1, run_s: float | None = None, **fields: Any) -> Job:
+    return Job(id=str(number), attempt=0, submit=fields.pop("submit", NOW), cpus=cpus, run_s=run_s, **fields)
+
+
+def running(number: int, cpus: int, run_s: float | None, start: float = NOW, **fields: Any) -> Job:
+    return make(number, cpus, run_s, submit=start, start=start, phase=Phase.RUNNING, **fields)
+
+
+def site(cpus: int, *jobs: Job, runtimes: RunMethod | None = None) -> Site:
+    state = SiteState()
+    for job in jobs:
+        state.enter(job)
+    capacity = Capacity(site="a", time=0.0, cpus=cpus) if cpus else None
+    return Site(state, History(10), RunHistory(), runtimes or Told(), capacity)
+
+
+def wait(where: Site, job: Job, method: Simulated | None = None) -> float | None:
+    return (method or SimulatedFcfs()).predict(job, where).wait_s
+
+
+@each
+def test_each_is_registered(name: str) -> None:
+    method = method_named(name, {"plans": "predicted"})
+    assert type(method) is METHODS[name] and isinstance(method, Simulated)
+    assert (method.name, method.plans) == (name, "predicted")
+    with pytest.raises(ValueError, match="plans"):
+        method_named(name, {"plans": "guessed"})
+
+
+@pytest.mark.parametrize(("name", "expected"), [("fcfs", 28.0), ("lwf", 10.0), ("easy", 0.0), ("conservative", 28.0)])
+def test_each_goes_by_its_policy(name: str, expected: float) -> None:
+    """Of four processors two are free: three are wanted for 8 s, then four for 10 s, and now one for 25 s."""
+    where = site(4, running(1, 2, 10.0), make(2, 3, 8.0), make(3, 4, 10.0))
+    estimate = method_named(name).predict(make(9, 1, 25.0), where)
+    assert estimate.wait_s == expected
+    assert estimate.reason == f"{name}: 1 running and 2 queued jobs, run times by told"
+
+
+def test_backfilling_plans_with_walltimes_unless_told_otherwise() -> None:
+    where = site(4, running(1, 3, 10.0, walltime=50.0), make(2, 4, 10.0))
+    job = make(9, 1, 20.0, walltime=40.0)
+    for kind in (SimulatedEasy, SimulatedConservative):
+        assert wait(where, job, kind()) == 0.0  # it will be done before the other's walltime is over
+        assert wait(where, job, kind(plans="predicted")) == 20.0
+
+
+def test_no_wait_is_told_where_the_job_cannot_run() -> None:
+    method = SimulatedFcfs()
+    assert method.predict(make(9, 5), site(4)).reason == "larger than the site: 5 of 4 processors"
+    assert method.predict(make(9, 5), site(0)).reason == "size of the site unknown"
+    assert wait(site(4), make(9, 5)) is wait(site(0), make(9, 5)) is None
+    seen = site(0, running(1, 4, 10.0))
+    seen.see_cpus()
+    assert wait(seen, make(9, 4, 1.0)) == 10.0  # four processors have been seen in use
+
+
+def test_jobs_that_cannot_start_are_left_out() -> None:
+    held = make(2, 4, 100.0, phase=Phase.HELD)
+    too_large = make(3, 5, 100.0)
+    not_yet = make(4, 4, 100.0, eligible=NOW + 5.0)
+    over = make(5, 4, 100.0, phase=Phase.ENDED_UNSEEN)
+    assert wait(site(4, held, too_large, not_yet, over), make(9, 4, 1.0)) == 0.0
+    assert wait(site(4, make(4, 4, 100.0, eligible=NOW)), make(9, 4, 1.0)) == 100.0
+
+
+@pytest.mark.parametrize(("eligible", "expected"), [(None, 50.0), (NOW + 20.0, 30.0), (NOW + 80.0, 0.0)])
+def test_a_wait_begins_when_the_job_is_eligible(eligible: float | None, expected: float) -> None:
+    assert wait(site(4, running(1, 4, 50.0)), make(9, 4, 1.0, eligible=eligible)) == expected
+
+
+@pytest.mark.parametrize(
+    ("run_s", "walltime", "expected"),
+    [
+        (50.0, None, 50.0),
+        (50.0, 80.0, 50.0),
+        (90.0, 80.0, 80.0),
+        (None, 80.0, 80.0),
+        (None, None, UNKNOWN_S),
+        (None, 0.0, UNKNOWN_S),
+        (0.0, 80.0, LEAST_S),
+    ],
+)
+def test_how_long_a_job_is_taken_to_run(run_s: float | None, walltime: float | None, expected: float) -> None:
+    assert wait(site(4, make(1, 4, run_s, walltime=walltime)), make(9, 4, 1.0)) == expected
+    assert wait(site(4, running(1, 4, run_s, walltime=walltime)), make(9, 4, 1.0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("anew", "walltime", "expected"),
+    [
+        (300.0, None, 200.0),
+        (None, None, 100.0),  # for as long again
+        (100.0, None, 100.0),
+        (None, 150.0, 50.0),
+        (300.0, 150.0, 50.0),
+        (300.0, 100.0, LEAST_S),
+        (300.0, 90.0, LEAST_S),
+    ],
+)
+def test_a_job_that_runs_longer_than_expected(anew: float | None, walltime: float | None, expected: float) -> None:
+    runtimes = Told({} if anew is None else {"1": anew})
+    where = site(4, running(1, 4, 60.0, start=NOW - 100.0, walltime=walltime), runtimes=runtimes)
+    assert wait(where, make(9, 4, 1.0)) == expected
+
+
+class Counted(Told):
+    """Is asked as rarely as can be."""
+
+    def __init__(self) -> None:
+        super().__init__({"1": 300.0})
+        self.asked: list[float] = []
+
+    def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
+        self.asked.append(elapsed_s)
+        return super().predict(job, runs, elapsed_s)
+
+
+def test_is_predicted_anew_once_and_again_when_that_is_over() -> None:
+    runtimes, method = Counted(), SimulatedFcfs()
+    where = site(4, running(1, 4, 60.0, start=NOW), runtimes=runtimes)
+    waits = [wait(where, make(9, 4, 1.0, submit=NOW + after), method) for after in (0, 59, 100, 200, 299, 310, 600)]
+    assert waits == [60.0, 1.0, 200.0, 100.0, 1.0, 310.0, 20.0]
+    assert runtimes.asked == [100.0, 310.0]
+
+
+def test_what_was_predicted_anew_outlives_the_process_but_not_the_job() -> None:
+    method, again = SimulatedFcfs(), SimulatedFcfs()
+    where = site(4, running(1, 4, 60.0, start=NOW), runtimes=Told({"1": 300.0}))
+    assert wait(where, make(9, 4, 1.0, submit=NOW + 100.0), method) == 200.0
+    again.load(method.save())
+    where.runtimes = Told({"1": 1000.0})
+    assert [wait(where, make(9, 4, 1.0, submit=NOW + 150.0), kind) for kind in (method, again)] == [150.0, 150.0]
+    where.state.leave(where.state.jobs["1", 0])
+    assert wait(where, make(9, 4, 1.0, submit=NOW + 150.0), method) == 0.0
+    assert method.save() == SimulatedFcfs().save()
+
+
+@each
+def test_asking_what_if_changes_nothing(name: str) -> None:
+    method = method_named(name)
+    assert isinstance(method, Simulated)
+    queued: Sequence[Job] = [make(number, number % 3 + 1, 30.0 * number, walltime=1000.0) for number in range(2, 8)]
+    where = site(4, running(1, 3, 60.0, start=NOW - 100.0), *queued, runtimes=Told({"1": 300.0}))
+    before = deepcopy(where.state.jobs)
+    (what_if,) = method.what_ifs([make(9, 2, 50.0)], where)
+    assert what_if.wait_s is not None and what_if.wait_s > 0
+    assert method.save() == method_named(name).save()
+    assert list(map(msgspec.structs.astuple, where.state.jobs.values())) == list(
+        map(msgspec.structs.astuple, before.values())
+    )
+    assert method.predict(make(9, 2, 50.0), where) == what_if
+    assert method.save() != method_named(name).save()
+
+
+def test_held_jobs_come_back_to_their_place() -> None:
+    engine = Engine("a", Settings(method="fcfs", shadows=(), bounds=""))
+
+    def predicted(event: AnyEvent) -> float | None:
+        (record,) = [record for record in engine.apply(event) if isinstance(record, Prediction)]
+        return record.predicted_wait_s
+
+    def submit(number: int, time: float) -> Submit:
+        return Submit(site="a", time=time, job=str(number), cpus=4, walltime=100.0)
+
+    engine.apply(Capacity(site="a", time=0.0, cpus=4))
+    assert predicted(submit(1, 10.0)) == 0.0
+    engine.apply(Start(site="a", time=10.0, job="1"))
+    assert predicted(submit(2, 20.0)) == 90.0
+    engine.apply(Hold(site="a", time=25.0, job="2"))
+    assert predicted(submit(3, 30.0)) == 80.0
+    engine.apply(Release(site="a", time=35.0, job="2"))
+    assert predicted(submit(4, 40.0)) == 270.0
+    engine.apply(End(site="a", time=50.0, job="1"))
+    assert predicted(submit(5, 50.0)) == 300.0

@@ -1,0 +1,208 @@
+"""The command that asks: what it prints, what it gives back, and how it speaks to a service."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+
+from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
+from models.records import LiveState
+from streams.cli.cli import main
+from streams.client import ask as asking
+from streams.client.ask import ask_service, check, show
+from streams.errors import Unreachable, UserError
+
+JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
+
+
+def site(name: str, wait_s: float | None = 5400.0, **fields: Any) -> RankedSite:
+    told = {
+        "predicted_response_s": None if wait_s is None else wait_s + 3600.0,
+        "predicted_run_s": 3600.0,
+        "predicted_start": None if wait_s is None else 835_823_160.0,
+        "bounds": None if wait_s is None else {"0.5": 5400.0, "0.9": 31_000.0},
+        "method": "qespera",
+        "reason": "120 jobs like it of the last 6000",
+    }
+    place = {"speed": 1.0, "degraded": None, "live": LiveState(queued_jobs=12, running_jobs=340, free_cpus=7)}
+    values = told | place | {"site_cpus": 430, "source": "what-if"} | fields
+    return RankedSite(site=name, predicted_wait_s=wait_s, **values)
+
+
+def ranking(*sites: RankedSite, left_out: tuple[tuple[str, str], ...] = ()) -> Ranking:
+    out = [LeftOut(site=name, reason=reason) for name, reason in left_out]
+    return Ranking(job=JOB, reference_run_s=3600.0, ranking=list(sites), left_out=out)
+
+
+GRID = ranking(
+    site("ctc"),
+    site("kth", 7200.0, source="standing"),
+    site("sdsc", None, reason="no history", degraded="histories began anew"),
+    left_out=(("elm", "unknown site: no event of it has been seen"), ("tiny", "has 4 processors")),
+)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_has_everything_in_it_at_any_width(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    show(GRID, width)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= width
+    ctc = next(line for line in out.splitlines() if line.startswith("ctc"))
+    for cell in ("2h30m", "1h30m", "8h36m", "1h0m", "1996-06-26 21:06", "12, 340, 7"):
+        assert cell in ctc
+    assert [line.split()[0] for line in out.splitlines() if line.split()[:1] in (["ctc"], ["kth"], ["sdsc"])][:3] == [
+        "ctc",
+        "kth",
+        "sdsc",
+    ]
+    told = " ".join(out.split())
+    for words in ("qespera: 120 jobs like it", "its worker is silent", "no history", "has 4 processors", "left out:"):
+        assert words in told
+    assert "–" in next(line for line in out.splitlines() if line.startswith("sdsc"))
+
+
+def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ranking(site("\x1b[2Jevil", reason="[red]\x1b]"), left_out=(("\x07", "\x9b"),)), 120)
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    assert "[red]" in out
+
+
+def test_what_could_be_ranked_is_no_error() -> None:
+    check(GRID)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (ranking(), "no site is known yet: no estimates stand; does a worker run, and have events come to it?"),
+        (ranking(site("ctc", None, reason="no history")), "no site has an estimate for this job; ctc: no history"),
+        (ranking(left_out=(("elm", "unknown site"), ("fir", "silent"))), "this job; elm: unknown site; fir: silent"),
+    ],
+)
+def test_where_nothing_could_be_ranked_the_error_says_why(found: Ranking, reason: str) -> None:
+    with pytest.raises(UserError) as error:
+        check(found)
+    assert str(error.value).endswith(reason)
+
+
+@contextmanager
+def service(status: int, body: bytes) -> Iterator[tuple[str, list[Any]]]:
+    """A service that answers like this, its address, and what it was asked: path, query, token."""
+    asked: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            asked.append((url.path, parse_qs(url.query), self.headers.get("Authorization")))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_service_is_asked_by_its_address() -> None:
+    with service(200, msgspec.json.encode(GRID)) as (url, asked):
+        assert ask_service(f"{url}/", "to&ken", JOB, ["ctc", "k&h"], 60.0) == GRID
+    query = {"cpus": ["64"], "walltime": ["14400.0"], "user": ["ada"], "gpus": ["0"], "run": ["60.0"]}
+    assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (401, b'{"status_code":401,"detail":"the token is missing"}', "the token is missing"),
+        (503, b"gone", "status 503"),
+        (200, b"<html>", "what answers there is no service of queuecast's"),
+    ],
+)
+def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: str) -> None:
+    with service(status, body) as (url, asked), pytest.raises(UserError, match=reason):
+        ask_service(url, None, JOB)
+    assert asked[0][2] is None
+
+
+def test_an_address_where_nothing_is_or_that_is_none() -> None:
+    with service(200, b"") as (url, _):
+        pass
+    with pytest.raises(Unreachable, match="does `queuecast serve` run there"):
+        ask_service(url, None, JOB)
+    for wrong in ("file:///etc/passwd", "localhost:6067"):
+        with pytest.raises(UserError, match="expected http://"):
+            ask_service(wrong, None, JOB)
+
+
+class TestCommand:
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """What is asked through Kafka, which answers with the grid."""
+        found: list[Any] = []
+
+        def ask(_: Any, job: JobRequest, sites: Any, run_s: float | None) -> Ranking:
+            found.append((job, tuple(sites), run_s))
+            return GRID
+
+        monkeypatch.setattr(asking, "ask", ask)
+        return found
+
+    def test_the_job_is_described_by_the_options(self, asked: list[Any]) -> None:
+        options = "--cpus 4 --walltime 1-00:00:00 --nodes 2 --queue q --user u --group g --account a --executable x"
+        assert main(["ask", *options.split(), "--gpus", "1", "--memory", "99", "--run", "90m", "--site", "ctc"]) == 0
+        job = JobRequest(cpus=4, walltime=86_400.0, nodes=2, gpus=1, memory=99, queue="q", user="u", group="g")
+        assert asked == [(msgspec.structs.replace(job, account="a", executable="x"), ("ctc",), 5400.0)]
+
+    def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["ask", "--json"]) == 0
+        assert msgspec.convert(json.loads(capsys.readouterr().out), Ranking) == GRID
+        assert asked == [(JobRequest(), (), None)]
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "reason"),
+        [
+            (("--walltime", "soon"), 1, "'soon' is no duration; expected more than 0: seconds, or as 90m"),
+            (("--cpus", "0"), 2, "--cpus: expected `int` >= 1"),
+            (("--user", ""), 2, "--user: expected `str` of length >= 1"),
+        ],
+    )
+    def test_what_is_wrong_is_one_line(
+        self, asked: list[Any], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int, reason: str
+    ) -> None:
+        assert main(["ask", *arguments]) == code
+        assert reason in capsys.readouterr().err
+        assert not asked
+
+    def test_the_token_is_the_settings_unless_given(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("QUEUECAST_SERVE_TOKEN", "of-the-settings")
+        with service(200, msgspec.json.encode(GRID)) as (url, asked):
+            assert main(["ask", "--url", url]) == 0
+            assert main(["ask", "--url", url, "--token", "given"]) == 0
+        assert [token for _, _, token in asked] == ["Bearer of-the-settings", "Bearer given"]
+        assert "left out:" in capsys.readouterr().out
+
+
+def test_serve_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delitem(sys.modules, "streams.serve.run", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve"]) == 1
+    expected = "queuecast: uvicorn is not installed; install it with pip install 'queuecast[serve]'\n"
+    assert capsys.readouterr().err == expected

@@ -1,0 +1,78 @@
+"""Every method beside every other, on one trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from models.engine.engine import Settings
+from models.registry import METHODS, RUN_METHODS
+from streams.cli.cli import main
+from streams.offline.compare import compare
+from streams.offline.replay import Scores, jobs_in, replay, settings_for
+from streams.sources.swf import events_of, read_swf
+from tests.support.traces import made_trace
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return made_trace(tmp_path / "made.swf", jobs=200)
+
+
+def test_every_method_is_in_the_tables_the_trivial_ones_on_top(trace: Path, capsys: Capture) -> None:
+    assert main(["compare", str(trace), "--json", "--rows", "50", "150"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["waits"])[:2] == ["zero", "median"]
+    assert set(found["waits"]) == set(METHODS)
+    assert set(found["run_times"]) == set(RUN_METHODS)
+    assert set(found["bounds"]) == {f"qbets {q}" for q in ("0.1", "0.5", "0.75", "0.9", "0.95")}
+    assert {row["jobs"] for row in found["waits"].values()} == {found["waits"]["zero"]["jobs"]}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Path, workers: int) -> None:
+    read, methods = read_swf(trace), ["lwf", "ibl", "qespera", "gibbons", "walltime"]
+    jobs, settings = jobs_in(read), Settings(history=100)
+    shares: list[int] = []
+    found = compare(read, jobs, settings, methods, workers, advance=shares.append)
+    chosen = settings_for(settings, methods[:3], ["closest", *methods[3:]])
+    scores = Scores(settings=chosen)
+    for record in replay(events_of(read, read.site), chosen):
+        if hasattr(record, "actual_wait_s"):
+            scores.add(record)  # type: ignore[arg-type]
+    expected = scores.rows()
+    for name in ("zero", "median", "lwf", "ibl", "qespera"):
+        assert found.waits[name] == expected[name]
+    for name in ("gibbons", "walltime"):
+        assert found.run_times[name] == scores.run_rows()[name]
+    assert shares == sorted(shares) and shares[-1] > 900
+
+
+def test_the_tables_are_printed(trace: Path, capsys: Capture) -> None:
+    assert main(["compare", str(trace), "--method", "easy", "--method", "downey", "--workers", "1"]) == 0
+    heads = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line and line[0].isalpha()]
+    assert heads == ["waits", "zero", "median", "easy", "run", "downey", "bounds", *["qbets"] * 5]
+
+
+def test_mistakes_are_named(trace: Path, capsys: Capture) -> None:
+    assert main(["compare", str(trace), "--method", "oracle"]) != 0
+    assert "no method 'oracle'; there are: zero, median" in capsys.readouterr().err
+    assert main(["compare", str(trace), "--ids", "1", "2", "--rows", "1", "2"]) != 0
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_a_trace_is_simulated_under_schedulers(trace: Path, capsys: Capture) -> None:
+    wanted = ["--scheduler", "fcfs,easy", "--runtimes", "actual,closest", "--cpus", "128"]
+    assert main(["simulate", str(trace), *wanted, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["scheduler"], row["runtimes"]) for row in rows] == [
+        ("fcfs", "none"),
+        ("easy", "actual"),
+        ("easy", "closest"),
+    ]
+    assert main(["simulate", str(trace), *wanted]) == 0
+    assert "easy" in capsys.readouterr().out
+    assert main(["simulate", str(trace), "--scheduler", "magic"]) != 0
+    assert "magic" in capsys.readouterr().err

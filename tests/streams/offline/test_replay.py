@@ -1,0 +1,280 @@
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Container, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.engine.engine import Anomaly, Settings
+from models.method import Site, WaitMethod
+from models.records import Outcome, Prediction, Start, Submit
+from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
+from models.site.state import Estimate, Job
+from streams.errors import UserError
+from streams.offline.replay import Lines, Scores, jobs_in, record, replay, settings_for
+from streams.sources.swf import Trace, events_of, read_swf
+from tests.support.traces import made_trace, shared_path, swf_line, trace_path
+
+
+def run(
+    trace: Trace,
+    out: Path,
+    methods: Sequence[str] = (),
+    scores: Scores | None = None,
+    settings: Settings | None = None,
+    written: Container[str] = (*METHODS, *RUN_METHODS),
+    runtimes: Sequence[str] = (),
+) -> list[Prediction | Anomaly]:
+    """Replay with predictions in `out`."""
+    chosen = settings_for(settings or Settings(history=150), methods, runtimes)
+    records = replay(events_of(trace, "made"), chosen)
+    with Lines(out) as lines, Lines(None) as nowhere:
+        return list(record(records, scores or Scores(), lines, nowhere, written.__contains__))
+
+
+def referee(trace: Path, predictions: Path, *options: str) -> dict[str, dict[str, Any]]:
+    command = [sys.executable, shared_path("referee/score.py"), trace, predictions, "--json", *options]
+    scored: dict[str, dict[str, Any]] = json.loads(subprocess.check_output(list(map(str, command))))
+    return scored
+
+
+def agree(ours: dict[str, float], theirs: dict[str, Any]) -> None:
+    """Every measure that the referee has is ours."""
+    bounds = theirs.pop("bounds")
+    assert {name: ours[name] for name in theirs} == pytest.approx(theirs, rel=1e-9)
+    found = {f"{float(name.removeprefix('cov_')):g}": value for name, value in ours.items() if name.startswith("cov_")}
+    assert found == pytest.approx({q: bound["cov"] for q, bound in bounds.items()})
+
+
+RANGES: dict[str, dict[str, Any]] = {
+    "": {},
+    "--ids 120 300": {"ids": (120, 300)},
+    "--rows 50 250": {"rows": (50, 250)},
+    "--rows 50 250 --started": {"rows": (50, 250), "started": True},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("options", RANGES)
+def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str) -> None:
+    path = made_trace(tmp_path / "made.swf")
+    wanted = dict(RANGES[options])
+    started = wanted.pop("started", False)
+    trace = read_swf(path)
+    names = jobs_in(trace, **wanted)
+    scores = Scores(lambda outcome: outcome.job in names, cancelled=not started)
+    run(trace, tmp_path / "out", [method], scores, written=[method])
+    theirs = referee(path, tmp_path / "out", *options.split())
+    agree(scores.rows()[method], theirs["predictions"])
+    agree(scores.rows()["zero"], theirs["always zero"])
+
+
+class Bounded(WaitMethod):
+    """Says ten minutes, with bounds, of every job but those of some users."""
+
+    name = "bounded"
+
+    def predict(self, job: Job, site: Site) -> Estimate:
+        if job.user in ("u1", "u2"):
+            return Estimate(None, "not of them")
+        return Estimate(600.0, "always", {"0.1": 60.0, "0.95": 3600.0 * job.cpus})
+
+
+def test_bounds_and_missing_estimates_are_scored_as_by_the_referee(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "bounded", Bounded)
+    path, scores = made_trace(tmp_path / "made.swf"), Scores()
+    run(read_swf(path), tmp_path / "out", ["bounded"], scores, written=["bounded"])
+    row = scores.rows()["bounded"]
+    agree(row, referee(path, tmp_path / "out")["predictions"])
+    assert row["missing"] > 0
+    assert 0 < row["cov_0.1"] < row["cov_0.95"] < 1
+
+
+def test_the_trivial_rules_run_beside_and_come_first(tmp_path: Path) -> None:
+    scores = Scores()
+    run(read_swf(made_trace(tmp_path / "made.swf", jobs=60)), tmp_path / "out", ["qespera"], scores)
+    assert list(scores.rows()) == ["zero", "median", "qbets", "qespera"]
+
+
+def test_a_replay_says_the_same_each_time(tmp_path: Path) -> None:
+    path = made_trace(tmp_path / "made.swf")
+    for name in ("one", "other"):
+        run(read_swf(path), tmp_path / name, list(METHODS))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+    assert (tmp_path / "one").read_bytes().count(b"\n") == len(read_swf(path).jobs) * len(METHODS)
+
+
+def alter_future(path: Path, target: Path) -> float:
+    command = [sys.executable, shared_path("referee/alter_future.py"), path, "0.5", target]
+    return float(subprocess.check_output(list(map(str, command)), text=True).split()[1])
+
+
+def nothing_looks_ahead(path: Path, settings: Settings) -> None:
+    """Whatever any method says up to the horizon is the same when the future is another."""
+    horizon = alter_future(path, path.with_name("altered.swf"))
+    said: list[list[bytes]] = []
+    for name in (path.name, "altered.swf"):
+        trace = read_swf(path.with_name(name))
+        run(trace, path.with_name("out"), list(METHODS), settings=settings, runtimes=list(RUN_METHODS))
+        said.append(path.with_name("out").read_bytes().splitlines())
+    known, again = ([line for line in one if json.loads(line)["made_at"] <= trace.start + horizon] for one in said)
+    assert known == again
+    assert {json.loads(line)["method"] for line in known} == {*METHODS, *RUN_METHODS} - {DEFAULT_RUN}
+    assert len(known) >= len(said[0]) // 2
+    assert said[0] != said[1]
+
+
+def test_no_method_looks_ahead(tmp_path: Path) -> None:
+    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=1000), Settings(history=150))
+
+
+def beginning(name: str, jobs: int, target: Path) -> Path:
+    """The first jobs of a real trace."""
+    with gzip.open(trace_path(name), "rt") as lines, target.open("w") as out:
+        for line in lines:
+            jobs -= not line.startswith(";")
+            if jobs < 0:
+                break
+            out.write(line)
+    return target
+
+
+@pytest.mark.trace
+def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
+    nothing_looks_ahead(beginning("KTH", 6000, tmp_path / "kth.swf"), Settings(history=1500))
+
+
+@pytest.mark.trace
+def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
+    path = beginning("KTH", 10_000, tmp_path / "kth.swf")
+    trace, scores, settings = read_swf(path), Scores(lambda outcome: 5000 <= int(outcome.job) <= 9000), Settings()
+    run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method])
+    theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
+    agree(scores.rows()[settings.method], theirs["predictions"])
+    agree(scores.rows()["zero"], theirs["always zero"])
+    median, recent = scores.rows()["median"], theirs["recent median"]  # which counts cancelled jobs' waits too
+    assert median["AAE"] == pytest.approx(recent["AAE"], rel=0.02)
+
+
+def test_a_range_holds_its_ends(tmp_path: Path) -> None:
+    path = tmp_path / "t.swf"
+    path.write_text("".join(swf_line(number, 1000 - number) for number in range(1, 11)))
+    trace = read_swf(path)
+    assert jobs_in(trace) == {str(number) for number in range(1, 11)}
+    assert jobs_in(trace, ids=(3, 5)) == {"3", "4", "5"}
+    assert jobs_in(trace, rows=(1, 2)) == {"10", "9"}
+    assert jobs_in(trace, rows=(9, 99)) == {"2", "1"}
+
+
+@pytest.mark.parametrize("where", [{"ids": (50, 60)}, {"rows": (11, 20)}, {"ids": (5, 3)}, {"rows": (-3, 0)}])
+def test_an_empty_range_is_an_error(tmp_path: Path, where: dict[str, tuple[int, int]]) -> None:
+    path = tmp_path / "t.swf"
+    path.write_text("".join(swf_line(number) for number in range(1, 11)))
+    with pytest.raises(UserError, match="no job in that range; there are 10, numbered 1 to 10"):
+        jobs_in(read_swf(path), **where)
+
+
+def test_methods_are_the_named_ones_and_the_trivial_ones() -> None:
+    bare = Settings(bounds="")
+    assert settings_for(bare, ["median"]).methods == ("median", "zero")
+    assert settings_for(Settings(), ["median"]).methods == ("median", "zero", "qbets")
+    assert settings_for(Settings(method="median", shadows=(), bounds=""), []).methods == ("median", "zero")
+    assert settings_for(bare, ["zero", "qespera", "zero", "qespera"]).methods == ("zero", "qespera", "median")
+    assert settings_for(Settings(history=7), ["zero"]).history == 7
+
+
+def test_methods_of_run_times_may_be_named_among_the_others_or_apart() -> None:
+    chosen = settings_for(Settings(), ["gibbons", "easy", "walltime"])
+    assert (chosen.method, chosen.run_methods) == ("easy", ("gibbons", "walltime"))
+    chosen = settings_for(Settings(), ["gibbons"], ["last-two"])
+    assert (chosen.method, chosen.run_methods) == (Settings().method, ("last-two", "gibbons"))
+    assert settings_for(Settings(), ["easy"]).run_methods == Settings().run_methods
+    with pytest.raises(UserError, match=r"no method 'easy' for run times; there are: closest"):
+        settings_for(Settings(), [], ["easy"])
+
+
+def test_an_unknown_method_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"no method 'crystal ball'; there are: zero, median"):
+        settings_for(Settings(), ["zero", "crystal ball"])
+
+
+def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -> None:
+    events = [
+        Submit(site="s", time=5.0, job="1"),
+        Start(site="s", time=9.0, job="1"),
+        Start(site="s", time=9.0, job="1"),
+    ]
+    settings = settings_for(Settings(bounds=""), ["zero", "median"])
+    with Lines(tmp_path / "p") as predictions, Lines(tmp_path / "o") as outcomes:
+        given = list(record(replay(events, settings), Scores(), predictions, outcomes))
+    assert [type(item) for item in given] == [Prediction, Prediction, Anomaly]
+    assert [json.loads(line)["method"] for line in (tmp_path / "p").read_text().splitlines()] == ["zero", "median"]
+    assert [json.loads(line)["actual_wait_s"] for line in (tmp_path / "o").read_text().splitlines()] == [4.0, 4.0]
+
+
+def test_sites_are_apart() -> None:
+    def at(site: str, *waits: float) -> list[Submit | Start]:
+        return [
+            event
+            for number, wait in enumerate(waits)
+            for event in (
+                Submit(site=site, time=1000.0 * number, job=str(number)),
+                Start(site=site, time=1000.0 * number + wait, job=str(number)),
+            )
+        ]
+
+    def said(records: Iterable[object], site: str) -> list[float | None]:
+        return [r.predicted_wait_s for r in records if isinstance(r, Prediction) and r.site == site]
+
+    one, other, settings = at("one", 10, 10, 10), at("other", 500, 500, 500), Settings(method="median")
+    mixed = [event for pair in zip(one, other, strict=True) for event in pair]
+    assert said(replay(mixed, settings), "one") == said(replay(one, settings), "one") == [None, 10.0, 10.0]
+    assert said(replay(mixed, settings), "other") == [None, 500.0, 500.0]
+
+
+def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) -> Outcome:
+    predicted = 100.0
+    return Outcome(
+        site="s",
+        job=job,
+        attempt=0,
+        made_at=0.0,
+        method="m",
+        predicted_wait_s=predicted,
+        predicted_run_s=60.0,
+        observed_at=0.0,
+        actual_wait_s=wait_s,
+        actual_run_s=run_s,
+        error_s=predicted - wait_s,
+        **more,
+    )
+
+
+def test_the_scores_of_a_few_jobs() -> None:
+    scores = Scores(settings=Settings(method="m", runtimes="closest"))
+    for one in (
+        outcome("1", 100.0, bounds={"0.9": 50.0}),
+        outcome("1", 100.0, run_s=100.0),
+        outcome("2", 400.0, bounds={"0.9": 500.0}),
+        outcome("2", 400.0, run_s=200.0),
+        outcome("3", 700.0, censored=True, bounds={"0.9": 800.0}),
+    ):
+        scores.add(one)
+    row = scores.rows()["m"]
+    assert row["AAE"] == pytest.approx((0 + 300 + 600) / 3 / 3600)
+    assert row["PPE"] == pytest.approx((0 + 300 / 600 + 600 / 700) / 3)
+    assert row["median_min"] == 5.0
+    assert scores.run_rows()["closest"]["MAE_min"] == pytest.approx((40 + 140) / 2 / 60)
+    assert row["cov_0.9"] == pytest.approx(2 / 3)
+    assert scores.bound_rows()["m 0.9"]["coverage"] == row["cov_0.9"]
+    assert row["jobs"] == 3
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no/such: cannot be written: No such file"):
+        Lines(tmp_path / "no" / "such")

@@ -1,0 +1,290 @@
+import time
+from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import TopicPartition
+from kafka.admin import OffsetSpec
+from kafka.errors import CoordinatorNotAvailableError, KafkaTimeoutError, TopicAuthorizationFailedError
+from redis.exceptions import NoPermissionError
+
+from streams.cli.cli import main
+from streams.errors import UserError
+from streams.operate import doctor
+from streams.operate.doctor import APART_S, BEHIND, Result
+from streams.settings import KafkaSettings, Settings
+from streams.topics import Topics, configurations
+
+SETTINGS = Settings()
+TOPICS = Topics("queuecast.")
+Offset = namedtuple("Offset", "offset timestamp")
+
+
+class Broker:
+    """A cluster in which all is well: two partitions a topic, one worker, nothing to do."""
+
+    def __init__(self) -> None:
+        self.partitions = dict.fromkeys(TOPICS, 2)
+        self.configs = {name: dict(values) for name, values in configurations(SETTINGS).items()}
+        self.ends, self.committed, self.members = [500, 700], [500, 700], [{}]
+        self.first_of_day = -1
+        self.latest_s = time.time() - 60
+
+    def describe_cluster(self) -> dict[str, Any]:
+        return {"brokers": [{"broker_id": 1}]}
+
+    def get_broker_version_data(self, _: int) -> Any:
+        return namedtuple("Data", "broker_version")((4, 1))
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"name": name, "partitions": [{}] * self.partitions[name]} for name in names]
+
+    def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
+        assert config_filter == "all"
+        names = [resource.name for resource in resources]
+        return {"topic": {name: {key: {"value": v} for key, v in self.configs[name].items()} for name in names}}
+
+    def describe_groups(self, names: list[str]) -> dict[str, Any]:
+        return {name: {"members": self.members} for name in names}
+
+    def list_group_offsets(self, groups: dict[str, None]) -> dict[str, Any]:
+        found = {TopicPartition(TOPICS.events, n): Offset(at, -1) for n, at in enumerate(self.committed)}
+        return dict.fromkeys(groups, found)
+
+    def list_partition_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Offset]:
+        return {place: self._offset(place.partition, spec) for place, spec in wanted.items()}
+
+    def _offset(self, partition: int, spec: int) -> Offset:
+        if spec == OffsetSpec.MAX_TIMESTAMP:
+            return Offset(0, int(self.latest_s * 1000))
+        if spec == OffsetSpec.EARLIEST:
+            return Offset(100, -1)
+        return Offset(self.ends[partition] if spec == OffsetSpec.LATEST else self.first_of_day, -1)
+
+
+class Store:
+    """A Redis that is as it should be."""
+
+    def __init__(self) -> None:
+        self.version, self.ahead_s = "7.0.15", 0.0
+        self.config = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        self.hidden = False
+
+    async def info(self, _: str) -> dict[str, Any]:
+        return {"redis_version": self.version}
+
+    async def time(self) -> tuple[int, int]:
+        now = time.time() + self.ahead_s
+        return int(now), int(now % 1 * 1e6)
+
+    async def config_get(self, _: str) -> dict[str, str]:
+        if self.hidden:
+            raise NoPermissionError("no permission for config|get")
+        return self.config
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    found = Broker()
+
+    @contextmanager
+    def admin(_: KafkaSettings) -> Iterator[Broker]:
+        yield found
+
+    monkeypatch.setattr(doctor, "admin", admin)
+    return found
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    found = Store()
+
+    async def answers(_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(doctor, "check_redis", answers)
+    monkeypatch.setattr(doctor, "connect", lambda _: found)
+    return found
+
+
+def looked(settings: Settings = SETTINGS) -> dict[str, Result]:
+    return {result.check: result for result in doctor.examine(settings)}
+
+
+def test_where_all_is_well_all_is_ok(broker: Broker, store: Store) -> None:
+    found = looked()
+    assert {result.state for result in found.values()} == {"ok"}
+    assert found["topics"].found == "8 with 2 partitions each"
+    assert found["workers"].found == "1 running, nothing to do"
+    assert found["stamps"].found == "the latest event came 60 s ago"
+
+
+def test_missing_and_uneven_topics_fail(broker: Broker, store: Store) -> None:
+    broker.partitions[TOPICS.outcomes] = 3
+    assert looked()["topics"].state == "fail"
+    broker.partitions[TOPICS.outcomes] = 0
+    found = looked()["topics"]
+    assert (found.state, found.advice) == ("fail", "run `queuecast topics`")
+    assert TOPICS.outcomes in found.found
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "state"),
+    [
+        (TOPICS.events, "retention.ms", "1000", "warn"),
+        (TOPICS.state, "cleanup.policy", "delete", "fail"),
+        (TOPICS.state, "max.message.bytes", "1048588", "fail"),
+        (TOPICS.events, "max.message.bytes", "99999999", "warn"),
+    ],
+)
+def test_topics_that_are_set_otherwise_are_named(
+    broker: Broker, store: Store, topic: str, key: str, value: str, state: str
+) -> None:
+    broker.configs[topic][key] = value
+    found = looked()["topic settings"]
+    assert found.state == state
+    assert f"{topic} has {key}={value} instead of " in found.found
+
+
+def test_settings_that_are_hidden_are_no_failure(broker: Broker, store: Store) -> None:
+    broker.configs[TOPICS.events] = {}
+    assert looked()["topic settings"].found == "not told of queuecast.events"
+    assert looked()["topic settings"].state == "warn"
+
+
+def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
+    broker.committed = [450]
+    found = looked()["workers"]
+    assert (found.state, found.found) == ("ok", "1 running, events to do: partition 0: 50, partition 1: 600")
+    broker.ends[1] += BEHIND
+    assert looked()["workers"].state == "warn"
+
+
+def test_a_topic_that_was_made_anew_is_told(broker: Broker, store: Store) -> None:
+    broker.committed = [500, 700]
+    assert looked()["workers"].state == "ok"
+    broker.ends[1] = 12
+    found = looked()["workers"]
+    assert (found.state, found.found) == ("warn", "more events done than the topic queuecast.events has: partition 1")
+    assert found.advice
+
+
+def test_without_workers_there_is_advice(broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.members = []
+    assert looked()["workers"].advice == "start one with `queuecast worker`"
+
+    def no_group_ever(_: Any) -> None:
+        raise CoordinatorNotAvailableError
+
+    monkeypatch.setattr(broker, "describe_groups", no_group_ever)
+    assert looked()["workers"].found == "0 running, events to do: partition 0: 400, partition 1: 600"
+
+
+def test_events_of_a_clock_that_is_ahead_are_told(broker: Broker, store: Store) -> None:
+    broker.latest_s = time.time() + 100
+    assert looked()["stamps"].state == "warn"
+    broker.latest_s = -0.001
+    assert looked()["stamps"].found == "no events yet"
+
+
+def test_dead_letters_of_the_day_are_counted(broker: Broker, store: Store) -> None:
+    broker.first_of_day = 490
+    assert looked()["dead letters"].found == "220 within a day"
+
+
+def test_more_copies_than_brokers_are_told(broker: Broker, store: Store) -> None:
+    settings = Settings(topics=msgspec.structs.replace(SETTINGS.topics, replication=3))
+    assert looked(settings)["brokers"].advice == "topics with 3 copies need as many brokers"
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(TopicAuthorizationFailedError("x"), "warn"), (KafkaTimeoutError("x"), "fail")]
+)
+def test_a_check_that_fails_hides_no_other(
+    broker: Broker, store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
+) -> None:
+    well = looked()
+
+    def fails(_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(broker, "describe_topics", fails)
+    found = looked()
+    assert list(found) == list(well)
+    assert {name for name, result in found.items() if result.state == state} == {
+        "topics",
+        "stamps",
+        "workers",
+        "dead letters",
+    }
+
+
+@pytest.mark.parametrize(
+    ("check", "changed"),
+    [
+        ("redis version", {"version": "5.0.3"}),
+        ("redis clock", {"ahead_s": 2 * APART_S}),
+        ("redis clock", {"ahead_s": -2 * APART_S}),
+        ("redis durability", {"config": {"appendonly": "no", "appendfsync": "always"}}),
+        ("redis durability", {"config": {"appendonly": "yes", "appendfsync": "everysec"}}),
+        ("redis memory", {"config": {"maxmemory-policy": "volatile-lru"}}),
+    ],
+)
+def test_a_redis_that_is_not_as_it_should_be(broker: Broker, store: Store, check: str, changed: dict[str, Any]) -> None:
+    vars(store).update({"config": store.config | changed.pop("config", {})} | changed)
+    found = looked()
+    assert {name for name, result in found.items() if result.state != "ok"} == {check}
+    assert found[check].state == "warn"
+    assert found[check].advice
+
+
+def test_what_redis_hides_is_told(broker: Broker, store: Store) -> None:
+    store.hidden = True
+    found = looked()
+    assert found["redis memory"].state == found["redis durability"].state == "warn"
+    assert "no permission" in found["redis memory"].found
+
+
+def test_a_broker_that_is_away_does_not_hide_redis(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def away(_: KafkaSettings) -> Iterator[None]:
+        raise UserError("no broker answers")
+        yield
+
+    monkeypatch.setattr(doctor, "admin", away)
+    assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "fail  brokers: no broker answers"
+    assert [line.partition(":")[0] for line in lines[2:]] == [
+        "ok    redis version",
+        "ok    redis clock",
+        "ok    redis durability",
+        "ok    redis memory",
+    ]
+
+
+def test_a_redis_that_is_away_does_not_hide_the_broker(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def away(_: Any) -> None:
+        raise UserError("redis at h:1: gone")
+
+    monkeypatch.setattr(doctor, "check_redis", away)
+    assert main(["doctor", "--json"]) == 1
+    results = [msgspec.json.decode(line, type=Result) for line in capsys.readouterr().out.splitlines()]
+    assert [result.state for result in results] == ["ok"] * 7 + ["fail"]
+    assert results[-1] == Result("redis version", "fail", "redis at h:1: gone")
+
+
+def test_warnings_are_no_failure(broker: Broker, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.version = "6.0.1"
+    assert main(["doctor"]) == 0
+    assert "warn  redis version: 6.0.1; use 6.2 or newer" in capsys.readouterr().out

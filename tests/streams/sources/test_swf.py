@@ -1,0 +1,266 @@
+import gzip
+from collections.abc import Iterator
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
+from streams.errors import UserError
+from streams.sources.swf import FIELDS, SwfJob, Trace, events_of, read_swf
+from tests.support.traces import HEADER, made_trace, swf_line, trace_path
+
+LINE = "17 100.5 60 3600 8 3500 -1 16 7200 512 1 4 5 6 2 1 -1 -1\n"
+
+
+def read(tmp_path: Path, text: str | bytes) -> Trace:
+    path = tmp_path / "site.swf"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_swf(path)
+
+
+def events(tmp_path: Path, text: str) -> list[AnyEvent]:
+    return list(events_of(read(tmp_path, text), "s"))
+
+
+def test_a_line_is_a_job(tmp_path: Path) -> None:
+    (job,) = read(tmp_path, LINE).jobs
+    assert (job.number, job.submit, job.wait, job.run) == (17, 100.5, 60.0, 3600.0)
+    assert (job.allocated, job.requested, job.walltime, job.requested_memory) == (8, 16, 7200.0, 512.0)
+    assert (job.status, job.user, job.group, job.executable, job.queue) == (1, 4, 5, 6, 2)
+    assert job.started
+
+
+def test_a_job_becomes_its_events(tmp_path: Path) -> None:
+    assert events(tmp_path, HEADER + LINE) == [
+        Capacity(site="s", time=835823260.5, cpus=64, nodes=16),
+        Submit(
+            site="s",
+            time=835823260.5,
+            job="17",
+            user="u4",
+            group="g5",
+            queue="q2",
+            executable="x6",
+            cpus=16,
+            memory=16 * 512 * 1024,
+            walltime=7200.0,
+        ),
+        Start(site="s", time=835823320.5, job="17", cpus=8),
+        End(site="s", time=835826920.5, job="17", state="completed"),
+    ]
+
+
+def test_what_is_unknown_is_left_out(tmp_path: Path) -> None:
+    submit, start, end = events(tmp_path, "1 5 0 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1 -1\n")
+    assert submit == Submit(site="s", time=5.0, job="1", cpus=1)
+    assert start == Start(site="s", time=5.0, job="1")
+    assert end == End(site="s", time=5.0, job="1", state="unknown")
+
+
+@pytest.mark.parametrize("run", [0, -1])
+def test_a_job_cancelled_in_the_queue_never_starts(tmp_path: Path, run: int) -> None:
+    submit, cancel = events(tmp_path, swf_line(1, 10, 30, run, status=5))
+    assert isinstance(submit, Submit)
+    assert cancel == Cancel(site="s", time=40.0, job="1")
+
+
+def test_a_running_job_can_be_cancelled_too(tmp_path: Path) -> None:
+    assert [event.kind for event in events(tmp_path, swf_line(1, 10, 30, 5, status=5))] == ["submit", "start", "end"]
+
+
+def test_jobs_are_in_the_order_of_submission_and_those_without_a_wait_are_counted(tmp_path: Path) -> None:
+    trace = read(tmp_path, swf_line(1, 50) + swf_line(2, 7, wait=-1) + swf_line(3, 20) + swf_line(4, 20))
+    assert [job.number for job in trace.jobs] == [3, 4, 1]
+    assert trace.without_wait == 1
+    assert trace.begin == 20.0
+
+
+def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
+    plain, zipped = tmp_path / "plain.swf.gz", tmp_path / "zipped.swf"
+    plain.write_text(LINE)
+    zipped.write_bytes(gzip.compress(LINE.encode()))
+    assert read_swf(plain).jobs == read_swf(zipped).jobs
+    assert (plain.name, read_swf(plain).site, read_swf(zipped).site) == ("plain.swf.gz", "plain", "zipped")
+
+
+def test_a_gzip_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
+    whole = gzip.compress("".join(swf_line(number, number * 7) for number in range(2000)).encode())
+    with pytest.raises(UserError, match=r"site.swf: the gzip file is broken or cut short"):
+        read(tmp_path, whole[: len(whole) // 2])
+
+
+def test_a_gzip_file_with_broken_bytes_is_an_error(tmp_path: Path) -> None:
+    whole = bytearray(gzip.compress("".join(swf_line(number, number * 7) for number in range(2000)).encode()))
+    for place in (10, len(whole) // 2, len(whole) - 8):  # no such block, no such symbols, another checksum
+        with pytest.raises(UserError, match=r"site.swf(: the gzip|: cannot be read: CRC|, line)"):
+            read(tmp_path, bytes(whole[:place]) + bytes(255 - byte for byte in whole[place:]))
+
+
+def test_bytes_that_are_no_text_are_tolerated_in_the_header(tmp_path: Path) -> None:
+    trace = read(tmp_path, b"; Computer: Universit\xe4t\xff\n; MaxProcs: 12\n" + LINE.encode())
+    assert (trace.cpus, len(trace.jobs)) == (12, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 2 3\n", r"line 1: 3 fields; expected 18: job number, submit time"),
+        (LINE + "\n" + LINE.replace("3600", "soon"), r"line 3: field 4 \(run time\) is 'soon'; expected a number"),
+        (LINE.replace("17", "1.5"), r"line 1: field 1 \(job number\) is '1.5'; expected a whole number"),
+        (LINE.replace(" 16 ", " x "), r"field 8 \(requested processors\) is 'x'; expected a whole number"),
+        (LINE.replace("100.5", "-3"), r"field 2 \(submit time\) is '-3'; expected seconds from the trace's start"),
+        (LINE.replace("3600", "nan"), r"field 4 \(run time\) is 'nan'"),
+        (LINE.replace("60 ", "inf "), r"field 3 \(wait time\) is 'inf'"),
+        (LINE.replace("3600", "1e400"), r"field 4 \(run time\) is '1e400'"),
+        ("", r"no job with a wait time in it; expected a trace in the Standard Workload Format"),
+        ("; only: a header\n", r"no job"),
+        (swf_line(1, wait=-1), r"no job"),
+    ],
+)
+def test_an_error_says_where_it_is_and_what_was_expected(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
+        read(tmp_path, text)
+    assert str(tmp_path / "site.swf") in str(error.value)
+
+
+def test_a_long_field_is_shown_in_part(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        read(tmp_path, LINE.replace("3600", "9" * 5000 + "x"))
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["missing.swf", "."])
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read_swf(tmp_path / name)
+
+
+def test_broken_lines_are_reported_and_left_out_where_wanted(tmp_path: Path) -> None:
+    path, told = tmp_path / "t.swf", []
+    path.write_text(LINE + "what\n" + LINE.replace("60", "x") + swf_line(5, 900))
+    trace = read_swf(path, told.append)
+    assert [job.number for job in trace.jobs] == [17, 5]
+    assert [message.split(":")[0] for message in told] == [f"{path}, line 2", f"{path}, line 3"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "cpus"),
+    [("338 (batch; 512 total)", 338), ("-1", 0), ("many", 0), ("nan", 0), ("inf", 0), ("", 0)],
+)
+def test_the_size_is_read_from_the_header_where_it_is_there(tmp_path: Path, entry: str, cpus: int) -> None:
+    trace = read(
+        tmp_path, f"; MaxProcs: {entry}\n; MaxNodes: {entry}\n; UnixStartTime: {entry}\n; MaxProcs: 9\n" + LINE
+    )
+    assert (trace.cpus, trace.nodes, trace.start) == (cpus, cpus or None, float(cpus))
+    assert isinstance(next(events_of(trace, "s")), Capacity if cpus else Submit)
+
+
+SECONDS = st.sampled_from((0, 0, 1, 2, 5)) | st.integers(0, 30)
+"""Few values, so that much falls into the same second."""
+
+ODD = SECONDS | st.floats(0, 30, allow_nan=False) | st.sampled_from((1e-9, 5e-324))
+
+
+@st.composite
+def made(draw: st.DrawFn) -> Trace:
+    rows = draw(
+        st.lists(st.tuples(SECONDS, ODD, ODD | st.just(-1), st.sampled_from((1, 0, 5))), min_size=1, max_size=25)
+    )
+    blank = dict.fromkeys(SwfJob.__struct_fields__, -1)
+    jobs = [
+        SwfJob(
+            **blank | {"number": number, "submit": float(submit), "wait": float(wait), "run": float(run), "status": s}
+        )
+        for number, (submit, wait, run, s) in enumerate(sorted(rows, key=lambda row: row[0]))
+    ]
+    start = draw(st.sampled_from(("0", "843480031")))
+    return Trace(Path("made.swf"), {"UnixStartTime": start, "MaxProcs": "8"}, jobs, 0)
+
+
+def by_job(found: list[AnyEvent]) -> Iterator[list[AnyEvent]]:
+    jobs: dict[str, list[AnyEvent]] = {}
+    for event in found:
+        if not isinstance(event, Capacity):
+            jobs.setdefault(event.job, []).append(event)
+    return iter(jobs.values())
+
+
+@given(made())
+def test_time_never_goes_back(trace: Trace) -> None:
+    found = list(events_of(trace, "s"))
+    assert isinstance(found[0], Capacity)
+    assert all(one.time <= other.time for one, other in pairwise(found))
+
+
+@given(made())
+def test_each_job_is_submitted_then_starts_then_ends_or_is_cancelled(trace: Trace) -> None:
+    stories = list(by_job(list(events_of(trace, "s"))))
+    assert len(stories) == len(trace.jobs)
+    for story in stories:
+        job = trace.jobs[int(story[0].job)]
+        assert [event.kind for event in story] == (["submit", "start", "end"] if job.started else ["submit", "cancel"])
+        assert story[0].time == trace.start + job.submit
+        assert story[1].time == pytest.approx(trace.start + job.submit + job.wait)
+        assert story[-1].time == pytest.approx(trace.start + job.submit + job.wait + max(job.run, 0) * job.started)
+
+
+@given(made())
+def test_in_one_second_processors_are_freed_then_taken_then_asked_for(trace: Trace) -> None:
+    found = list(events_of(trace, "s"))[1:]
+    submitted = {event.job: event.time for event in found if isinstance(event, Submit)}
+    started = {event.job: event.time for event in found if isinstance(event, Start)}
+
+    def rank(event: AnyEvent) -> int:
+        if isinstance(event, Submit):
+            return 2
+        if isinstance(event, End) and started[event.job] < event.time:
+            return 0
+        if submitted[event.job] == event.time:
+            return 3
+        return 0 if isinstance(event, Cancel) else 1
+
+    order = [(event.time, rank(event)) for event in found]
+    assert order == sorted(order)
+
+
+@given(made(), st.data())
+def test_what_is_known_at_a_time_does_not_depend_on_what_comes_later(trace: Trace, data: st.DataObject) -> None:
+    horizon = data.draw(st.sampled_from([event.time for event in events_of(trace, "s")]))
+    later, outcome = st.floats(1, 50), st.sampled_from((0, 1, 5))
+
+    def altered(job: SwfJob) -> SwfJob:
+        submit = trace.start + job.submit
+        left = submit + job.wait
+        change = msgspec.structs.replace
+        if left > horizon:
+            wait = max(horizon - submit, 0) + data.draw(later)
+            return change(job, wait=wait, run=data.draw(later | st.just(0.0)), status=data.draw(outcome))
+        if job.started and left + job.run > horizon:
+            return change(job, run=horizon - left + data.draw(later), status=data.draw(outcome))
+        return job
+
+    other = msgspec.structs.replace(trace, jobs=[altered(job) for job in trace.jobs])
+
+    def known(of: Trace) -> list[AnyEvent]:
+        return list(takewhile(lambda event: event.time <= horizon, events_of(of, "s")))
+
+    assert known(other) == known(trace)
+
+
+def test_a_made_trace_reads(tmp_path: Path) -> None:
+    trace = read_swf(made_trace(tmp_path / "made.swf"))
+    assert len(trace.jobs) + trace.without_wait == 400
+    assert 0 < trace.without_wait < 60
+    assert 0 < sum(not job.started for job in trace.jobs) < 80
+
+
+@pytest.mark.trace
+def test_a_real_trace_reads() -> None:
+    trace = read_swf(trace_path("KTH"))
+    assert (len(trace.jobs), trace.start, trace.cpus) == (28476, 843480031.0, 100)
+    assert sum(1 for _ in events_of(trace, "kth")) == 1 + sum(3 if job.started else 2 for job in trace.jobs)
+    assert len(FIELDS) == len(SwfJob.__struct_fields__)

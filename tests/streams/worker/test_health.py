@@ -1,0 +1,74 @@
+"""Servers that answer, that are away, and that hang."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from streams.settings import KafkaSettings, RedisSettings, Settings
+from streams.worker import health
+from streams.worker.health import FRESH_S, Health
+
+
+class Server:
+    """Takes connections; answers each request with PONG unless it hangs."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.asked = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1024):
+            if data == health.API_VERSIONS:
+                writer.write(b"\x00\x00\x00\x0a" * (not self.hangs))
+                continue
+            self.asked += data.count(b"PING")
+            if not self.hangs:
+                replies = data.count(b"*")  # a command each
+                writer.write(b"+PONG\r\n" if b"PING" in data else b"+OK\r\n" * replies)
+        writer.close()
+
+
+@contextmanager
+def away() -> Iterator[int]:
+    """A port at which nobody listens."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    yield port
+
+
+def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE_S", 0.3)
+    now, server = 100.0, Server()
+
+    async def look(nobody: int) -> None:
+        nonlocal now
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        settings = Settings(
+            kafka=KafkaSettings(bootstrap=f"127.0.0.1:{nobody},127.0.0.1:{port}"),
+            redis=RedisSettings(url=f"redis://127.0.0.1:{port}/0?protocol=2"),
+        )
+        found = Health(settings, lambda: now)
+        await found.look()
+        assert (found.broker, found.store, server.asked) == (None, None, 1)
+
+        server.hangs = True
+        await asyncio.gather(found.look(), found.look())
+        assert (found.store, server.asked) == (None, 1)  # as it was a moment ago
+        now += FRESH_S + 0.1
+        await asyncio.gather(found.look(), found.look())
+        assert (found.store, server.asked) == ("redis: no answer within 0.3 s", 2)
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # though it takes connections
+
+        listening.close()
+        server.hangs = False
+        now += FRESH_S + 0.1
+        await found.look()
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"
+
+    with away() as nobody:
+        asyncio.run(look(nobody))

@@ -1,0 +1,114 @@
+"""What becomes of a question."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.answers import answer
+from models.engine.engine import Engine
+from models.engine.engine import Settings as EngineSettings
+from models.records import AnyAnswer, DeadLetter, NoAnswer, SiteQuestion, WaitAnswer, WaitQuestion
+from models.simulation import generate, run
+from streams.settings import KafkaSettings
+from streams.worker import questions
+from streams.worker.ledger import Slot
+from streams.worker.metrics import Metrics
+from streams.worker.questions import STALE_S, Questions
+
+ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
+
+
+class Desk:
+    """The questions' desk of a worker with one site, what it sent, and what it counted."""
+
+    def __init__(self) -> None:
+        self.engine = Engine("alder", ENGINE)
+        for event in run(generate(3, 60, cpus=32, load=0.9), 32, "alder"):
+            self.engine.apply(event)
+        self.sent: list[tuple[str, bytes | None, Any, int | None]] = []
+        self.metrics = Metrics([], 10)  # type: ignore[arg-type]
+        slots = {"alder": Slot(self.engine, 3)}
+        producer: Any = SimpleNamespace(send=self._send)
+        self.desk = Questions(KafkaSettings(prefix="x."), slots, lambda: frozenset({3}), self.metrics, producer)
+
+    async def _send(self, topic: str, value: bytes, key: bytes | None, partition: int | None) -> None:
+        kind: Any = AnyAnswer if topic == "x.answers" else DeadLetter
+        self.sent.append((topic, key, msgspec.json.decode(value, type=kind), partition))
+
+    def take(self, key: bytes | None, value: bytes | None, age_s: float = 0.0) -> None:
+        message: Any = SimpleNamespace(
+            topic="x.questions", partition=3, offset=5, key=key, value=value, timestamp=(time.time() - age_s) * 1000
+        )
+        asyncio.run(self.desk.take(message))
+
+    def counted(self, status: str) -> float:
+        value = self.metrics.registry.get_sample_value("queuecast_questions_total", {"status": status})
+        return value or 0.0
+
+
+encode = msgspec.json.encode
+
+
+def test_a_question_is_answered_on_its_own_partition() -> None:
+    desk = Desk()
+    question = WaitQuestion(id="q", site="alder", cpus=8, walltime=600.0)
+    desk.take(b"alder", encode(question))
+    assert desk.sent == [("x.answers", b"alder", answer(question, desk.engine, desk.engine.time), 3)]
+    assert desk.counted("answered") == 1
+    assert desk.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_count") == 1
+
+
+def test_an_unknown_site_is_said_to_be_unknown() -> None:
+    desk = Desk()
+    desk.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
+    ((topic, key, told, _),) = desk.sent
+    assert (topic, key) == ("x.answers", b"nowhere")
+    assert told == NoAnswer(
+        id="q", site="nowhere", reason="unknown_site", detail="no event of a site 'nowhere' has been seen"
+    )
+    assert desk.counted("unknown_site") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (b"alder", None, "empty"),
+        (b"alder", b"what?", "not_json"),
+        (b"alder", b'{"type":"wait","id":"q","site":"alder","cpus":0}', "malformed"),
+        (b"alder", b'{"type":"why","id":"q","site":"alder"}', "unknown_type"),
+        (b"alder", b'{"type":"wait","id":"q","site":"alder","v":99}', "version"),
+        (b"birch", b'{"type":"wait","id":"q","site":"alder"}', "wrong_key"),
+        (b"alder", b" " * 70_000, "too_large"),
+    ],
+)
+def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
+    desk = Desk()
+    desk.take(key, value)
+    (topic, _, letter, _), *refusals = desk.sent
+    assert topic == "x.dead-letters" and isinstance(letter, DeadLetter)
+    assert (letter.reason, letter.topic, letter.partition, letter.offset) == (reason, "x.questions", 3, 5)
+    assert desk.counted("malformed") == 1
+    readable = b'"id":"q"' in (value or b"")
+    assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
+
+
+def test_nobody_waits_for_an_old_question() -> None:
+    desk = Desk()
+    desk.take(b"alder", encode(WaitQuestion(id="q", site="alder")), age_s=STALE_S + 1)
+    assert desk.sent == [] and desk.counted("stale") == 1
+
+
+def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object) -> WaitAnswer:
+        raise RuntimeError("a flaw")
+
+    desk = Desk()
+    monkeypatch.setattr(questions, "answer", broken)
+    desk.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
+    ((_, _, told, _),) = desk.sent
+    assert (told.reason, told.detail) == ("failed", "RuntimeError('a flaw')")
+    assert "could not be answered" in caplog.text and desk.counted("failed") == 1

@@ -1,0 +1,209 @@
+"""When standing estimates are made anew, what goes out, and what is taken back."""
+
+import asyncio
+from collections.abc import Awaitable
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.engine import Settings as EngineSettings
+from models.records import Capacity, StandingEstimate, Submit
+from models.simulation import generate, run
+from models.site.shapes import WALLTIMES, Shape, grid, sizes
+from streams.settings import EstimateSettings
+from streams.worker.ledger import Slot
+from streams.worker.standing import Standing, key_of, site_time
+
+ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
+FREELY = EstimateSettings(share=1.0)
+
+
+class Topic:
+    """What was sent: the values by key, and the partitions."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes | None] = {}
+        self.partitions: set[int] = set()
+        self.error: Exception | None = None
+
+    async def send(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        if self.error is not None:
+            raise self.error
+        self.values[key] = value
+        self.partitions.add(partition)
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        arrived.set_result(None)
+        return arrived
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def slot(site: str = "alder", jobs: int = 60, partition: int = 3) -> Slot:
+    engine = Engine(site, ENGINE)
+    for event in run(generate(3, jobs, cpus=32, load=0.9), 32, site):
+        engine.apply(event)
+    return Slot(engine, partition)
+
+
+def keeper(*slots: Slot, settings: EstimateSettings = FREELY) -> tuple[Standing, Topic, Clock]:
+    topic, clock = Topic(), Clock()
+    return Standing({one.engine.site: one for one in slots}, settings, topic.send, clock), topic, clock
+
+
+numbers = count(10_000)
+
+
+def submit(here: Slot, cpus: int = 1, queue: str | None = "batch") -> None:
+    site, time = here.engine.site, here.engine.time
+    here.engine.apply(Submit(site=site, time=time, job=str(next(numbers)), cpus=cpus, queue=queue, walltime=600.0))
+
+
+def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
+    here = slot()
+    standing, topic, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    shapes = grid(sizes(32), WALLTIMES, tuple(here.engine.open_queues(8)))
+    assert set(topic.values) == {key_of("alder", shape) for shape in shapes} and topic.partitions == {3}
+    estimate = msgspec.json.decode(topic.values[key_of("alder", shapes[0])] or b"", type=StandingEstimate)
+    assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == ("alder", *shapes[0])
+    assert standing.records == len(shapes)
+
+
+def test_the_configured_shapes_are_those() -> None:
+    here = slot()
+    settings = EstimateSettings(walltimes=(60.0,), most_cpus=4, queues=("night",))
+    standing, _, _ = keeper(here, settings=settings)
+    assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
+
+
+def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often() -> None:
+    here = slot()
+    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=0.05))
+    for _ in range(40):
+        submit(here)
+    assert standing.due(here)
+    asyncio.run(standing.refresh(here))
+    clock.now = 31.0
+    assert not standing.due(here)  # nothing has happened
+    submit(here, cpus=1)
+    assert not standing.due(here)  # one more of 41 jobs, and of 32 processors
+    submit(here, cpus=1)
+    assert standing.due(here)
+    clock.now = 29.0
+    assert not standing.due(here)  # they are not old enough
+
+
+def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
+    here = slot(jobs=150)
+    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=1.0))
+    asyncio.run(standing.refresh(here))
+    clock.now = 31.0
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    assert standing.due(here)
+    asyncio.run(standing.refresh(here))
+    clock.now += 899.0
+    assert not standing.due(here)
+    clock.now += 1.0
+    assert standing.due(here)
+
+
+def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
+    here = Slot(Engine("alder", ENGINE), 3)
+    standing, topic, _ = keeper(here)
+    submit(here)
+    asyncio.run(standing.refresh(here))
+    assert not standing.due(here) and topic.values == {}
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    assert standing.due(here)
+
+
+def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
+    here = slot()
+    standing, _, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    here.engine = slot().engine
+    assert standing.due(here)
+
+
+def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
+    here = slot()
+    standing, topic, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    before = set(topic.values)
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    asyncio.run(standing.refresh(here))
+    gone = {key for key, value in topic.values.items() if value is None}
+    assert gone == {key for key in before if msgspec.json.decode(key)[1] == 32}
+
+
+def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
+    here = slot()
+    topic, slots = Topic(), {"alder": here}
+
+    async def send(key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        slots.clear()
+        return await topic.send(key, value, partition)
+
+    asyncio.run(Standing(slots, FREELY, send).refresh(here))
+    assert len(topic.values) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a flaw"), ConnectionError("away")])
+def test_what_fails_at_one_site_does_not_stop_the_others(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    here, other = slot("alder"), slot("birch")
+    standing, topic, _ = keeper(here, other)
+
+    def broken(engine: Engine) -> list[Shape]:
+        if engine.site == "alder":
+            raise error
+        return [Shape(1, 60.0)]
+
+    standing.shapes = broken  # type: ignore[method-assign]
+
+    async def some_time() -> None:
+        task = asyncio.create_task(standing.run())
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(some_time())
+    assert set(topic.values) == {key_of("birch", Shape(1, 60.0))}
+    assert "standing estimates failed" in caplog.text
+
+
+def test_the_events_wait_only_for_slices() -> None:
+    here = slot(jobs=200)
+    standing, _, _ = keeper(here, settings=msgspec.structs.replace(FREELY, share=0.2))
+
+    async def count_turns() -> int:
+        turns, task = 0, asyncio.create_task(standing.refresh(here))
+        while not task.done():
+            turns += 1
+            await asyncio.sleep(0.001)
+        return turns
+
+    asyncio.run(standing.refresh(here))  # compiled
+    assert asyncio.run(count_turns()) > 3
+
+
+def test_four_shapes_are_shown() -> None:
+    here = slot()
+    standing, _, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    shown = dict(standing.shown(standing.kept["alder"]))
+    assert [(shape.cpus, shape.walltime) for shape in shown] == [(1, 3600), (4, 14400), (8, 43200), (16, 86400)]
+
+
+def test_a_sites_time_is_the_time_of_day_unless_its_events_are_of_another_time() -> None:
+    engine = slot().engine
+    assert site_time(engine, lambda: engine.time + 3600.0) == engine.time + 3600.0
+    assert site_time(engine, lambda: engine.time + 3 * 86_400.0) == engine.time
+    assert site_time(engine, lambda: engine.time - 3 * 86_400.0) == engine.time

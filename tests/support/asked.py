@@ -1,0 +1,81 @@
+"""Sites to ask without a broker: what stands of them, and engines that answer."""
+
+from collections.abc import Iterable
+from functools import cache
+
+import msgspec
+
+from models.engine.answers import answer, standing
+from models.engine.engine import Engine, Settings
+from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
+from models.simulation import generate, run
+from models.site.shapes import WALLTIMES, Shape, grid, sizes
+from streams.client.asking import Board, Desk, Silent
+
+NOW = 1.8e9
+"""When it is, by the wall clock."""
+
+USER = "u1"
+
+
+@cache
+def engine(site: str, seed: int, cpus: int = 64) -> Engine:
+    """A busy site's engine, in the middle of its day; only to be asked."""
+    found = Engine(site, Settings(history=100))
+    events: list[AnyEvent] = list(run(generate(seed, 80, cpus, 0.9), cpus, site, "easy"))
+    for event in events[:170]:
+        found.apply(msgspec.structs.replace(event, user=USER) if isinstance(event, Submit) else event)
+    return found
+
+
+def key(site: str, shape: Shape) -> bytes:
+    """The key of a shape's estimate."""
+    return msgspec.json.encode([site, *shape])
+
+
+def outcome(site: str, job: str, method: str = "qespera", **fields: object) -> bytes:
+    """An outcome as it comes."""
+    told = {"site": site, "job": job, "attempt": 0, "made_at": 1.0, "method": method, "observed_at": 5.0}
+    waits = {"predicted_wait_s": 3.0, "predicted_run_s": 9.0, "actual_wait_s": 4.0, "error_s": -1.0}
+    return msgspec.json.encode(told | waits | fields)
+
+
+class FakeAsker:
+    """Asks engines in this process.
+
+    Parameters:
+        silent: sites whose estimates stand, but whose workers do not answer.
+    """
+
+    def __init__(self, engines: Iterable[Engine] = (), silent: Iterable[str] = (), seconds: float = 2.0) -> None:
+        self.trouble: str | None = None
+        self.broker: str | None = None
+        self.board = Board(hours=24, clock=lambda: NOW)
+        self.asked: list[AnyQuestion] = []
+        self._engines = {engine.site: engine for engine in engines}
+        self._silent = frozenset(silent)
+        self._desk = Desk(self._send, seconds)
+        for number, one in enumerate(self._engines.values()):
+            shapes = grid(sizes(one.known.cpus), WALLTIMES, ())
+            for shape, estimate in zip(shapes, standing(one, shapes, one.time), strict=True):
+                self.board.put_estimate(key(one.site, shape), msgspec.json.encode(estimate), number, NOW - 60)
+            for job in range(60):
+                self.board.put_outcome(outcome(one.site, str(job)))
+
+    async def ask(self, question: AnyQuestion) -> AnyAnswer:
+        if question.site in self._silent:
+            raise Silent(f"no worker answers for the site {question.site!r}; is one running?")
+        return await self._desk.ask(question)
+
+    async def hindrance(self) -> str | None:
+        return self.broker
+
+    async def _send(self, question: AnyQuestion) -> None:
+        self.asked.append(question)
+        known = self._engines.get(question.site)
+        told: AnyAnswer = (
+            NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail="no such site")
+            if known is None
+            else answer(question, known, known.time)
+        )
+        self._desk.take(msgspec.json.encode(told))

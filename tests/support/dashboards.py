@@ -1,0 +1,45 @@
+"""What the dashboards' files ask of Prometheus."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FILES = sorted((Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards").glob("*.json"))
+
+
+class Asked(NamedTuple):
+    """A query of a panel: where it stands, what it is, and how its answer is called."""
+
+    where: str
+    expr: str
+    legend: str
+
+
+def loaded(file: Path) -> dict[str, Any]:
+    """A dashboard."""
+    dashboard: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return dashboard
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its panels, without the titles of its sections."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def asked(file: Path, **variables: str) -> Iterator[Asked]:
+    """Every query of a dashboard, with values for some of its variables, and everything for the others."""
+    dashboard = loaded(file)
+    names = [variable["name"] for variable in dashboard["templating"]["list"]]
+    values = dict.fromkeys(names, ".+") | variables
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            where = f"{dashboard['uid']}: {panel['title']}: {target['legendFormat']}"
+            yield Asked(where, substituted(target["expr"], values), target["legendFormat"])
+
+
+def substituted(expr: str, values: dict[str, str]) -> str:
+    """A query with values for its variables, the longest names first."""
+    for name in sorted(values, key=len, reverse=True):
+        expr = expr.replace(f"${name}", values[name])
+    return expr

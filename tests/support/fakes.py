@@ -1,0 +1,203 @@
+"""Kafka, Redis and the table of sites in memory, and a crash at any step of what becomes durable there."""
+
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from models.engine.engine import Changes, Saved, kept_runs
+from models.records import AnyEvent
+from models.site.history import Started
+from models.site.rows import Row
+from models.site.runs import Run
+from streams.settings import Settings
+from streams.worker.app import Worker
+from streams.worker.ledger import Ledger
+from streams.worker.metrics import Metrics
+from streams.worker.store import SiteStore, Stored
+
+TOPIC = "queuecast.events"
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+class World:
+    """What outlives a worker's process, and the steps by which that changed, in order.
+
+    After `steps` further ones it crashes: the next step does not happen, nor any after it. An `eager` Kafka has what is
+    sent at once, else when that is waited for.
+    """
+
+    def __init__(self, eager: bool = False) -> None:
+        self.log: list[str] = []
+        self.steps: int | None = None
+        self.eager = eager
+        self.messages: dict[int, list[SimpleNamespace]] = {}
+        self.committed: dict[int, int] = {}
+        self.outputs: list[tuple[str, bytes | None, bytes]] = []
+        self.headers: list[list[tuple[str, bytes]]] = []  # of each of them
+        self.arrived = 0.0  # when the next message comes to Kafka
+        self.table: dict[bytes, bytes] = {}
+        self.started: dict[str, dict[int, Started]] = {}
+        self.runs: dict[str, dict[int, Run]] = {}
+        self.rows: dict[str, dict[str, dict[int, Row]]] = {}
+
+    def step(self, what: str) -> None:
+        """Something is about to become durable."""
+        if self.steps == 0:
+            raise Crash
+        if self.steps is not None:
+            self.steps -= 1
+        self.log.append(what)
+
+    def publish(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
+        """Put a message on the events topic."""
+        log = self.messages.setdefault(partition, [])
+        place = {"topic": TOPIC, "partition": partition, "offset": len(log), "timestamp": self.arrived}
+        log.append(SimpleNamespace(key=key, value=value, **place))
+
+    def publish_events(self, events: Iterable[AnyEvent], partition: int = 0) -> None:
+        """Put events there."""
+        for event in events:
+            self.publish(event.site.encode(), msgspec.json.encode(event), partition)
+
+    def delivered(self, partition: int = 0) -> "list[Message]":
+        """What Kafka gives a worker that comes: all that is not committed."""
+        begin = self.committed.get(partition, 0)
+        return [Message(self, raw) for raw in self.messages[partition][begin:]]
+
+    def said(self, *topics: str) -> list[bytes]:
+        """The values on some topics, by the ends of their names."""
+        return [value for topic, _, value in self.outputs if topic.endswith(topics)]
+
+
+class Message:
+    """A message as Faust hands it to the agent."""
+
+    def __init__(self, world: World, raw: SimpleNamespace) -> None:
+        self._world = world
+        self.message = raw
+
+    def ack(self) -> bool:
+        """Commit the offset."""
+        self._world.step(f"ack {self.message.offset}")
+        self._world.committed[self.message.partition] = self.message.offset + 1
+        return True
+
+
+class MemoryTable:
+    """The table of sites."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._world.table.get(key)
+
+    def keys(self) -> Iterable[bytes]:
+        return self._world.table.keys()
+
+    async def put(self, key: bytes, value: bytes, partition: int) -> None:
+        self._world.step(f"table {key.decode()}")
+        self._world.table[key] = value
+
+
+class MemoryStore(SiteStore):
+    """The store of histories."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def write(self, site: str, changes: Changes) -> None:
+        self._world.step(f"write {site}")
+        self._world.started.setdefault(site, {}).update((row.number, row) for row in changes.started)
+        self._world.runs.setdefault(site, {}).update((run.number, run) for run in changes.runs)
+        for method, rows in changes.rows.items():
+            own = self._world.rows.setdefault(site, {}).setdefault(method, {})
+            own.update((row.number, row) for row in rows)
+
+    async def trim(self, site: str, oldest: int, changes: Changes) -> None:
+        self._world.step(f"trim {site}")
+        started, runs = self._world.started.get(site, {}), self._world.runs.get(site, {})
+        self._world.started[site] = {number: row for number, row in started.items() if number >= oldest}
+        for run in changes.forgotten_runs:
+            runs.pop(run.number, None)
+        for method, oldest_row in changes.oldest.items():
+            own = self._world.rows[site][method]
+            self._world.rows[site][method] = {number: row for number, row in own.items() if number >= oldest_row}
+
+    async def load(self, site: str, saved: Saved, history: int) -> Stored:
+        rows = list(self._world.started.get(site, {}).values())
+        kept_rows = [row for row in rows if saved.started - history <= row.number < saved.started]
+        kept = kept_runs(saved, self._world.runs.get(site, {}).values())
+        self._world.step(f"load {site}")
+        self._world.started[site] = {row.number: row for row in kept_rows}
+        self._world.runs[site] = {run.number: run for run in kept}
+        own = self._world.rows.get(site, {})
+        for method, kept_own in saved.rows.items():
+            rows_of = own.get(method, {}).items()
+            own[method] = {number: row for number, row in rows_of if kept_own.oldest <= number < kept_own.count}
+        return Stored(kept_rows, kept, {method: list(rows_of.values()) for method, rows_of in own.items()})
+
+    async def forget(self, site: str) -> None:
+        self._world.step(f"forget {site}")
+        self._world.started.pop(site, None)
+        self._world.runs.pop(site, None)
+        self._world.rows.pop(site, None)
+
+
+class MemoryProducer:
+    """Faust's producer: gives what has to be waited for until a message is at the broker."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def send(self, topic: str, key: bytes | None, value: bytes, _: None, __: None, headers: Any) -> "Delivery":
+        def deliver() -> None:
+            self._world.step(f"send {topic}")
+            self._world.outputs.append((topic, key, value))
+            self._world.headers.append(headers)
+
+        if not self._world.eager:
+            return Delivery(deliver)
+        deliver()
+        return Delivery(lambda: None)
+
+
+class Delivery:
+    """Waits for a delivery, or is let go of by a process that dies."""
+
+    def __init__(self, deliver: Callable[[], None]) -> None:
+        self._deliver = deliver
+
+    def __await__(self) -> Iterator[None]:
+        self._deliver()
+        yield
+
+
+class Process:
+    """A worker over a world, as long as it lives."""
+
+    def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
+        self.world = world
+        self.ledger = Ledger(
+            fakes.get("table", MemoryTable(world)),
+            fakes.get("store", MemoryStore(world)),
+            settings.engine,
+            settings.worker,
+        )
+        self.metrics = Metrics(self.ledger, settings.worker.metric_sites)
+        app: Any = SimpleNamespace(producer=MemoryProducer(world))
+        self.worker = Worker(app, settings, self.ledger, self.metrics)
+
+    async def live(self) -> None:
+        """Take over all partitions, process what they hold, and leave in good order."""
+        owned = set(self.world.messages)
+        await self.worker.take_over(owned)
+        for partition in sorted(owned):
+            for message in self.world.delivered(partition):
+                await self.worker.take(message)
+        await self.worker.hand_over(owned)
