@@ -50,7 +50,7 @@ class RunMethod(Method):
 
 
 @dataclass
-class Site:
+class SiteContext:
     """What is known of a site: its live jobs, the jobs that started, what jobs of each category ran, and its size."""
 
     state: SiteState
@@ -76,32 +76,32 @@ class WaitMethod(Method):
     learns: ClassVar[bool] = True
     """Whether it predicts from what it was itself shown, rather than from what is known of the site alone."""
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""
         raise NotImplementedError
 
-    def notice(self, job: Job, site: Site) -> None:
+    def notice(self, job: Job, context: SiteContext) -> None:
         """See a job come that this method need not predict and will learn from."""
-        self.predict(job, site)
+        self.predict(job, context)
 
-    def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
+    def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What `predict` would say of jobs that are only considered, each as if it alone were submitted.
 
         They have a key that no submitted job has. Asking changes nothing.
         """
         for job in jobs:
-            estimate = self.predict(job, site)
+            estimate = self.predict(job, context)
             self.forget(job.key)
             yield estimate
 
-    def starts(self, site: Site, now: float) -> Mapping[JobKey, float]:
+    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
         """When the queued jobs will start as things are `now` (Unix seconds), where the method can tell."""
         return {}
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""
 
-    def ended(self, job: Job, wait_s: float, run_s: float, site: Site) -> None:
+    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """A job that this method predicted, and that had waited `wait_s`, ended after running for `run_s` seconds."""
 
     def forget(self, key: JobKey) -> None:

@@ -48,16 +48,16 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[St
             walltime=shape.walltime,
             queue=shape.queue,
             live=live_state(engine),
-            site_cpus=engine.known.cpus,
+            site_cpus=engine.context.cpus,
             **_said(found),
         )
 
 
 def live_state(engine: Engine) -> LiveState:
     """The live state in three numbers."""
-    queued, running = (engine.known.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
+    queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
     return LiveState(
-        queued_jobs=queued.count, running_jobs=running.count, free_cpus=max(engine.known.cpus - running.cpus, 0)
+        queued_jobs=queued.count, running_jobs=running.count, free_cpus=max(engine.context.cpus - running.cpus, 0)
     )
 
 
@@ -66,10 +66,10 @@ def drain_s(engine: Engine, now: float) -> float | None:
 
     As if they could be packed without a gap, and by the run times as they were predicted. O(live jobs), 0.5 µs each.
     """
-    if engine.known.cpus == 0:
+    if engine.context.cpus == 0:
         return None
-    work = sum(job.cpus * _left_s(job, now) for job in engine.known.state.jobs.values())
-    return work / engine.known.cpus
+    work = sum(job.cpus * _left_s(job, now) for job in engine.context.state.jobs.values())
+    return work / engine.context.cpus
 
 
 def _left_s(job: Job, now: float) -> float:
@@ -85,7 +85,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         site=engine.site,
         run_interval=found.run_interval,
         live=live_state(engine),
-        site_cpus=engine.known.cpus,
+        site_cpus=engine.context.cpus,
         **_said(found),
     )
 
@@ -97,7 +97,7 @@ def _said(found: Prediction) -> dict[str, Any]:
 
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
-    state = engine.known.state
+    state = engine.context.state
     phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING)
     own = [job for job in state.jobs.values() if job.user == question.user and job.phase in phases]
     own.sort(key=lambda job: job.submit)
@@ -110,7 +110,7 @@ def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is to be expected now."""
     queued = any(job.phase is Phase.QUEUED for job in jobs)
-    starts = engine.asked.starts(engine.known, now) if queued else {}
+    starts = engine.what_if_method.starts(engine.context, now) if queued else {}
     return [_live_job(engine, job, starts.get(job.key)) for job in jobs]
 
 
@@ -138,14 +138,14 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob
 
 
 def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
-    known = engine.known
-    queued, held, running = (known.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING))
+    context = engine.context
+    queued, held, running = (context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING))
     return SiteAnswer(
         id=question.id,
         site=engine.site,
         made_at=now,
-        cpus=known.cpus,
-        down_nodes=0 if known.capacity is None else known.capacity.down_nodes,
+        cpus=context.cpus,
+        down_nodes=0 if context.capacity is None else context.capacity.down_nodes,
         live=live_state(engine),
         held_jobs=held.count,
         queued_cpus=queued.cpus,
@@ -154,9 +154,9 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         queues=engine.open_queues(QUEUES),
         method=engine.settings.method,
         degraded=engine.degraded,
-        history_jobs=len(known.history),
+        history_jobs=len(context.history),
         weeks=weeks(engine, now),
-        queued=live_jobs(engine, list(islice(known.state.in_phase(Phase.QUEUED), question.most)), now),
+        queued=live_jobs(engine, list(islice(context.state.in_phase(Phase.QUEUED), question.most)), now),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta
 
 from models.measures import Accuracy, RunAccuracy, Tally
-from models.method import Method, Site, WaitMethod
+from models.method import Method, SiteContext, WaitMethod
 from models.records import (
     Alter,
     AnyEvent,
@@ -215,11 +215,11 @@ class Engine:
         self.settings = settings or Settings()
         parameters = self.settings.parameters
         self.methods = {name: method_named(name, parameters.get(name)) for name in self.settings.methods}
-        self.asked = self._asked()
+        self.what_if_method = self._what_if_method()
         self.run_methods = {name: run_method_named(name, parameters.get(name)) for name in self.settings.run_methods}
         runs = RunHistory(template for method in self.run_methods.values() for template in method.templates)
         runtimes = self.run_methods[self.settings.runtimes]
-        self.known = Site(SiteState(), History(self.settings.history), runs, runtimes)
+        self.context = SiteContext(SiteState(), History(self.settings.history), runs, runtimes)
         self.rows: dict[str, Rows] = self._rows()
         self.accuracy = {name: Accuracy() for name in self.methods}
         self.cancelled = {name: Accuracy() for name in self.methods}
@@ -246,7 +246,7 @@ class Engine:
             Capacity: self._take_capacity,
         }
 
-    def _asked(self) -> WaitMethod:
+    def _what_if_method(self) -> WaitMethod:
         """The method that answers for jobs that are only considered: one that runs, or one of its own."""
         name = self.settings.policies.get(self.site, self.settings.what_if)
         return self.methods.get(name) or method_named(name, self.settings.parameters.get(name))
@@ -254,7 +254,11 @@ class Engine:
     @property
     def _learning(self) -> dict[str, WaitMethod]:
         """The methods for waits that are shown what happens: those that run, and the one that is asked."""
-        return self.methods | {self.asked.name: self.asked} if self.asked.learns else self.methods
+        return (
+            self.methods | {self.what_if_method.name: self.what_if_method}
+            if self.what_if_method.learns
+            else self.methods
+        )
 
     def _learning_from(self, job: Job) -> list[WaitMethod]:
         """Those of them that learn what became of a job: of those that run, the ones that predicted it."""
@@ -287,7 +291,7 @@ class Engine:
 
     def _admit(self, job: Job) -> Iterator[Record]:
         """A job comes into the queue, unless it is known already."""
-        known = self.known.state.jobs.get(job.key)
+        known = self.context.state.jobs.get(job.key)
         if known is not None and not known.requested:
             self._fill_in(known, job)
             yield Anomaly("submit_after_start", f"job {job.id} was submitted after it had started")
@@ -300,26 +304,26 @@ class Engine:
 
     def _full(self) -> bool:
         """Whether the live jobs are as many as can be stored."""
-        state = self.known.state
+        state = self.context.state
         job_bytes = 128 + 48 * (len(self.methods) + len(self.run_methods))  # measured: less than half of it
         return state.text_bytes + len(state) * job_bytes > LIVE_BYTES
 
     def _no_room(self, job: str) -> Anomaly:
-        return Anomaly("state_full", f"job {job} comes on top of {len(self.known.state)} live ones", rejected=True)
+        return Anomaly("state_full", f"job {job} comes on top of {len(self.context.state)} live ones", rejected=True)
 
     def _enter(self, job: Job) -> Iterator[Record]:
         """A new job: predict it from the state it finds, then let it in."""
-        known = self.known
+        context = self.context
         self._predict_run(job)
         job.ert = _ert(job.walltime, job.run_s)
-        job.features = features_of(job, known.state, job.submit)
+        job.features = features_of(job, context.state, job.submit)
         for name, method in self.methods.items():
-            job.estimates[name] = method.predict(job, known)
+            job.estimates[name] = method.predict(job, context)
             self.predictions[name] += 1
-        if self.asked.name not in self.methods and self.asked.learns:
-            self.asked.notice(job, known)
+        if self.what_if_method.name not in self.methods and self.what_if_method.learns:
+            self.what_if_method.notice(job, context)
         self._withhold(job, self._nodes_down())
-        known.state.enter(job)
+        context.state.enter(job)
         self._expiry.watch(job)
         self._see_queue(job)
         for name in (*self._published(), *self._published_runs()):
@@ -336,7 +340,7 @@ class Engine:
 
     def _predict_run(self, job: Job) -> None:
         for name, method in self.run_methods.items():
-            job.run_estimates[name] = method.predict(job, self.known.runs)
+            job.run_estimates[name] = method.predict(job, self.context.runs)
             self.run_predictions[name] += 1
         job.run_s = job.run_estimates[self.settings.runtimes].run_s
 
@@ -351,7 +355,7 @@ class Engine:
     def _fill_in(self, job: Job, request: Job) -> None:
         """A submit that comes after its start: the request is known now, the wait stays unscored."""
         self._predict_run(request)
-        self.known.state.alter(
+        self.context.state.alter(
             job,
             submit=min(request.submit, job.submit),
             **request.request,
@@ -385,8 +389,8 @@ class Engine:
         job.late, job.requested = True, False
         self._predict_run(job)
         job.ert = _ert(None, job.run_s)
-        self.known.state.enter(job)
-        self.known.see_cpus()
+        self.context.state.enter(job)
+        self.context.see_cpus()
         self._expiry.watch(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
 
@@ -395,26 +399,26 @@ class Engine:
         job.late = True
         self._forget(job)
         if job.end is not None:
-            self.known.state.leave(job)
+            self.context.state.leave(job)
         else:
-            self.known.state.move(job, Phase.RUNNING, event.time)
-            self.known.see_cpus()
+            self.context.state.move(job, Phase.RUNNING, event.time)
+            self.context.see_cpus()
             self._expiry.watch(job)
         return Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and everybody learns from it."""
-        self.known.state.move(job, Phase.RUNNING, event.time)
-        self.known.see_cpus()
+        self.context.state.move(job, Phase.RUNNING, event.time)
+        self.context.see_cpus()
         self._expiry.watch(job)
         wait_s = max(event.time - job.ready, 0.0)
         for method in self._learning_from(job):
-            method.learn(job, wait_s, self.known)
+            method.learn(job, wait_s, self.context)
         for name, estimate in job.estimates.items():
             if name in self.methods:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self.bounds_of(job, name))
-        self._changes.started.append(self.known.history.learn(job, wait_s))
-        self.lost = self.lost and self.known.history.count < RECOVERED
+        self._changes.started.append(self.context.history.learn(job, wait_s))
+        self.lost = self.lost and self.context.history.count < RECOVERED
         yield from self._outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._finish(job, job.end)
@@ -431,7 +435,7 @@ class Engine:
         elif job.phase is not Phase.RUNNING:
             yield from self._end_before_start(job, event)
         elif job.start is not None and event.time < job.start - SKEW_S:
-            self.known.state.leave(job)
+            self.context.state.leave(job)
             self._remember(job.key)
             yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
         else:
@@ -439,7 +443,7 @@ class Engine:
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
         """The end of a job that is queued as far as we know: it leaves the queue, and its start may still come."""
-        self.known.state.move(job, Phase.ENDED_UNSEEN)
+        self.context.state.move(job, Phase.ENDED_UNSEEN)
         job.end = event.time
         self._remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
@@ -448,18 +452,18 @@ class Engine:
         """A running job has ended: its run time is known."""
         assert job.start is not None
         run_s = max(end - job.start, 0.0)
-        self.known.state.leave(job)
+        self.context.state.leave(job)
         self._remember(job.key)
         if job.start >= job.submit - SKEW_S:  # else nobody knows which of its times to believe
             for run_method in self.run_methods.values():
-                run_method.learn(job, run_s, self.known.runs)
-            new, gone = self.known.runs.learn(job, run_s)
+                run_method.learn(job, run_s, self.context.runs)
+            new, gone = self.context.runs.learn(job, run_s)
             self._changes.runs.extend(new)
             self._changes.forgotten_runs.extend(gone)
         if not job.late:
             wait_s = max(job.start - job.ready, 0.0)
             for method in self._learning_from(job):
-                method.ended(job, wait_s, run_s, self.known)
+                method.ended(job, wait_s, run_s, self.context)
             self._count_response(job, wait_s, run_s)
             yield from self._outcomes(job, end, wait_s, run_s)
 
@@ -475,7 +479,7 @@ class Engine:
             yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
             yield from self._end(End(site=event.site, time=event.time, job=event.job, attempt=event.attempt))
         elif event.time < job.submit - SKEW_S:
-            self.known.state.leave(job)
+            self.context.state.leave(job)
             self._remember(job.key)
             self._forget(job)
             yield Anomaly("cancel_before_submit", f"job {event.job}: cancel {event.time} < submit {job.submit}")
@@ -484,7 +488,7 @@ class Engine:
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
         """A queued job leaves without having started: its wait is censored, and history for nobody."""
-        self.known.state.leave(job)
+        self.context.state.leave(job)
         self._remember(job.key)
         self._forget(job)
         waited_s = max(at - job.ready, 0.0)
@@ -503,7 +507,7 @@ class Engine:
         elif overtaken:
             yield _stale(event)
         else:
-            self.known.state.move(job, Phase.HELD)
+            self.context.state.move(job, Phase.HELD)
 
     def _release(self, event: Release) -> Iterator[Record]:
         job = self._live(event)
@@ -513,7 +517,7 @@ class Engine:
         elif overtaken:
             yield _stale(event)
         else:
-            self.known.state.move(job, Phase.QUEUED)
+            self.context.state.move(job, Phase.QUEUED)
             job.eligible = max(event.time, job.ready)
 
     def _alter(self, event: Alter) -> Iterator[Record]:
@@ -533,7 +537,7 @@ class Engine:
             changes.pop("eligible", None)  # its wait is over and told
         if event.walltime is not None:
             changes["ert"] = _ert(event.walltime, job.run_s)
-        self.known.state.alter(job, **changes)
+        self.context.state.alter(job, **changes)
         self._expiry.watch(job)
 
     def _requeue(self, event: Requeue) -> Iterator[Record]:
@@ -554,23 +558,23 @@ class Engine:
         if job.phase is not Phase.RUNNING:
             self._forget(job)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
-        self.known.state.leave(job)
+        self.context.state.leave(job)
         self._remember(job.key)
         again = Job(job.id, job.attempt + 1, at, **job.request)
         yield from self._admit(again)
 
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:
-        if self.known.capacity is not None and event.time < self.known.capacity.time:
+        if self.context.capacity is not None and event.time < self.context.capacity.time:
             yield _stale(event)
         else:
-            self.known.capacity = event
+            self.context.capacity = event
 
     def _give_up(self) -> Iterator[Record]:
         """Jobs whose end was never reported leave: unscored, and history for nobody."""
-        for job in self._expiry.overdue(self.known.state):
-            if job.key not in self.known.state.jobs:
+        for job in self._expiry.overdue(self.context.state):
+            if job.key not in self.context.state.jobs:
                 continue  # forgotten while another was remembered
-            self.known.state.leave(job)
+            self.context.state.leave(job)
             self._remember(job.key)
             if job.phase is not Phase.RUNNING:
                 self._forget(job)
@@ -599,7 +603,7 @@ class Engine:
         found = [
             name
             for name, seen in self.queues.items()
-            if seen.last >= since or any(self.known.state.totals(("queue", name), phase).count for phase in Phase)
+            if seen.last >= since or any(self.context.state.totals(("queue", name), phase).count for phase in Phase)
         ]
         return sorted(sorted(found, key=lambda name: (-self.queues[name].jobs, name))[:most])
 
@@ -609,24 +613,24 @@ class Engine:
         They have a key that no submitted job has, and are taken one by one, as their predictions are. What simulates
         looks at the site once for all jobs of one moment, so events may come in between.
         """
-        asked = {self.asked.name: self.asked}
+        asked = {self.what_if_method.name: self.what_if_method}
         if self.settings.bounds:
             asked.setdefault(self.settings.bounds, self.methods[self.settings.bounds])
         considered, *copies = tee(map(self._considered, jobs), 1 + len(asked))
-        answers = [method.what_ifs(copy, self.known) for method, copy in zip(asked.values(), copies, strict=True)]
+        answers = [method.what_ifs(copy, self.context) for method, copy in zip(asked.values(), copies, strict=True)]
         for job, *estimates in zip(considered, *answers, strict=True):
             job.estimates = dict(zip(asked, estimates, strict=True))
             self._withhold(job, self._too_large(job) or self._nodes_down())
             doubts = "; ".join(filter(None, (self.degraded, *self._guessed())))
-            yield msgspec.structs.replace(self._prediction(job, self.asked.name), degraded=doubts or None)
+            yield msgspec.structs.replace(self._prediction(job, self.what_if_method.name), degraded=doubts or None)
 
     def _considered(self, job: Job) -> Job:
         """A job that is only considered, with its run time and features."""
         runtimes = self.settings.runtimes
-        job.run_estimates = {runtimes: self.known.runtimes.predict(job, self.known.runs)}
+        job.run_estimates = {runtimes: self.context.runtimes.predict(job, self.context.runs)}
         job.run_s = job.run_estimates[runtimes].run_s
         job.ert = _ert(job.walltime, job.run_s)
-        job.features = features_of(job, self.known.state, job.submit)
+        job.features = features_of(job, self.context.state, job.submit)
         return job
 
     # What goes out.
@@ -703,22 +707,22 @@ class Engine:
                 job.estimates[name] = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=reason)
 
     def _too_large(self, job: Job) -> str | None:
-        cpus = self.known.cpus
+        cpus = self.context.cpus
         if not 0 < cpus < job.cpus:
             return None
-        if self.known.capacity is None:
+        if self.context.capacity is None:
             return f"larger than the site, as far as is known: no more than {cpus} processors were in use at once"
         return f"larger than the site: {job.cpus} of {cpus} processors"
 
     def _guessed(self) -> Iterator[str]:
         """What an answer about a site rests on that is hardly known yet."""
-        if self.known.capacity is None:
+        if self.context.capacity is None:
             yield "size guessed from the jobs that ran"
-        if self.known.history.count < FEW:
-            yield f"only {self.known.history.count} of its jobs have started so far"
+        if self.context.history.count < FEW:
+            yield f"only {self.context.history.count} of its jobs have started so far"
 
     def _nodes_down(self) -> str | None:
-        capacity = self.known.capacity
+        capacity = self.context.capacity
         if capacity is None or not capacity.nodes:
             return None
         return "nodes down" if capacity.down_nodes > self.settings.withhold_down * capacity.nodes else None
@@ -729,21 +733,21 @@ class Engine:
         found = []
         if self.lost:
             found.append("history lost: begun anew")
-        if self.known.capacity is not None and self.known.capacity.down_nodes:
-            found.append(f"{self.known.capacity.down_nodes} of {self.known.capacity.nodes or 'unknown'} nodes down")
+        if self.context.capacity is not None and self.context.capacity.down_nodes:
+            found.append(f"{self.context.capacity.down_nodes} of {self.context.capacity.nodes or 'unknown'} nodes down")
         return "; ".join(found) or None
 
     def _live(self, event: JobEvent) -> Job | None:
-        return self.known.state.jobs.get(event.key)
+        return self.context.state.jobs.get(event.key)
 
     def _remember(self, key: JobKey) -> None:
         self._remembered[key] = None
         if len(self._remembered) > self.settings.remembered:
             oldest = next(iter(self._remembered))
             del self._remembered[oldest]
-            unseen = self.known.state.jobs.get(oldest)
+            unseen = self.context.state.jobs.get(oldest)
             if unseen is not None:  # its end came and its start never did
-                self.known.state.leave(unseen)
+                self.context.state.leave(unseen)
                 self._forget(unseen)
 
     def _forget(self, job: Job) -> None:
@@ -765,19 +769,19 @@ class Engine:
 
         O(live jobs), 1 µs each, and O(jobs that came and went since the last one).
         """
-        changes, known = self.take_changes(), self.known
+        changes, context = self.take_changes(), self.context
         saved = Saved(
             v=STATE_VERSION,
             site=self.site,
-            jobs=list(known.state.jobs.values()),
+            jobs=list(context.state.jobs.values()),
             remembered=list(self._remembered),
             times=list(self._expiry.times),
-            capacity=self.known.capacity,
-            started=known.history.count,
-            first=known.history.first,
-            history=known.history.size,
-            runs=known.runs.count,
-            runs_kept=len(known.runs),
+            capacity=context.capacity,
+            started=context.history.count,
+            first=context.history.first,
+            history=context.history.size,
+            runs=context.runs.count,
+            runs_kept=len(context.runs),
             forgotten=[run.number for run in changes.forgotten_runs],
             events=self.events,
             anomalies=self.anomalies,
@@ -790,7 +794,7 @@ class Engine:
             run_predictions=self.run_predictions,
             run_methods={name: method.save() for name, method in self.run_methods.items()},
             rows={name: KeptRows(rows.count, rows.oldest) for name, rows in self.rows.items()},
-            most_cpus=known.most_cpus,
+            most_cpus=context.most_cpus,
             weeks=list(self.weeks),
             queues=self.queues,
         )
@@ -817,19 +821,19 @@ class Engine:
         state = read_saved(saved) if isinstance(saved, bytes) else saved
         engine = cls(state.site, settings)
         for job in state.jobs:
-            engine.known.state.enter(job)
+            engine.context.state.enter(job)
         if started is None or runs is None:
             engine.lost = True
         else:
             engine._restore(state, started, runs, rows or {})
-        engine.known.capacity, engine.known.most_cpus = state.capacity, state.most_cpus
+        engine.context.capacity, engine.context.most_cpus = state.capacity, state.most_cpus
         engine.events = state.events
         engine.anomalies = state.anomalies
         engine.lost = engine.lost or state.lost
         engine.predictions |= {name: count for name, count in state.predictions.items() if name in engine.methods}
         engine._remembered = dict.fromkeys(state.remembered)
         engine._expiry = Expiry(state.times)
-        engine._expiry.watch_all(engine.known.state)
+        engine._expiry.watch_all(engine.context.state)
         engine.accuracy |= {name: kept for name, kept in state.accuracy.items() if name in engine.methods}
         engine.cancelled |= {name: kept for name, kept in state.cancelled.items() if name in engine.methods}
         engine.run_accuracy |= {name: kept for name, kept in state.run_accuracy.items() if name in engine.run_methods}
@@ -850,15 +854,15 @@ class Engine:
     def _restore(
         self, state: Saved, started: list[Started], runs: list[Run], rows: Mapping[str, Iterable[Row]]
     ) -> None:
-        known = self.known
-        known.history.restore(started, state.started, state.first, state.history)
+        context = self.context
+        context.history.restore(started, state.started, state.first, state.history)
         kept = kept_runs(state, runs)
         if len(kept) != state.runs_kept:
             raise ValueError(f"history of run times has {len(kept)} of {state.runs_kept} entries")
         read: list[Run] = []
         for run in kept:  # what is of templates that no method reads any longer is forgotten
-            (read if run.category[0] in known.runs.templates else self._changes.forgotten_runs).append(run)
-        known.runs.restore(read, state.runs)
+            (read if run.category[0] in context.runs.templates else self._changes.forgotten_runs).append(run)
+        context.runs.restore(read, state.runs)
         for name, own in self.rows.items():
             included = state.rows.get(name)
             if included is not None:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from models.engine.engine import Engine, Settings
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.registry import DEFAULT
 from models.search.tuning import Truth
@@ -101,9 +101,9 @@ class Recorder(WaitMethod):
         self._jobs = jobs
         self._seen: dict[JobKey, Seen] = {}
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """See the job and the state it finds, by all that could be selected; nothing is predicted."""
-        seen = self._seen[job.key] = Seen(request_of(job), state_of(site, job.submit))
+        seen = self._seen[job.key] = Seen(request_of(job), state_of(context, job.submit))
         truth = self._jobs.get(job.id)
         if truth is not None:
             self.waits.asked.append(Asked(seen, len(self.waits.learnt), truth.wait_s))
@@ -111,11 +111,11 @@ class Recorder(WaitMethod):
                 self.runs.asked.append(Asked(Seen(seen.request), len(self.runs.learnt), truth.run_s))
         return Estimate(None, "not predicted")
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A wait that can be learnt."""
         self.waits.learnt.append((self._seen[job.key], wait_s))
 
-    def ended(self, job: Job, wait_s: float, run_s: float, site: Site) -> None:
+    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """A run time that can be learnt."""
         self.runs.learnt.append((Seen(self._seen.pop(job.key).request), run_s))
 

@@ -16,7 +16,7 @@ import msgspec
 
 from models.engine.engine import Engine, Settings
 from models.measures import Accuracy
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.registry import METHODS, method_named
 from models.site.state import Estimate, Job
@@ -206,24 +206,24 @@ class Panel(WaitMethod):
         scores = [score for score in self._non_uniformity if not math.isnan(score)]
         return sum(scores) / len(scores) if scores else math.nan
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Keep what each method says; nothing of it goes out."""
         if job.id in self._wanted:
             said = self.said[job.id] = {}
             for kind, method in self._methods.items():
                 numbers = self._numbers[kind]
-                for found, those in zip(method.found(job, site, list(numbers)), numbers.values(), strict=True):
+                for found, those in zip(method.found(job, context, list(numbers)), numbers.values(), strict=True):
                     said.update(dict.fromkeys(those, None if found is None else found.wait_s))
-            self._non_uniformity.append(non_uniformity(samples_of(site.state, job.submit), BINS))
+            self._non_uniformity.append(non_uniformity(samples_of(context.state, job.submit), BINS))
         else:
             for method in self._methods.values():
-                method.notice(job, site)
+                method.notice(job, context)
         return Estimate(None, "not predicted")
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Each method learns."""
         for method in self._methods.values():
-            method.learn(job, wait_s, site)
+            method.learn(job, wait_s, context)
 
     def forget(self, key: JobKey) -> None:
         """Each method forgets."""

@@ -147,7 +147,7 @@ class ByEstimates(ByWhatIf):
         """What stands for the job's shape, in seconds; infinity where nothing does."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
-        shape = covering(grid(sizes(engine.known.cpus), WALLTIMES, ()), job.cpus, job.walltime, None)
+        shape = covering(grid(sizes(engine.context.cpus), WALLTIMES, ()), job.cpus, job.walltime, None)
         return float("inf") if shape is None else super().wait_s(shape.job(self._made[site]), site)
 
     def _refresh(self, site: str, now: float) -> None:
@@ -173,7 +173,7 @@ class Clairvoyant(ByWhatIf):
     def _engine(self, site: str) -> Engine:
         engine = super()._engine(site)
         engine.run_methods = {engine.settings.runtimes: self._runtimes}
-        engine.known.runtimes = self._runtimes
+        engine.context.runtimes = self._runtimes
         return engine
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from msgspec import Meta
 from numba import njit
 
-from models.method import Site
+from models.method import SiteContext
 from models.records import JobKey
 from models.site.history import History
 from models.site.spearman import RollingSpearman
@@ -68,15 +68,15 @@ class QesperaDistributions(Qespera):
         self._pushed = 0
         self._layout = (0, 0)  # the size and the first job of the history that the places are of
 
-    def notice(self, job: Job, site: Site) -> None:
+    def notice(self, job: Job, context: SiteContext) -> None:
         """Keep the state that the job finds until it starts."""
-        self._pending[job.key] = samples_of(site.state, job.submit)
+        self._pending[job.key] = samples_of(context.state, job.submit)
 
-    def unlikeness(self, job: Job, site: Site) -> Floats | None:
+    def unlikeness(self, job: Job, context: SiteContext) -> Floats | None:
         """Distances by equation 2, in the history's order; None while hardly a job was seen from its submission on."""
-        self.notice(job, site)
+        self.notice(job, context)
         found = self._pending[job.key]
-        history = site.history
+        history = context.history
         count = len(history)
         if self._window is None or len(self._window) < 2:
             return None
@@ -97,12 +97,12 @@ class QesperaDistributions(Qespera):
         )
         return np.where(known, distance, 1.0)
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Keep the state that the job found beside its place in the history."""
         found = self._pending.pop(job.key, None)
         if found is None:
             return
-        history = site.history
+        history = context.history
         self._settle(history)
         assert self._window is not None and job.features is not None
         place = (history.count - history.first) % history.size

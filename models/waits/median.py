@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.site.state import Estimate, Job
 
 WINDOW = 1000
@@ -17,9 +17,9 @@ class Median(WaitMethod):
     name = "median"
     learns = False
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The recent median; nothing where no job has started yet."""
-        waits = site.history.latest_waits(WINDOW)
+        waits = context.history.latest_waits(WINDOW)
         if len(waits) == 0:
             return Estimate(None, "no history")
         middle = len(waits) // 2

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.state import Estimate, Job
 from models.waits.simulated import (
@@ -83,18 +83,18 @@ class Policy(WaitMethod):
         surely = self._tries >= ENOUGH and self._errors[found] <= BETTER * self._errors[usual]
         return self._policies[found if surely else usual]
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait by the best policy; in its turn the job is tried with the others too."""
-        estimate = self.best.predict(job, site)
-        self.notice(job, site)
+        estimate = self.best.predict(job, context)
+        self.notice(job, context)
         return estimate
 
-    def notice(self, job: Job, site: Site) -> None:
+    def notice(self, job: Job, context: SiteContext) -> None:
         """Try the job with every policy, if it is its turn."""
         self._since += 1
-        if self._has_turn(len(site.state)):
+        if self._has_turn(len(context.state)):
             self._since = 0
-            waits = self._trial.waits(job, site, SCHEDULES)
+            waits = self._trial.waits(job, context, SCHEDULES)
             if waits is not None:
                 self._pending[job.key] = waits
 
@@ -104,15 +104,15 @@ class Policy(WaitMethod):
         first = self._tries < FIRST and len(self._pending) < FIRST
         return first or self._since >= self.every * (1 + live // JOBS)
 
-    def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
+    def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What the best policy would say."""
-        return self.best.what_ifs(jobs, site)
+        return self.best.what_ifs(jobs, context)
 
-    def starts(self, site: Site, now: float) -> Mapping[JobKey, float]:
+    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
         """When the queued jobs will start by the best policy."""
-        return self.best.starts(site, now)
+        return self.best.starts(context, now)
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started: if it was tried, each policy's error is known."""
         tried = self._pending.pop(job.key, None)
         if tried is not None:

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Meta
 from scipy.special import bdtr, bdtrik, ndtr, ndtri
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.site.rows import Rows
 from models.site.runs import power_of_two
 from models.site.state import Estimate, Job
@@ -175,7 +175,7 @@ class Qbets(WaitMethod):
         self._series: dict[Category, _Series] = {}
         self._enough = fewest(WATCHED, confidence)
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The median, and the bounds on the quantiles, of the closest category that has enough waits."""
         found = self._closest(job)
         if found is None:
@@ -205,7 +205,7 @@ class Qbets(WaitMethod):
                 return category, series
         return None
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started: its wait joins its categories, which may have changed."""
         row, categories = (self.rows.count, wait_s), _categories(job)
         for category in categories:

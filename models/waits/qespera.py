@@ -41,7 +41,7 @@ import numpy.typing as npt
 from msgspec import Meta
 from numba import njit
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.site.state import Estimate, Job
 from models.waits.dbscan import NOISE, labels, outliers
 
@@ -149,26 +149,26 @@ class Qespera(WaitMethod):
     def __init__(self, **parameters: Any) -> None:
         self.parameters = Parameters(**parameters)
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait, and from which jobs; nothing while hardly a job has started."""
-        (found,) = self.found(job, site, [self.parameters])
+        (found,) = self.found(job, context, [self.parameters])
         if found is None:
             return Estimate(None, "no history")
         return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
 
-    def found(self, job: Job, site: Site, tried: Sequence[Parameters]) -> list[Found | None]:
+    def found(self, job: Job, context: SiteContext, tried: Sequence[Parameters]) -> list[Found | None]:
         """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
         assert job.features is not None
-        window = site.history.window
+        window = context.history.window
         columns = _contiguous(window.values.T)
         distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
-        unlike = self.unlikeness(job, site)
+        unlike = self.unlikeness(job, context)
         return [predict(job.features, columns, window.targets, distance, parameters, unlike) for parameters in tried]
 
-    def notice(self, job: Job, site: Site) -> None:
+    def notice(self, job: Job, context: SiteContext) -> None:
         """See a job come that this method need not predict and will learn from."""
 
-    def unlikeness(self, job: Job, site: Site) -> Floats | None:
+    def unlikeness(self, job: Job, context: SiteContext) -> Floats | None:
         """Distances of the history's jobs by something else than summaries, in ring order; here there are none."""
         return None
 

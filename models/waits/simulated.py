@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.state import Estimate, Job, Phase
 from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
@@ -56,55 +56,55 @@ class Simulated(WaitMethod):
         self.plans = plans
         self._outlived: Outlived = {}
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; none where the job is larger than the site, or nobody knows how large that is."""
-        live, self._outlived = self._look(site, job.submit)
-        return self._estimate(job, site, live, partial(wait_s, type(self).schedule, live))
+        live, self._outlived = self._look(context, job.submit)
+        return self._estimate(job, context, live, partial(wait_s, type(self).schedule, live))
 
-    def waits(self, job: Job, site: Site, schedules: Mapping[str, Schedule]) -> dict[str, float] | None:
+    def waits(self, job: Job, context: SiteContext, schedules: Mapping[str, Schedule]) -> dict[str, float] | None:
         """What `predict` would say by each of several schedules, from one look at the site; None where nothing."""
-        live, self._outlived = self._look(site, job.submit)
+        live, self._outlived = self._look(context, job.submit)
         found = {}
         for name, schedule in schedules.items():
-            estimate = self._estimate(job, site, live, partial(wait_s, schedule, live))
+            estimate = self._estimate(job, context, live, partial(wait_s, schedule, live))
             if estimate.wait_s is None:
                 return None
             found[name] = estimate.wait_s
         return found
 
-    def what_ifs(self, jobs: Iterable[Job], site: Site) -> Iterator[Estimate]:
+    def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What `predict` would say of each; the site is looked at once for those of one moment.
 
         Of a job only `submit`, `eligible`, `cpus`, `run_s` and `walltime` count.
         """
         for now, alike in groupby(jobs, lambda job: job.submit):
-            live = self.live(site, now)
+            live = self.live(context, now)
             starts = self._starts(live)
             for job in alike:
-                yield self._estimate(job, site, live, starts)
+                yield self._estimate(job, context, live, starts)
 
     def _starts(self, live: Live) -> Starts:
         """Tells of many jobs when each would start."""
         return partial(wait_s, type(self).schedule, live)
 
-    def starts(self, site: Site, now: float) -> dict[JobKey, float]:
+    def starts(self, context: SiteContext, now: float) -> dict[JobKey, float]:
         """When each queued job starts that is ready and not larger than the site, if no other comes."""
-        starts_s = type(self).schedule(self.live(site, now), True)
-        ready = (job.key for job in site.state.jobs.values() if _is_ready(job, site.cpus, now))
+        starts_s = type(self).schedule(self.live(context, now), True)
+        ready = (job.key for job in context.state.jobs.values() if _is_ready(job, context.cpus, now))
         told = zip(ready, starts_s.tolist(), strict=True)
         return {key: now + start_s for key, start_s in told if start_s < np.inf}
 
-    def live(self, site: Site, now: float) -> Live:
+    def live(self, context: SiteContext, now: float) -> Live:
         """The site as it is simulated, for `models.waits.schedules.wait_s` to ask of many jobs."""
-        return self._look(site, now)[0]
+        return self._look(context, now)[0]
 
-    def _look(self, site: Site, now: float) -> tuple[Live, Outlived]:
+    def _look(self, context: SiteContext, now: float) -> tuple[Live, Outlived]:
         """The site as it is simulated, and the jobs that run for longer than was expected."""
-        cpus = site.cpus
+        cpus = context.cpus
         running: list[Row] = []
         queued: list[Row] = []
         outlived: Outlived = {}
-        for job in site.state.jobs.values():
+        for job in context.state.jobs.values():
             if job.phase is Phase.RUNNING:
                 assert job.start is not None
                 elapsed_s = max(now - job.start, 0.0)
@@ -112,7 +112,7 @@ class Simulated(WaitMethod):
                 if run_s <= elapsed_s:
                     run_s = self._outlived.get(job.key, 0.0)
                     if run_s <= elapsed_s:
-                        run_s = _expected_beyond(elapsed_s, job, site)
+                        run_s = _expected_beyond(elapsed_s, job, context)
                     outlived[job.key] = run_s
                 running.append(self._row(job, run_s, elapsed_s))
             elif _is_ready(job, cpus, now):
@@ -124,14 +124,14 @@ class Simulated(WaitMethod):
         left_s = max(run_s - elapsed_s, LEAST_S)
         return job.cpus, left_s, max(planned_s - elapsed_s, left_s)
 
-    def _estimate(self, job: Job, site: Site, live: Live, starts: Starts) -> Estimate:
+    def _estimate(self, job: Job, context: SiteContext, live: Live, starts: Starts) -> Estimate:
         if live.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > live.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} processors")
         start_s = starts(*self._row(job, _expected(job)))
         among = f"{len(live.running.cpus)} running and {len(live.queued.cpus)} queued jobs"
-        reason = f"{self.name}: {among}, run times by {site.runtimes.name}"
+        reason = f"{self.name}: {among}, run times by {context.runtimes.name}"
         return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
 
     def save(self) -> bytes:
@@ -155,12 +155,12 @@ def _expected(job: Job) -> float:
     return min(run_s, job.walltime) if job.walltime else run_s
 
 
-def _expected_beyond(elapsed_s: float, job: Job, site: Site) -> float:
+def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
     """How long a job runs that has run for longer than was expected."""
     limit_s = job.walltime or np.inf
     if elapsed_s >= limit_s:
         return limit_s
-    run_s = site.runtimes.predict(job, site.runs, elapsed_s).run_s
+    run_s = context.runtimes.predict(job, context.runs, elapsed_s).run_s
     return min(limit_s, 2 * elapsed_s if run_s is None or run_s <= elapsed_s else run_s)
 
 

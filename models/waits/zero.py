@@ -1,6 +1,6 @@
 """The trivial rule that every job starts at once."""
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.site.state import Estimate, Job
 
 ALWAYS = Estimate(0.0, "always zero")
@@ -12,6 +12,6 @@ class Zero(WaitMethod):
     name = "zero"
     learns = False
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """No wait."""
         return ALWAYS

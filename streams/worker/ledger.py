@@ -218,7 +218,7 @@ class Ledger:
             await self._until_done("redis: clearing", partial(self._store.forget, site), site)
             engine = Engine.load(saved, None, None, self._engine_settings)
         where = {"site": site, "partition": partition, "offset": kept.offset}
-        log.info("the site goes on, %d live jobs", len(engine.known.state), extra=where)
+        log.info("the site goes on, %d live jobs", len(engine.context.state), extra=where)
         return Slot(engine, partition, kept.offset, kept.epoch)
 
     def record(self, partition: int, event: Delivered, site: str | None, sends: Iterable[Awaitable[Any]]) -> None:
@@ -270,7 +270,7 @@ class Ledger:
         work = self._open.pop(partition, None)
         if work is not None:
             states = [(site, *self._checkpoint(site)) for site in sorted(work.sites) if site in self.slots]
-            oldest = {site: self.slots[site].engine.known.history.oldest for site, *_ in states}
+            oldest = {site: self.slots[site].engine.context.history.oldest for site, *_ in states}
             self._settling[partition] = work, asyncio.create_task(self._settle(work, partition, states, oldest))
 
     async def _settled(self, partition: int) -> None:

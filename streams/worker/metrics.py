@@ -217,13 +217,13 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
         for reason, count in engine.anomalies.items():
             anomalies.add_metric([site, reason], count)
         for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING):
-            totals = engine.known.state.totals(SITE, phase)
+            totals = engine.context.state.totals(SITE, phase)
             live.add_metric([site, phase], totals.count)
             cpus.add_metric([site, phase], totals.cpus)
-        size.add_metric([site], engine.known.cpus)
+        size.add_metric([site], engine.context.cpus)
         free.add_metric([site], live_state(engine).free_cpus)
-        history.add_metric([site], len(engine.known.history))
-        for feature, weight in zip(FEATURES, engine.known.history.window.weights, strict=True):
+        history.add_metric([site], len(engine.context.history))
+        for feature, weight in zip(FEATURES, engine.context.history.window.weights, strict=True):
             weights.add_metric([site, feature], float(weight))
     yield from (events, anomalies, live, cpus, size, free, history, weights, methods)
 
@@ -233,7 +233,7 @@ def _roles(engine: Engine) -> Iterator[tuple[str, str]]:
     settings = engine.settings
     yield "wait", settings.method
     yield "run", settings.runtimes
-    yield "what_if", engine.asked.name
+    yield "what_if", engine.what_if_method.name
     if settings.bounds:
         yield "bounds", settings.bounds
     yield from (("shadow", name) for name in settings.shadows)

@@ -61,8 +61,8 @@ class Looks(NamedTuple):
     @classmethod
     def of(cls, engine: Engine) -> "Looks":
         """How it looks now."""
-        queued, running = (engine.known.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
-        return cls(engine.events, queued.cpus, running.cpus, engine.known.cpus)
+        queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
+        return cls(engine.events, queued.cpus, running.cpus, engine.context.cpus)
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Standing:
         if kept is None or kept.engine is not slot.engine:
             return True
         if not kept.shapes:  # nobody knew how large the site is
-            return slot.engine.known.cpus > 0
+            return slot.engine.context.cpus > 0
         age = self._clock() - kept.since
         return age >= self._settings.oldest_seconds or (age >= self._settings.seconds and self._changed(kept))
 
@@ -123,7 +123,7 @@ class Standing:
         before, now, change = kept.looks, Looks.of(kept.engine), self._settings.change
         moved = max(abs(now.queued_cpus - before.queued_cpus), abs(now.running_cpus - before.running_cpus))
         news = now.events - before.events
-        much = moved > change * now.cpus or news > change * len(kept.engine.known.state) or now.cpus != before.cpus
+        much = moved > change * now.cpus or news > change * len(kept.engine.context.state) or now.cpus != before.cpus
         return news > 0 and much
 
     async def _try(self, slot: Slot) -> None:
@@ -162,7 +162,7 @@ class Standing:
         """The shapes that a site's estimates are made for."""
         settings = self._settings
         queues = settings.queues or engine.open_queues(settings.most_queues)
-        return grid(sizes(engine.known.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
+        return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
 
     def shown(self, kept: Kept) -> Iterable[tuple[Shape, float | None]]:
         """Four shapes and their waits."""

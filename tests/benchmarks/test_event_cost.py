@@ -27,7 +27,7 @@ def engine_with(queued: int) -> Engine:
                 walltime=3600.0,
             )
         )
-    assert len(engine.known.state) == queued
+    assert len(engine.context.state) == queued
     return engine
 
 

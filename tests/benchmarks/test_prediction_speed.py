@@ -23,7 +23,7 @@ def engine() -> Engine:
     """A busy site after enough jobs to fill the history, with jobs queued."""
     engine = Engine("alder", Settings(method="median", shadows=(), history=HISTORY))
     for event in run(generate(1, 7000, cpus=128, load=0.85), 128, "alder"):
-        if len(engine.known.history) == HISTORY and engine.known.state.jobs:
+        if len(engine.context.history) == HISTORY and engine.context.state.jobs:
             break
         engine.apply(event)
     return engine
@@ -31,7 +31,7 @@ def engine() -> Engine:
 
 def with_libraries(job: Job, engine: Engine, method: Qespera) -> np.ndarray:
     """The distances, and which jobs within reach are noise: the two steps that take the time."""
-    window, p = engine.known.history.window, method.parameters
+    window, p = engine.context.history.window, method.parameters
     assert job.features is not None
     extent = np.maximum(window.maximum, job.features) - np.minimum(window.minimum, job.features)
     apart = np.abs(window.values - job.features) / np.where(extent > 0, extent, 1.0)
@@ -54,10 +54,10 @@ def fastest(action: Callable[[], object], times: int) -> float:
 
 def test_one_prediction_beside_numpy_and_scikit_learn(engine: Engine) -> None:
     method = Qespera()
-    job = next(job for job in engine.known.state.jobs.values() if job.phase in (Phase.QUEUED, Phase.RUNNING))
-    assert len(engine.known.history) == HISTORY
-    assert method.predict(job, engine.known).wait_s is not None
-    ours = fastest(lambda: method.predict(job, engine.known), 200)
+    job = next(job for job in engine.context.state.jobs.values() if job.phase in (Phase.QUEUED, Phase.RUNNING))
+    assert len(engine.context.history) == HISTORY
+    assert method.predict(job, engine.context).wait_s is not None
+    ours = fastest(lambda: method.predict(job, engine.context), 200)
     theirs = fastest(lambda: with_libraries(job, engine, method), 5)
     print(f"\none prediction {1000 * ours:.2f} ms, with numpy and scikit-learn {1000 * theirs:.1f} ms")
     assert theirs >= LEAST_RATIO * ours

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from models.method import Site
+from models.method import SiteContext
 from models.records import Capacity
 from models.registry import method_named
 from models.runtimes.closest import Closest
@@ -24,7 +24,7 @@ LOOPS = 500
 """What a wait may cost, in loops over the live jobs that only look at them; it was 12 (FCFS) to 44 (conservative)."""
 
 
-def busy_site() -> Site:
+def busy_site() -> SiteContext:
     """Jobs of 1 to 64 processors, all in use, that asked for up to five times what they run; a third have outlived
     what was expected of them."""
     dice = np.random.default_rng(1)
@@ -39,13 +39,13 @@ def busy_site() -> Site:
             runs.learn(job, run_s)
         state.enter(job)
     cpus = sum(job.cpus for job in state.in_phase(Phase.RUNNING))
-    return Site(state, History(10), runs, Closest(), Capacity(site="alder", time=0.0, cpus=cpus))
+    return SiteContext(state, History(10), runs, Closest(), Capacity(site="alder", time=0.0, cpus=cpus))
 
 
-def looped(site: Site) -> float:
+def looped(context: SiteContext) -> float:
     """Seconds of a loop that only looks at each live job."""
     begin = time.thread_time()
-    seen = [(job.cpus, job.run_s) for job in site.state.jobs.values() if job.phase is not Phase.HELD]
+    seen = [(job.cpus, job.run_s) for job in context.state.jobs.values() if job.phase is not Phase.HELD]
     assert len(seen) == RUNNING + QUEUED
     return time.thread_time() - begin
 

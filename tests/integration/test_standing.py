@@ -74,7 +74,7 @@ def test_who_begins_to_read_in_mid_run_has_every_shape_of_every_site_at_once(dep
     time.sleep(2.0)  # the rest of the round
     told = picture(here)
     for site, engine in engines.items():
-        shapes = grid(sizes(engine.known.cpus), WALLTIMES, tuple(engine.open_queues(8)))
+        shapes = grid(sizes(engine.context.cpus), WALLTIMES, tuple(engine.open_queues(8)))
         assert {key[1:] for key in told if key[0] == site} == set(shapes)
         expected = {(e.site, e.cpus, e.walltime, e.queue): e for e in standing(engine, shapes, engine.time)}
         assert {key: told[key] for key in expected} == expected

@@ -46,7 +46,7 @@ class Store:
         self.do(lambda store: store.write(site, changes))
 
     def trim(self, engine: Engine, changes: Changes) -> None:
-        self.do(lambda store: store.trim(engine.site, engine.known.history.oldest, changes))
+        self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes))
 
     def load(self, site: str, saved: Saved) -> Stored:
         return self.do(lambda store: store.load(site, saved, SETTINGS.history))
@@ -78,10 +78,10 @@ def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Sto
         store.trim(engine, changes)
         stored = store.load("alder", read_saved(state))
         again = Engine.load(state, stored.started, stored.runs, SETTINGS, stored.rows)
-        assert len(stored.started) == min(engine.known.history.count, SETTINGS.history)
-        assert again.known.history.count == engine.known.history.count
-        assert (again.known.history.waits == engine.known.history.waits).all()
-        assert again.known.runs.categories == engine.known.runs.categories
+        assert len(stored.started) == min(engine.context.history.count, SETTINGS.history)
+        assert again.context.history.count == engine.context.history.count
+        assert (again.context.history.waits == engine.context.history.waits).all()
+        assert again.context.runs.categories == engine.context.runs.categories
         engine = again
 
 

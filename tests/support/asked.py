@@ -56,7 +56,7 @@ class FakeAsker:
         self._silent = frozenset(silent)
         self._desk = Desk(self._send, seconds)
         for number, one in enumerate(self._engines.values()):
-            shapes = grid(sizes(one.known.cpus), WALLTIMES, ())
+            shapes = grid(sizes(one.context.cpus), WALLTIMES, ())
             for shape, estimate in zip(shapes, standing(one, shapes, one.time), strict=True):
                 self.board.put_estimate(key(one.site, shape), msgspec.json.encode(estimate), number, NOW - 60)
             for job in range(60):

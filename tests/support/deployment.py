@@ -206,10 +206,10 @@ class Deployment:
     def expected_in_redis(self, events: Iterable[AnyEvent], site: str) -> dict[str, dict[bytes, bytes]]:
         """What a site's events leave in Redis, once each."""
         engine = engine_after(events, site, self.settings.engine)
-        kept_runs = list(engine.known.runs)
+        kept_runs = list(engine.context.runs)
         _, changes = engine.checkpoint()
         found: dict[str, dict[bytes, bytes]] = defaultdict(dict)
-        for row in changes.started[engine.known.history.oldest :]:
+        for row in changes.started[engine.context.history.oldest :]:
             found[self._key(site, "history")][b"%d" % row.number] = _pack(row)
         for kept in kept_runs:
             category = [quote(part, safe="") for part in kept.category]

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from models.method import Site
+from models.method import SiteContext
 from models.site.state import Job, Phase
 
 JobAttribute = Literal["group", "user", "executable", "queue", "cpus", "walltime", "time_of_day"]
@@ -98,7 +98,7 @@ def request_of(job: Job) -> Request:
     return Request(job.group, job.user, job.executable, job.queue, job.cpus, walltime, job.submit % DAY_S)
 
 
-def state_of(site: Site, now: float, policy: Sequence[PolicyAttribute] = POLICY) -> State:
+def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute] = POLICY) -> State:
     """The state at `now`, categorised by `policy`; O(live jobs), 1 µs each.
 
     What is not known yet of a live job's run time is as the site's method for run times predicted it.
@@ -106,7 +106,7 @@ def state_of(site: Site, now: float, policy: Sequence[PolicyAttribute] = POLICY)
     by = tuple(attribute for attribute in POLICY if attribute in policy)
     sums: dict[Category, list[int]] = {}
     busy = 0
-    for job in site.state.jobs.values():
+    for job in context.state.jobs.values():
         if job.phase is not Phase.RUNNING and job.phase is not Phase.QUEUED:
             continue
         category = tuple([getattr(job, attribute) for attribute in by])
@@ -124,5 +124,5 @@ def state_of(site: Site, now: float, policy: Sequence[PolicyAttribute] = POLICY)
             values[1] += 1
             values[4] += round(job.cpus * max(now - job.submit, 0.0))
             values[5] += round(job.cpus * expected_s)
-    free = max(site.cpus - busy, 0) if site.cpus else None
+    free = max(context.cpus - busy, 0) if context.cpus else None
     return State(by, free, list(sums), [[min(value, MOST) for value in values] for values in sums.values()])

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from models.method import RunMethod, Site, WaitMethod
+from models.method import RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.rows import Rows
 from models.site.runs import RunHistory
@@ -137,17 +137,17 @@ class Ibl(WaitMethod):
         self.rows = self._learnt.rows
         self._pending: dict[JobKey, bytes] = {}
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; nothing while no job has started. Beside the comparison, 1 µs for each live job."""
         p, memory = self.parameters, self._learnt.memory
-        seen = Seen(request_of(job), state_of(site, job.submit, p.policy))
+        seen = Seen(request_of(job), state_of(context, job.submit, p.policy))
         self._pending[job.key] = msgspec.msgpack.encode(seen)
         found = predict(
             memory.point(seen), memory.columns, memory.first, memory.count, p.neighbours, p.job_share, p.middle
         )
         return Estimate(None, "no history") if found is None else Estimate(found.value_s, _reason(found, p.middle))
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Remember the job by the state that it found."""
         seen = self._pending.pop(job.key, None)
         if seen is not None:

@@ -99,8 +99,8 @@ def test_a_method_that_is_but_asked_learns_all_the_same(method: str) -> None:
 
 def test_a_site_is_asked_by_its_own_policy() -> None:
     settings = msgspec.structs.replace(SETTINGS, policies={"alder": "lwf"})
-    assert after([], settings).asked.name == "lwf"
-    assert Engine("birch", settings).asked.name == SETTINGS.what_if
+    assert after([], settings).what_if_method.name == "lwf"
+    assert Engine("birch", settings).what_if_method.name == SETTINGS.what_if
 
 
 def test_what_is_larger_than_the_site_has_no_wait() -> None:
@@ -164,11 +164,11 @@ def test_a_site_tells_of_its_queue() -> None:
     engine = after(workload()[:180])
     told = answer(SiteQuestion(id="1", site="alder", most=3), engine, engine.time)
     assert isinstance(told, SiteAnswer)
-    queued = [job for job in engine.known.state.jobs.values() if job.phase == "queued"]
+    queued = [job for job in engine.context.state.jobs.values() if job.phase == "queued"]
     assert told.live == live_state(engine) and told.live.queued_jobs == len(queued)
     assert [job.job for job in told.queued] == [job.id for job in queued[:3]]
     assert told.queues == sorted(
-        {job.queue for job in engine.known.state.jobs.values() if job.queue} | set(told.queues)
+        {job.queue for job in engine.context.state.jobs.values() if job.queue} | set(told.queues)
     )
 
 
@@ -179,10 +179,10 @@ def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_
     *_, last = told.queued
     assert last.expected_start is not None and last.expected_start >= engine.time
     alone = after(workload()[:180])
-    job = alone.known.state.jobs[last.job, last.attempt]
-    alone.known.state.leave(job)
+    job = alone.context.state.jobs[last.job, last.attempt]
+    alone.context.state.leave(job)
     again = Job("", 0, alone.time, cpus=job.cpus, walltime=job.walltime, run_s=job.run_s)
-    (estimate,) = alone.asked.what_ifs([again], alone.known)
+    (estimate,) = alone.what_if_method.what_ifs([again], alone.context)
     assert estimate.wait_s is not None
     assert last.expected_start == pytest.approx(alone.time + estimate.wait_s)
     assert all(job.expected_start is not None for job in told.queued)

@@ -69,15 +69,15 @@ def predictions(records: list[Record]) -> list[Prediction]:
 
 def live(engine: Engine) -> dict[int, Phase]:
     """The phase of each live attempt at job 1."""
-    return {attempt: job.phase for (_, attempt), job in engine.known.state.jobs.items()}
+    return {attempt: job.phase for (_, attempt), job in engine.context.state.jobs.items()}
 
 
 def assert_sound(engine: Engine) -> None:
     """The totals are those of the jobs that are there."""
     recount = SiteState()
-    for job in engine.known.state.jobs.values():
+    for job in engine.context.state.jobs.values():
         recount.enter(job)
-    assert engine.known.state._totals == recount._totals
+    assert engine.context.state._totals == recount._totals
 
 
 QUEUED, HELD, RUNNING, ENDED = Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.ENDED_UNSEEN
@@ -253,8 +253,8 @@ def test_a_job_first_seen_at_its_start_is_left_out_of_accuracy_and_history() -> 
     engine = new_engine()
     records = applied(engine, [event("start@150", cpus=8), event("submit@100", user="ada", cpus=4), event("end@300")])
     assert not outcomes(records) and not predictions(records)
-    assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == len(engine.known.history) == 0
-    assert [run.run_s for run in engine.known.runs] == [150.0] * 3  # by user and size, by user, of the site
+    assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == len(engine.context.history) == 0
+    assert [run.run_s for run in engine.context.runs] == [150.0] * 3  # by user and size, by user, of the site
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,8 @@ def test_clocks_that_differ_make_no_negative_times(text: str, wait_s: float, run
     found = outcomes(applied(engine, story(text)))
     assert [(each.actual_wait_s, each.actual_run_s) for each in found] == [(wait_s, None), (wait_s, run_s)]
     assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == 1
-    assert engine.known.history.waits.tolist() == [wait_s]
-    assert {run.run_s for run in engine.known.runs} == {run_s}
+    assert engine.context.history.waits.tolist() == [wait_s]
+    assert {run.run_s for run in engine.context.runs} == {run_s}
 
 
 def test_a_cancel_up_to_a_minute_before_its_submit_has_not_waited() -> None:
@@ -303,7 +303,7 @@ def test_nothing_is_learnt_of_a_job_that_happened_against_time(text: str, monkey
     for measured in (engine.accuracy["median"], engine.cancelled["median"]):
         assert measured.jobs == measured.responses == 0
     assert engine.run_accuracy["closest"].jobs == 0
-    assert len(engine.known.history) == len(engine.known.runs) == 0
+    assert len(engine.context.history) == len(engine.context.runs) == 0
     assert told == [("1", 0)]
 
 
@@ -312,26 +312,26 @@ def test_an_end_long_before_its_start_tells_no_run_time() -> None:
     [outcome] = outcomes(applied(engine, story("submit@100 start@150 end@89")))
     assert (outcome.actual_wait_s, outcome.actual_run_s) == (50.0, None)
     assert (engine.accuracy["median"].jobs, engine.accuracy["median"].responses) == (1, 0)
-    assert (len(engine.known.history), len(engine.known.runs)) == (1, 0)
+    assert (len(engine.context.history), len(engine.context.runs)) == (1, 0)
 
 
 def test_a_job_that_starts_long_before_its_submit_runs_from_then_on() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", user="ada", cpus=4), event("start@39")])
-    running = engine.known.state.totals(("user", "ada"), RUNNING)
+    running = engine.context.state.totals(("user", "ada"), RUNNING)
     assert (running.cpus, running.since) == (4, micros(39.0))
 
 
 def test_a_late_submit_fills_in_the_request() -> None:
     engine = new_engine()
     applied(engine, [event("start@150", cpus=8)])
-    assert engine.known.state.totals(SITE, RUNNING).cpus == 8
+    assert engine.context.state.totals(SITE, RUNNING).cpus == 8
     request = {"user": "ada", "group": "g", "account": "a", "queue": "q", "executable": "x", "cpus": 4, "nodes": 2}
     applied(engine, [event("submit@100", **request, gpus=1, memory=5, walltime=60.0)])
-    job = engine.known.state.jobs["1", 0]
+    job = engine.context.state.jobs["1", 0]
     assert {name: getattr(job, name) for name in request} == request
     assert (job.gpus, job.memory, job.walltime, job.ert, job.submit) == (1, 5, 60.0, 60.0, 100.0)
-    running = engine.known.state.totals(("user", "ada"), RUNNING)
+    running = engine.context.state.totals(("user", "ada"), RUNNING)
     assert (running.cpus, running.ert, running.since) == (4, micros(60.0), micros(150.0))
 
 
@@ -341,16 +341,16 @@ def test_a_job_first_seen_at_its_start_is_expected_to_run_as_others_did() -> Non
         request: dict[str, Any] = {"site": "s", "job": f"before{number}"}
         applied(engine, [Submit(**request, time=0.0), Start(**request, time=1.0), End(**request, time=101.0)])
     applied(engine, story("start@150"))
-    assert engine.known.state.jobs["1", 0].ert == 100.0
+    assert engine.context.state.jobs["1", 0].ert == 100.0
     applied(engine, story("submit@100"))
-    assert engine.known.state.jobs["1", 0].ert == 100.0
+    assert engine.context.state.jobs["1", 0].ert == 100.0
 
 
 def test_a_cancelled_job_has_a_censored_wait_and_is_history_for_nobody() -> None:
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 cancel@150")))
     assert (outcome.censored, outcome.actual_wait_s, outcome.actual_run_s) == (True, 50.0, None)
-    assert len(engine.known.history) == engine.accuracy["median"].jobs == 0
+    assert len(engine.context.history) == engine.accuracy["median"].jobs == 0
     assert engine.cancelled["median"].jobs == engine.cancelled["median"].responses == 1
 
 
@@ -392,12 +392,12 @@ def test_a_requeued_job_is_a_new_attempt_with_its_own_prediction() -> None:
     assert isinstance(prediction, Prediction)
     assert (prediction.job, prediction.attempt, prediction.made_at) == ("1", 1, 200.0)
     assert prediction.predicted_wait_s == 30.0 and prediction.predicted_start == 230.0
-    again = engine.known.state.jobs["1", 1]
+    again = engine.context.state.jobs["1", 1]
     assert {name: getattr(again, name) for name in request} == request | {"eligible": None}
     found = outcomes(applied(engine, story("start'@260 end'@300")))
     assert [(outcome.attempt, outcome.made_at, outcome.actual_wait_s) for outcome in found] == [(1, 200.0, 60.0)] * 2
     assert found[-1].actual_run_s == 40.0
-    assert [run.run_s for run in engine.known.runs][-1] == 40.0  # the attempt that was broken off tells no run time
+    assert [run.run_s for run in engine.context.runs][-1] == 40.0  # the attempt that was broken off tells no run time
 
 
 def test_an_alter_changes_the_request_and_the_totals() -> None:
@@ -405,19 +405,19 @@ def test_an_alter_changes_the_request_and_the_totals() -> None:
     applied(engine, [event("submit@100", user="ada", queue="short", cpus=4, walltime=60.0)])
     applied(engine, [event("alter@110", queue="long", cpus=8)])
     applied(engine, [event("alter@120", walltime=600.0, nodes=2)])
-    job = engine.known.state.jobs["1", 0]
+    job = engine.context.state.jobs["1", 0]
     assert (job.queue, job.cpus, job.walltime, job.ert, job.nodes) == ("long", 8, 600.0, 600.0, 2)
-    totals = engine.known.state.totals(("queue", "long"), QUEUED)
+    totals = engine.context.state.totals(("queue", "long"), QUEUED)
     assert (totals.count, totals.cpus, totals.ert) == (1, 8, micros(600.0))
-    assert engine.known.state.totals(("queue", "short"), QUEUED).count == 0
+    assert engine.context.state.totals(("queue", "short"), QUEUED).count == 0
 
 
 def test_an_altered_running_job_counts_with_its_new_walltime() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", walltime=60.0), event("start@150"), event("alter@160", walltime=600.0)])
-    assert engine.known.state.totals(SITE, RUNNING).ert == micros(600.0)
+    assert engine.context.state.totals(SITE, RUNNING).ert == micros(600.0)
     applied(engine, story("end@300"))
-    assert [run.walltime for run in engine.known.runs] == [600.0]
+    assert [run.walltime for run in engine.context.runs] == [600.0]
 
 
 def test_a_wait_that_is_over_is_not_altered() -> None:
@@ -439,7 +439,7 @@ def test_an_older_capacity_does_not_undo_a_newer_one() -> None:
     assert engine.apply(newer) == []
     [anomaly] = engine.apply(older)
     assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.rejected) == ("stale_capacity", True)
-    assert engine.known.capacity == newer
+    assert engine.context.capacity == newer
 
 
 def other_jobs(count: int) -> list[AnyEvent]:
@@ -555,9 +555,9 @@ def test_disorder_leaves_sound_totals_and_no_ghosts(pair: tuple[list[AnyEvent], 
     for each in came:
         engine.apply(each)
         assert_sound(engine)
-    ended_unseen = {key for key, job in engine.known.state.jobs.items() if job.phase is ENDED}
+    ended_unseen = {key for key, job in engine.context.state.jobs.items() if job.phase is ENDED}
     assert not ended_unseen
-    assert engine.known.state.jobs.keys() <= fates(happened).known.state.jobs.keys()
+    assert engine.context.state.jobs.keys() <= fates(happened).context.state.jobs.keys()
 
 
 @settings(deadline=None)

@@ -28,7 +28,7 @@ from models.engine.engine import (
     read_saved,
 )
 from models.measures import Accuracy, RunAccuracy
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import (
     Alter,
     AnyEvent,
@@ -141,7 +141,7 @@ def kinds(records: list[Record]) -> list[str]:
 
 def test_a_submit_is_predicted_from_the_state_it_finds_and_enters_it() -> None:
     engine = engine_after(submit("1", 0.0, user="ada", cpus=4, walltime=60.0), start("1", 100.0))
-    before = engine.known.state.totals(SITE, Phase.QUEUED)
+    before = engine.context.state.totals(SITE, Phase.QUEUED)
     prediction = predicted(engine, submit("2", 200.0, user="ada", cpus=8, walltime=3600.0))
     assert prediction == Prediction(
         site="s",
@@ -154,10 +154,10 @@ def test_a_submit_is_predicted_from_the_state_it_finds_and_enters_it() -> None:
         method="median",
         reason="median of the last 1 jobs to start",
     )
-    job = engine.known.state.jobs["2", 0]
-    assert (before.count, engine.known.state.totals(SITE, Phase.QUEUED).count) == (0, 1)
+    job = engine.context.state.jobs["2", 0]
+    assert (before.count, engine.context.state.totals(SITE, Phase.QUEUED).count) == (0, 1)
     alone = engine_after(submit("1", 0.0, user="ada", cpus=4, walltime=60.0), start("1", 100.0))
-    np.testing.assert_array_equal(job.features, features_of(job, alone.known.state, 200.0))
+    np.testing.assert_array_equal(job.features, features_of(job, alone.context.state, 200.0))
 
 
 def test_a_start_tells_the_wait_to_everybody() -> None:
@@ -174,9 +174,9 @@ def test_a_start_tells_the_wait_to_everybody() -> None:
         actual_wait_s=60.0,
         error_s=-60.0,
     )
-    assert engine.known.history.waits.tolist() == [60.0]
+    assert engine.context.history.waits.tolist() == [60.0]
     assert {name: accuracy.jobs for name, accuracy in engine.accuracy.items()} == {"median": 1, "zero": 1}
-    assert engine.known.state.totals(("user", "ada"), Phase.RUNNING).cpus == 4
+    assert engine.context.state.totals(("user", "ada"), Phase.RUNNING).cpus == 4
 
 
 def test_an_end_tells_the_run_time() -> None:
@@ -193,22 +193,22 @@ def test_an_end_tells_the_run_time() -> None:
     accuracy = engine.run_accuracy["closest"]
     assert (accuracy.jobs, accuracy.missing, accuracy.error.total, accuracy.run_s) == (3, 2, 40.0 + 40.0 + 50.0, 110.0)
     assert engine.accuracy["median"].responses == 3
-    assert not engine.known.state.jobs
+    assert not engine.context.state.jobs
 
 
 def test_a_cancel_leaves_the_queue_at_once() -> None:
     engine = engine_after(submit("1", 0.0, walltime=60.0))
     told = outcome(engine, Cancel(site="s", job="1", time=30.0))
     assert (told.censored, told.actual_wait_s, told.observed_at) == (True, 30.0, 30.0)
-    assert not engine.known.state.jobs and len(engine.known.history) == len(engine.known.runs) == 0
+    assert not engine.context.state.jobs and len(engine.context.history) == len(engine.context.runs) == 0
 
 
 def test_held_jobs_are_not_in_the_queue_that_others_find() -> None:
     engine = engine_after(submit("1", 0.0, cpus=4))
     assert engine.apply(Hold(site="s", job="1", time=1.0)) == []
-    assert engine.known.state.totals(SITE, Phase.QUEUED).cpus == 0
+    assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == 0
     assert engine.apply(Release(site="s", job="1", time=2.0)) == []
-    assert engine.known.state.totals(SITE, Phase.QUEUED).cpus == 4
+    assert engine.context.state.totals(SITE, Phase.QUEUED).cpus == 4
 
 
 def test_the_wait_and_the_predicted_start_count_from_when_the_job_is_eligible() -> None:
@@ -230,9 +230,9 @@ def test_the_run_time_is_estimated_from_the_request_or_else_the_history(walltime
         for event in (submit(str(number), 0.0), start(str(number), 0.0), end(str(number), 100.0)):
             engine.apply(event)
     engine.apply(submit("3", 200.0, walltime=walltime))
-    assert engine.known.state.jobs["3", 0].ert == ert
+    assert engine.context.state.jobs["3", 0].ert == ert
     engine.apply(Alter(site="s", job="3", time=201.0, walltime=walltime))
-    assert engine.known.state.jobs["3", 0].ert == ert
+    assert engine.context.state.jobs["3", 0].ert == ert
 
 
 def test_nothing_is_learnt_of_a_job_before_it_starts() -> None:
@@ -256,15 +256,15 @@ class Recorder(WaitMethod):
     def __init__(self) -> None:
         self.shown: list[tuple[str, str, float | None, int, int]] = []
 
-    def _note(self, what: str, job: str, wait_s: float | None, site: Site) -> None:
-        self.shown.append((what, job, wait_s, len(site.state), site.history.count))
+    def _note(self, what: str, job: str, wait_s: float | None, context: SiteContext) -> None:
+        self.shown.append((what, job, wait_s, len(context.state), context.history.count))
 
-    def predict(self, job: Job, site: Site) -> Estimate:
-        self._note("predict", job.id, None, site)
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
+        self._note("predict", job.id, None, context)
         return Estimate(7.0, "because", {"0.5": 7.0, "0.9": 70.0})
 
-    def learn(self, job: Job, wait_s: float, site: Site) -> None:
-        self._note("learn", job.id, wait_s, site)
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
+        self._note("learn", job.id, wait_s, context)
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_bounds_are_withheld_with_the_wait(recorder: Engine) -> None:
 def test_the_garbage_collector_passes_over_what_is_kept_of_jobs(recorder: Engine) -> None:
     for event in (submit("1", 0.0), start("1", 1.0), end("1", 2.0), submit("2", 3.0)):
         recorder.apply(event)
-    [job] = recorder.known.state.jobs.values()
+    [job] = recorder.context.state.jobs.values()
     _, changes = recorder.checkpoint()
     for each in (job, job.estimates, *job.estimates.values(), *changes.started, *changes.runs):
         assert not gc.is_tracked(each)
@@ -429,7 +429,7 @@ def test_the_workload_has_every_kind_of_event_and_of_record() -> None:
     engine = Engine("s", SMALL)
     records = {kind for event in workload(1) for kind in kinds(engine.apply(event))}
     assert records == {"Prediction", "Outcome", "Anomaly"}
-    assert len(engine.anomalies) >= 5 and engine.known.history.count > 2 * SMALL.history
+    assert len(engine.anomalies) >= 5 and engine.context.history.count > 2 * SMALL.history
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -483,7 +483,7 @@ class Disk:
         if steps >= 2:
             self.state, self.place = state, place
         if steps >= 3:
-            self._trim(changes, engine.known.history.oldest)
+            self._trim(changes, engine.context.history.oldest)
 
     def _write(self, changes: Changes) -> None:
         self.started |= {row.number: msgspec.msgpack.encode(row, enc_hook=encode_array) for row in changes.started}
@@ -582,7 +582,7 @@ def test_no_more_jobs_are_taken_in_than_can_be_stored(monkeypatch: pytest.Monkey
 
     for place in range(50):
         engine.apply(submit(str(place), 1.0, user="u" * 100))
-    jobs = len(engine.known.state)
+    jobs = len(engine.context.state)
     assert 10 < jobs < 50
     assert engine.anomalies == {"state_full": 50 - jobs}
     full = engine.checkpoint()[0]
@@ -599,7 +599,7 @@ def test_what_is_stored_of_a_job_is_within_what_is_counted_for_it() -> None:
     engine = Engine("s", Settings())
     for event in workload(1):
         engine.apply(event)
-    before, counted = zlib.compress(engine.checkpoint()[0], 1), engine.known.state.text_bytes
+    before, counted = zlib.compress(engine.checkpoint()[0], 1), engine.context.state.text_bytes
 
     def name() -> str:
         return "".join(chr(dice.randrange(0x4E00, 0x9FFF)) for _ in range(dice.randrange(1, 60)))
@@ -611,7 +611,7 @@ def test_what_is_stored_of_a_job_is_within_what_is_counted_for_it() -> None:
         engine.apply(submit(f"{place}", time, cpus=dice.randrange(1, 10**9), walltime=walltime, **names))
     after = zlib.compress(engine.checkpoint()[0], 1)
     methods = len(engine.methods) + len(engine.run_methods)
-    assert len(after) - len(before) < engine.known.state.text_bytes - counted + 500 * (128 + 48 * methods)
+    assert len(after) - len(before) < engine.context.state.text_bytes - counted + 500 * (128 + 48 * methods)
 
 
 # What cannot be loaded.
@@ -649,7 +649,7 @@ def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
     new = Engine("alder", Settings(history=64, runtimes="closest"))
     for event in events[: golden.applied]:
         new.apply(event)
-    assert (len(old.known.state), len(old.known.history)) == (30, 64)
+    assert (len(old.context.state), len(old.context.history)) == (30, 64)
     for name in ("qespera", *TRIVIAL):
         assert old.accuracy[name].measures() == new.accuracy[name].measures()
     assert not old.lost
@@ -710,8 +710,8 @@ def test_a_method_that_runs_no_longer_is_dropped() -> None:
 def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew() -> None:
     engine = engine_after(submit("1", 0.0), start("1", 60.0), end("1", 90.0), submit("2", 95.0))
     engine = Engine.load(engine.checkpoint()[0], None, None, MEDIAN)
-    assert [*engine.known.state.jobs] == [("2", 0)]
-    assert (engine.known.history.count, len(engine.known.runs), engine.accuracy["median"].jobs) == (0, 0, 1)
+    assert [*engine.context.state.jobs] == [("2", 0)]
+    assert (engine.context.history.count, len(engine.context.runs), engine.accuracy["median"].jobs) == (0, 0, 1)
     prediction = predicted(engine, submit("3", 100.0))
     assert (prediction.reason, prediction.degraded) == ("no history", "history lost: begun anew")
     assert kinds(engine.apply(start("2", 120.0))) == ["Outcome"]
@@ -736,7 +736,7 @@ def test_job_events_are_told_apart_by_job_and_attempt() -> None:
     for event in events:
         engine.apply(event)
     engine.apply(start("1", 5.0))
-    assert {key: job.phase for key, job in engine.known.state.jobs.items()} == {
+    assert {key: job.phase for key, job in engine.context.state.jobs.items()} == {
         ("1", 0): Phase.RUNNING,
         ("2", 0): Phase.QUEUED,
         ("1", 1): Phase.QUEUED,

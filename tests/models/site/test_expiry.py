@@ -57,9 +57,9 @@ def told(records: list[Record]) -> list[str]:
 def assert_sound(engine: Engine) -> None:
     """The totals are those of the jobs that are there."""
     recount = SiteState()
-    for job in engine.known.state.jobs.values():
+    for job in engine.context.state.jobs.values():
         recount.enter(job)
-    assert engine.known.state._totals == recount._totals
+    assert engine.context.state._totals == recount._totals
 
 
 # When.
@@ -103,10 +103,10 @@ def test_a_job_whose_end_never_comes_is_given_up_when_it_is_due(
 ) -> None:
     engine = engine_after(*events)
     assert until(engine, day - 1e-4) == []
-    assert len(engine.known.state) == 1
+    assert len(engine.context.state) == 1
     assert until(engine, day) == [f"{reason} 1"]
     assert engine.anomalies[reason] == 1
-    assert len(engine.known.state) == 0
+    assert len(engine.context.state) == 0
     assert_sound(engine)
     assert until(engine, day + 1000.0) == []
 
@@ -152,7 +152,7 @@ def test_one_wrong_time_gives_up_nobody(place: int) -> None:
     times = [100.0] * (2 * SWEEP)
     times[place] = FAR
     assert ticks(engine, *times) == []
-    assert len(engine.known.state) == 1
+    assert len(engine.context.state) == 1
 
 
 def test_all_the_witnesses_must_agree() -> None:
@@ -198,8 +198,10 @@ def renamed(events: list[AnyEvent]) -> list[AnyEvent]:
 
 def measured(engine: Engine) -> bytes:
     """All that is counted and learnt of jobs."""
-    known = engine.known
-    return msgspec.msgpack.encode((engine.accuracy, engine.cancelled, known.history.waits.tolist(), list(known.runs)))
+    context = engine.context
+    return msgspec.msgpack.encode(
+        (engine.accuracy, engine.cancelled, context.history.waits.tolist(), list(context.runs))
+    )
 
 
 def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,12 +223,12 @@ def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("events", "day", "reason"), STORIES)
 def test_what_comes_after_a_job_was_given_up_is_a_duplicate(events: list[AnyEvent], day: float, reason: str) -> None:
     engine = engine_after(*events)
-    [(_, attempt)] = engine.known.state.jobs
+    [(_, attempt)] = engine.context.state.jobs
     until(engine, day)
     for kind in (Submit, Start, End, Cancel, Requeue):
         [record] = engine.apply(kind(site="s", job="1", time=day * DAY_S, attempt=attempt))
         assert isinstance(record, Anomaly) and record.reason == f"duplicate_{kind.kind}"
-    assert len(engine.known.state) == 0
+    assert len(engine.context.state) == 0
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_an_ended_job_leaves_once(queued_on: float, given_up: list[str], monkeyp
     monkeypatch.setattr(engine.methods["median"], "forget", forgotten.append)
     assert until(engine, 1000.0) == given_up
     assert sorted(forgotten) == [("1", 0), ("2", 0)]
-    assert len(engine.known.state) == 0
+    assert len(engine.context.state) == 0
     assert_sound(engine)
 
 
@@ -298,9 +300,9 @@ def test_totals_stay_exact_and_the_state_small() -> None:
     for event in workload():
         engine.apply(event)
         assert_sound(engine)
-        most = max(most, len(engine.known.state))
+        most = max(most, len(engine.context.state))
     assert {f"gave_up_{phase}" for phase in Phase} <= engine.anomalies.keys()
-    assert most < 250 and len(engine.known.state) < most
+    assert most < 250 and len(engine.context.state) < most
 
 
 @pytest.mark.parametrize("every", [1, 5, 64, 311])

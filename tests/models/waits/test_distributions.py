@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.method import Site
+from models.method import SiteContext
 from models.runtimes.closest import Closest
 from models.site.history import History, Started
 from models.site.runs import RunHistory
@@ -80,27 +80,27 @@ def test_a_large_set_is_kept_by_its_order_statistics() -> None:
     assert np.isnan(found[3:, 1:]).all()
 
 
-def play(method: QesperaDistributions, site: Site, first: int, last: int) -> list[float | None]:
+def play(method: QesperaDistributions, context: SiteContext, first: int, last: int) -> list[float | None]:
     """Jobs that find either of two states of the same sums, and wait accordingly."""
     said = []
     for number in range(first, last):
-        site.state = SiteState()
+        context.state = SiteState()
         many = number % 2 == 0
         for running in range(64 if many else 1):
             job = Job(id=f"r{running}", attempt=0, submit=0.0, cpus=1 if many else 64, ert=60.0 if many else 3840.0)
-            site.state.enter(job)
-            site.state.move(job, Phase.RUNNING, 0.0)
+            context.state.enter(job)
+            context.state.move(job, Phase.RUNNING, 0.0)
         target = Job(id=str(number), attempt=0, submit=100.0, start=100.0, cpus=4, ert=60.0)
         target.features = np.array([4.0, 60.0, *([1.0] * 14)])
-        said.append(method.predict(target, site).wait_s)
+        said.append(method.predict(target, context).wait_s)
         wait_s = 0.0 if many else 7200.0
-        method.learn(target, wait_s, site)
-        site.history.learn(target, wait_s)
+        method.learn(target, wait_s, context)
+        context.history.learn(target, wait_s)
     return said
 
 
-def new_site() -> Site:
-    return Site(SiteState(), History(50), RunHistory(), Closest())
+def new_site() -> SiteContext:
+    return SiteContext(SiteState(), History(50), RunHistory(), Closest())
 
 
 def test_states_of_the_same_sums_are_told_apart() -> None:

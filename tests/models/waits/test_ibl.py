@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.engine.engine import Engine, Settings
-from models.method import Site
+from models.method import SiteContext
 from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
 from models.runtimes.closest import Closest
 from models.site.history import History
@@ -23,8 +23,8 @@ UNTIMED = settings(deadline=None, max_examples=60)
 VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MOST // 64]), min_size=6, max_size=6)
 
 
-def site_of(*jobs: Job, cpus: int | None = None) -> Site:
-    site = Site(SiteState(), History(8), RunHistory(), Closest())
+def site_of(*jobs: Job, cpus: int | None = None) -> SiteContext:
+    site = SiteContext(SiteState(), History(8), RunHistory(), Closest())
     for job in jobs:
         site.state.enter(job)
     if cpus is not None:

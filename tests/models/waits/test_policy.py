@@ -62,7 +62,7 @@ def test_a_site_with_very_many_jobs_is_not_tried() -> None:
     engine = Engine("alder", SETTINGS)
     engine.apply(Capacity(site="alder", time=0.0, cpus=1))
     for number in range(MOST_JOBS + 5):
-        engine.known.state.enter(Job(f"q{number}", 0, 0.0))
+        engine.context.state.enter(Job(f"q{number}", 0, 0.0))
     for number in range(5):
         engine.apply(Submit(site="alder", time=1.0, job=str(number), cpus=1, walltime=60.0))
     assert method(engine)._pending == {}

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from models.method import Site
+from models.method import SiteContext
 from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Estimate, Job, SiteState
 from models.waits.qbets import UPPER, Qbets, fewest, lower_rank, misses_of_a_change, upper_rank
 
-SITE = Site(SiteState(), History(2), RunHistory(), Closest())
+SITE = SiteContext(SiteState(), History(2), RunHistory(), Closest())
 
 
 def job(cpus: int = 4, walltime: float | None = 1800.0) -> Job:

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.engine.engine import Engine, Settings
-from models.method import Site
+from models.method import SiteContext
 from models.records import Prediction, Start, Submit
 from models.runtimes.closest import Closest
 from models.site.features import COUNT
@@ -138,7 +138,7 @@ def test_nothing_is_said_without_history() -> None:
     short = LEAST_HISTORY - 1
     assert predict(np.zeros(2), columns_of([[0.0, 0.0]] * short), np.zeros(short), np.zeros(short), PAPER) is None
     job = Job(id="1", attempt=0, submit=0.0, features=np.zeros(COUNT))
-    estimate = Qespera().predict(job, Site(SiteState(), History(100), RunHistory(), Closest()))
+    estimate = Qespera().predict(job, SiteContext(SiteState(), History(100), RunHistory(), Closest()))
     assert (estimate.wait_s, estimate.reason) == (None, "no history")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models.engine.engine import Engine, Settings
-from models.method import RunMethod, Site
+from models.method import RunMethod, SiteContext
 from models.records import AnyEvent, Capacity, End, Hold, Outcome, Prediction, Release, Start, Submit
 from models.registry import METHODS, RUN_METHODS, method_named
 from models.simulation import POLICIES, SimulatedJob, generate, run
@@ -136,15 +136,15 @@ def running(number: int, cpus: int, run_s: float | None, start: float = NOW, **f
     return make(number, cpus, run_s, submit=start, start=start, phase=Phase.RUNNING, **fields)
 
 
-def site(cpus: int, *jobs: Job, runtimes: RunMethod | None = None) -> Site:
+def site(cpus: int, *jobs: Job, runtimes: RunMethod | None = None) -> SiteContext:
     state = SiteState()
     for job in jobs:
         state.enter(job)
     capacity = Capacity(site="a", time=0.0, cpus=cpus) if cpus else None
-    return Site(state, History(10), RunHistory(), runtimes or Told(), capacity)
+    return SiteContext(state, History(10), RunHistory(), runtimes or Told(), capacity)
 
 
-def wait(where: Site, job: Job, method: Simulated | None = None) -> float | None:
+def wait(where: SiteContext, job: Job, method: Simulated | None = None) -> float | None:
     return (method or SimulatedFcfs()).predict(job, where).wait_s
 
 

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.registry import METHODS, TRIVIAL, method_named
 from models.runtimes.closest import Closest
 from models.site.features import COUNT
@@ -16,12 +16,12 @@ from models.waits.zero import Zero
 JOB = Job(id="new", attempt=0, submit=1e9, user="ada", cpus=64, walltime=3600.0)
 
 
-def site_after(waits: list[float], size: int = 6000) -> Site:
+def site_after(waits: list[float], size: int = 6000) -> SiteContext:
     history = History(size)
     for number, wait_s in enumerate(waits):
         job = Job(id=str(number), attempt=0, submit=0.0, start=wait_s, features=np.zeros(COUNT))
         history.learn(job, wait_s)
-    return Site(SiteState(), history, RunHistory(), Closest())
+    return SiteContext(SiteState(), history, RunHistory(), Closest())
 
 
 def upper_median(waits: list[float]) -> float:

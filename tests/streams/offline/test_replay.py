@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.engine.engine import Anomaly, Settings
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.state import Estimate, Job
@@ -77,7 +77,7 @@ class Bounded(WaitMethod):
 
     name = "bounded"
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         if job.user in ("u1", "u2"):
             return Estimate(None, "not of them")
         return Estimate(600.0, "always", {"0.1": 60.0, "0.95": 3600.0 * job.cpus})

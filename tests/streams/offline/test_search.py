@@ -148,7 +148,7 @@ def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.
     values = tomllib.loads(file.read_text())["engine"]
     assert values["runtimes"] == "template"
     engine = Engine("s", msgspec.convert(values, Settings))
-    runtimes = engine.known.runtimes
+    runtimes = engine.context.runtimes
     assert isinstance(runtimes, Templates)
     assert [str(template) for template in runtimes.set] == result.best.templates
     assert runtimes.choice == "surest"

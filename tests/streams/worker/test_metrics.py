@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from models.engine.engine import Engine
 from models.engine.engine import Settings as EngineSettings
 from models.measures import Accuracy
-from models.method import Site, WaitMethod
+from models.method import SiteContext, WaitMethod
 from models.records import Hold, Start, Submit
 from models.registry import METHODS
 from models.simulation import generate, run
@@ -102,7 +102,7 @@ def test_a_site_is_shown_as_it_is() -> None:
 
 def test_the_weights_are_shown_by_feature(alder: Engine) -> None:
     weights = samples(metrics(alder))["queuecast_feature_weight"]
-    window = alder.known.history.window.weights
+    window = alder.context.history.window.weights
     assert weights == {(name, "alder"): weight for name, weight in zip(FEATURES, window, strict=True)}
     assert any(weights.values())
 
@@ -110,7 +110,7 @@ def test_the_weights_are_shown_by_feature(alder: Engine) -> None:
 class Bounded(WaitMethod):
     name = "bounded"
 
-    def predict(self, job: Job, site: Site) -> Estimate:
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
         return Estimate(600.0, "always", {"0.5": 600.0, "0.95": 36_000.0})
 
 
