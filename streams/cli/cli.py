@@ -46,7 +46,7 @@ PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives the exit code."""
-    for name in ("kafka", "aiokafka", "streams.client.asking"):  # what they have to say comes as errors
+    for name in ("kafka", "aiokafka", "streams.client.client"):  # what they have to say comes as errors
         logging.getLogger(name).addHandler(logging.NullHandler())
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no error

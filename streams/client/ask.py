@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from models.ranking import JobRequest, RankedSite, Ranking
-from streams.client.asking import Asker, ask_ranking
+from streams.client.client import Asker
+from streams.client.ranking import ask_ranking
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings
 from streams.terminal import duration, moment, printable

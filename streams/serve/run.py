@@ -15,7 +15,7 @@ import uvicorn
 from litestar import Litestar
 
 from streams import logs
-from streams.client.asking import Asker
+from streams.client.client import Asker
 from streams.errors import UserError
 from streams.serve.middleware import Around, Requests
 from streams.serve.service import Service

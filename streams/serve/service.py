@@ -21,7 +21,10 @@ from models.records import (
     WaitAnswer,
     WeekAccuracy,
 )
-from streams.client.asking import Asking, Board, ask_all, ask_ranking, new_id
+from streams.client.client import Asking
+from streams.client.estimates import Board
+from streams.client.questions import new_id
+from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, SiteSettings
 

@@ -29,7 +29,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from models.ranking import JobRequest, Ranking
 from models.records import JobsAnswer, Name, SiteAnswer, WaitAnswer
-from streams.client.asking import KEPT_OUTCOMES, Silent
+from streams.client.estimates import KEPT_OUTCOMES
+from streams.client.questions import Silent
 from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
 from streams.serve.middleware import Requests

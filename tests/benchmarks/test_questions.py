@@ -11,7 +11,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from models.records import AnyEvent, NoAnswer, WaitQuestion
-from streams.client.asking import FETCH_MS, Asker, new_id
+from streams.client.client import FETCH_MS, Asker
+from streams.client.questions import new_id
 from tests.integration.conftest import deploy  # noqa: F401  # the fixture
 from tests.support.deployment import PARTITIONS, Deployment, interleaved, simulated, until
 

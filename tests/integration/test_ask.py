@@ -24,7 +24,8 @@ from deploy.local.up import as_toml
 from models.engine.answers import answer
 from models.ranking import Ranking
 from models.records import AnyAnswer, AnyEvent, JobsQuestion, NoAnswer, SiteQuestion, WaitQuestion
-from streams.client.asking import Asker, Silent, new_id
+from streams.client.client import Asker
+from streams.client.questions import Silent, new_id
 from streams.errors import Unreachable
 from streams.settings import ServeSettings, Settings
 from tests.integration.test_locked_doors import Doors, doors  # noqa: F401  # the fixture
@@ -159,7 +160,7 @@ def test_a_question_goes_to_where_its_site_is(here: Deployment) -> None:
 
 
 def test_what_cannot_be_read_is_skipped(here: Deployment, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING", "streams.client.asking")
+    caplog.set_level("WARNING", "streams.client.client")
 
     async def ask(asker: Asker) -> AnyAnswer:
         here.producer.send(here.topics.answers, key=b"alder", value=b"nonsense")

@@ -11,7 +11,8 @@ from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
 from models.simulation.grid import GridSite, Load, Routed, route
 from models.simulation.routing import ASKED, ByWhatIf, ShortestQueue
 from models.site.state import REQUEST, Job
-from streams.client.asking import Asker, new_id
+from streams.client.client import Asker
+from streams.client.questions import new_id
 from tests.integration.conftest import Deploy
 from tests.support.deployment import Deployment, ready, until
 

@@ -10,7 +10,8 @@ from models.engine.engine import Engine, Settings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
-from streams.client.asking import Board, Desk, Silent
+from streams.client.estimates import Board
+from streams.client.questions import Desk, Silent
 
 NOW = 1.8e9
 """When it is, by the wall clock."""

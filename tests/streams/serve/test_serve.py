@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
 from models.records import AnyAnswer, AnyQuestion
-from streams.client.asking import Busy
+from streams.client.questions import Busy
 from streams.errors import UserError
 from streams.serve import web
 from streams.serve.middleware import SAFETY, Around, Requests

@@ -1,0 +1,99 @@
+"""What stands of the sites."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.records import LiveState, StandingEstimate
+from models.site.shapes import Shape
+from streams.client.estimates import KEPT_OUTCOMES, Board
+from tests.support.asked import NOW, key, outcome
+
+HOUR = 3600.0
+
+
+def estimate(site: str, shape: Shape, **fields: Any) -> bytes:
+    told = {"made_at": 1.0, "predicted_wait_s": 2.0, "predicted_run_s": 3.0, "predicted_start": 4.0, "method": "easy"}
+    live = LiveState(queued_jobs=1, running_jobs=2, free_cpus=3)
+    values = {**told, "reason": "", "live": live, "site_cpus": 16, **fields}
+    return msgspec.json.encode(StandingEstimate(site=site, **shape._asdict(), **values))
+
+
+class TestBoard:
+    def put(self, board: Board, site: str, shape: Shape, updated: float = NOW, **fields: Any) -> None:
+        board.put_estimate(key(site, shape), estimate(site, shape, **fields), 3, updated)
+
+    def board(self) -> Board:
+        return Board(hours=24, clock=lambda: NOW)
+
+    def test_the_latest_estimate_of_a_shape_counts(self) -> None:
+        board = self.board()
+        for wait_s in (1.0, 5.0):
+            self.put(board, "alder", Shape(4, 600.0), predicted_wait_s=wait_s)
+        self.put(board, "alder", Shape(8, 600.0), made_at=9.0)
+        self.put(board, "birch", Shape(4, 600.0, "long"))
+        assert board.sites == ["alder", "birch"]
+        stood = board.estimates("alder")
+        assert stood is not None
+        assert [(one.cpus, one.predicted_wait_s) for one in stood.estimates] == [(4, 5.0), (8, 2.0)]
+        assert stood.latest.cpus == 8
+        assert board.partition("alder") == 3
+        assert (board.estimates("elm"), board.partition("elm"), board.knows("elm")) == (None, None, False)
+
+    def test_an_estimate_may_be_taken_back(self) -> None:
+        board = self.board()
+        self.put(board, "alder", Shape(4, 600.0))
+        board.put_estimate(key("alder", Shape(4, 600.0)), None, 3, NOW)
+        assert (board.sites, board.estimates("alder")) == ([], None)
+        board.put_estimate(key("elm", Shape(4, 600.0)), None, 3, NOW)
+        assert board.sites == []
+
+    def test_what_is_older_by_hours_than_the_newest_of_its_site_is_dropped(self) -> None:
+        board = self.board()
+        self.put(board, "alder", Shape(4, 600.0), NOW - 3 * HOUR)
+        self.put(board, "birch", Shape(4, 600.0), NOW - 3 * HOUR)
+        self.put(board, "alder", Shape(8, 600.0), NOW - 2 * HOUR)
+        self.put(board, "alder", Shape(16, 600.0), NOW)
+        alder, birch = board.estimates("alder"), board.estimates("birch")
+        assert alder is not None
+        assert birch is not None
+        assert [one.cpus for one in alder.estimates] == [8, 16]
+        assert alder.updated == NOW
+        assert len(birch.estimates) == 1
+
+    def test_a_site_whose_estimates_have_not_been_made_anew_for_a_day_is_forgotten(self) -> None:
+        board = self.board()
+        self.put(board, "alder", Shape(4, 600.0), NOW - 25 * HOUR)
+        assert board.sites == []
+
+    def test_a_job_is_taken_for_the_least_shape_that_it_fits_into(self) -> None:
+        board = self.board()
+        for cpus in (4, 8, 16):
+            self.put(board, "alder", Shape(cpus, 600.0))
+        found = board.covering("alder", 5, 60.0, None)
+        assert found is not None
+        assert found.cpus == 8
+        assert board.covering("alder", 17, 60.0, None) is None
+        assert board.covering("elm", 1, 60.0, None) is None
+
+    def test_the_latest_outcomes_are_kept_each_job_once_the_newest_first(self) -> None:
+        board = self.board()
+        for job in range(KEPT_OUTCOMES + 5):
+            board.put_outcome(outcome("alder", str(job)))
+        board.put_outcome(outcome("alder", "20", actual_run_s=7.0))
+        board.put_outcome(outcome("alder", "1", "zero"))
+        found = board.outcomes("alder", "qespera")
+        assert [one.job for one in found[:3]] == ["20", "54", "53"]
+        assert found[0].actual_run_s == 7.0
+        assert len(found) == KEPT_OUTCOMES
+        assert [one.job for one in board.outcomes("alder", "zero")] == ["1"]
+        assert board.outcomes("alder", "ibl") == found  # which nobody runs there
+        assert board.outcomes("elm", "qespera") == []
+
+    @pytest.mark.parametrize(
+        ("given", "value"), [(b"", None), (b'["alder"]', b"{}"), (b'["a",1,2.0,null]', b"{}"), (b"\xff", b"")]
+    )
+    def test_what_is_no_estimate_is_refused(self, given: bytes, value: bytes | None) -> None:
+        with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
+            self.board().put_estimate(given, value, 0, NOW)
