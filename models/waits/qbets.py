@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 from scipy.special import bdtr, bdtrik, ndtr, ndtri
 
@@ -99,6 +100,20 @@ def misses_of_a_change(tenths: int) -> int:
     return 1 + math.ceil(math.log(RARE) / math.log(both / (1 - WATCHED)) - 1e-6)
 
 
+def average_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The rank of each value, from 1; equal values share the average of their ranks. 70 µs for 1000 values.
+
+    It is `scipy.stats.rankdata`, without the import of `scipy.stats`: that takes as long as all other imports of a
+    worker together (0.5 s) and 45 MB of memory.
+
+    >>> average_ranks(np.array([0.0, 7.0, 0.0, 0.0])).tolist()
+    [2.0, 4.0, 2.0, 2.0]
+    """
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: npt.NDArray[np.float64] = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ranks
+
+
 class _Row(msgspec.Struct, array_like=True, frozen=True):
     """A job that started: its categories and its wait."""
 
@@ -135,12 +150,12 @@ class _Series:
         return None if rank is None else self.ordered[rank - 1]
 
     def correlation_tenths(self) -> int:
-        """Rank correlation of successive waits, in tenths; O(n log n), only looked at after a miss."""
-        waits = np.array([wait for _, wait in self.waits])
-        ranks = np.argsort(np.argsort(waits, kind="stable"), kind="stable").astype(np.float64)
-        if len(ranks) < 3:
+        """Rank correlation of successive waits, in tenths; O(n log n), only computed after several misses in a row."""
+        ranks = average_ranks(np.array([wait for _, wait in self.waits]))
+        before, after = ranks[:-1], ranks[1:]
+        if len(before) < 2 or np.ptp(before) == 0.0 or np.ptp(after) == 0.0:
             return 0
-        return max(int(10 * float(np.corrcoef(ranks[:-1], ranks[1:])[0, 1])), 0)
+        return max(int(10 * float(np.corrcoef(before, after)[0, 1])), 0)
 
 
 class _Kept(msgspec.Struct, array_like=True):

@@ -2,17 +2,18 @@ import math
 import random
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, rankdata
 
 from models.method import SiteContext
 from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Estimate, Job, SiteState
-from models.waits.qbets import UPPER, Qbets, fewest, lower_rank, misses_of_a_change, upper_rank
+from models.waits.qbets import UPPER, Qbets, _Series, average_ranks, fewest, lower_rank, misses_of_a_change, upper_rank
 
 SITE = SiteContext(SiteState(), History(2), RunHistory(), Closest())
 
@@ -129,6 +130,29 @@ def test_the_more_waits_follow_one_another_the_more_misses_tell_of_a_change() ->
     assert runs[0] == 3
     assert all(low <= high for low, high in pairwise(runs))
     assert 10 < runs[-1] < 60
+
+
+@pytest.mark.parametrize("zeros", [0.8, 0.9, 0.95])
+def test_waits_that_are_often_equal_tell_of_a_change_as_soon_as_others(zeros: float) -> None:
+    dice = random.Random(9)
+    series = _Series()
+    for number in range(2000):
+        series.append((number, 0.0 if dice.random() < zeros else dice.uniform(1, 100)))
+    for number in range(2000, 2003):
+        series.append((number, 5000.0))
+    assert misses_of_a_change(series.correlation_tenths()) == misses_of_a_change(0) == 3
+
+
+@given(st.lists(st.sampled_from((0.0, 0.5, 1.0, 3600.0)), max_size=50))
+def test_equal_waits_share_the_average_of_their_ranks(waits: list[float]) -> None:
+    assert average_ranks(np.array(waits)).tolist() == rankdata(waits).tolist()
+
+
+def test_waits_that_are_all_equal_have_no_autocorrelation() -> None:
+    series = _Series()
+    for number in range(100):
+        series.append((number, 0.0))
+    assert series.correlation_tenths() == 0
 
 
 def test_of_more_jobs_than_are_remembered_the_oldest_are_forgotten() -> None:
