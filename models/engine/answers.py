@@ -25,7 +25,7 @@ from models.records import (
 from models.site.shapes import Shape
 from models.site.state import REQUEST, SITE, Job, Phase
 
-QUEUES = 32
+MAX_OPEN_QUEUES = 32
 """Open queues that are told of at most."""
 
 
@@ -73,7 +73,7 @@ def drain_s(engine: Engine, now: float) -> float | None:
 
 
 def _left_s(job: Job, now: float) -> float:
-    run_s = job.ert if job.run_s is None else job.run_s
+    run_s = job.planned_run_s if job.run_s is None else job.run_s
     return run_s if job.start is None else max(run_s - (now - job.start), 0.0)
 
 
@@ -151,7 +151,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         queued_cpus=queued.cpus,
         running_cpus=running.cpus,
         drain_s=drain_s(engine, now),
-        queues=engine.open_queues(QUEUES),
+        queues=engine.open_queues(MAX_OPEN_QUEUES),
         method=engine.settings.method,
         degraded=engine.degraded,
         history_jobs=len(context.history),

@@ -51,25 +51,25 @@ from models.site.state import Estimate, Job, Phase, RunEstimate, Shared, SiteSta
 STATE_VERSION = 2
 """Version of what `Engine.checkpoint` writes. Those before it are read too: what they lack has its default."""
 
-SWEEP = 64
+EVENTS_PER_SWEEP = 64
 """Events between two looks for jobs to give up."""
 
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
-LIVE_BYTES = 60_000_000
+MAX_LIVE_BYTES = 60_000_000
 """What the live jobs may take in a stored state, which is one message: about 150,000 jobs with ordinary names."""
 
-WEEKS = 8
+MAX_WEEKS = 8
 """So many weeks the accuracy is kept by week."""
 
-QUEUES = 256
+MAX_QUEUES = 256
 """Queues that are known by name; the one that has been silent for longest goes first."""
 
-FEW = 10
+MIN_STARTED_JOBS = 10
 """A site of which fewer jobs have started is hardly known; answers about it say so."""
 
-RECOVERED = 1000
+MIN_JOBS_TO_RECOVER = 1000
 """Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
 
 
@@ -229,7 +229,7 @@ class Engine:
         self.predictions = dict.fromkeys(self.methods, 0)
         self.run_predictions = dict.fromkeys(self.run_methods, 0)
         self.lost = False
-        self.weeks: deque[Week] = deque(maxlen=WEEKS)
+        self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
         self.queues: dict[str, QueueSeen] = {}
         self._remembered: dict[JobKey, None] = {}
         self._expiry = Expiry()
@@ -276,7 +276,7 @@ class Engine:
         self.events += 1
         records = list(self._handlers[type(event)](event))
         self._expiry.tick(event.time)
-        if self.events % SWEEP == 0:
+        if self.events % EVENTS_PER_SWEEP == 0:
             records.extend(self._give_up())
             self._begin_week()
         for record in records:
@@ -306,7 +306,7 @@ class Engine:
         """Whether the live jobs are as many as can be stored."""
         state = self.context.state
         job_bytes = 128 + 48 * (len(self.methods) + len(self.run_methods))  # measured: less than half of it
-        return state.text_bytes + len(state) * job_bytes > LIVE_BYTES
+        return state.text_bytes + len(state) * job_bytes > MAX_LIVE_BYTES
 
     def _no_room(self, job: str) -> Anomaly:
         return Anomaly("state_full", f"job {job} comes on top of {len(self.context.state)} live ones", rejected=True)
@@ -315,7 +315,7 @@ class Engine:
         """A new job: predict it from the state it finds, then let it in."""
         context = self.context
         self._predict_run(job)
-        job.ert = _ert(job.walltime, job.run_s)
+        job.planned_run_s = _planned_run_s(job.walltime, job.run_s)
         job.features = features_of(job, context.state, job.submit)
         for name, method in self.methods.items():
             job.estimates[name] = method.predict(job, context)
@@ -335,7 +335,7 @@ class Engine:
         seen = self.queues.pop(job.queue, None) or QueueSeen()
         seen.jobs, seen.last = seen.jobs + 1, max(job.submit, seen.last)
         self.queues[job.queue] = seen  # last in the order: the one heard of most lately
-        if len(self.queues) > QUEUES:
+        if len(self.queues) > MAX_QUEUES:
             del self.queues[next(iter(self.queues))]
 
     def _predict_run(self, job: Job) -> None:
@@ -361,7 +361,7 @@ class Engine:
             **request.request,
             run_estimates=request.run_estimates,
             run_s=request.run_s,
-            ert=_ert(request.walltime, request.run_s),
+            planned_run_s=_planned_run_s(request.walltime, request.run_s),
             requested=True,
         )
         self._expiry.watch(job)
@@ -386,9 +386,9 @@ class Engine:
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
         job.phase, job.start = Phase.RUNNING, event.time
-        job.late, job.requested = True, False
+        job.unscored, job.requested = True, False
         self._predict_run(job)
-        job.ert = _ert(None, job.run_s)
+        job.planned_run_s = _planned_run_s(None, job.run_s)
         self.context.state.enter(job)
         self.context.see_cpus()
         self._expiry.watch(job)
@@ -396,7 +396,7 @@ class Engine:
 
     def _begin_unscored(self, job: Job, event: Start) -> Anomaly:
         """A start long before its submit: it runs, as we are told, but nobody can say how long it waited."""
-        job.late = True
+        job.unscored = True
         self._forget(job)
         if job.end is not None:
             self.context.state.leave(job)
@@ -418,7 +418,7 @@ class Engine:
             if name in self.methods:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self.bounds_of(job, name))
         self._changes.started.append(self.context.history.learn(job, wait_s))
-        self.lost = self.lost and self.context.history.count < RECOVERED
+        self.lost = self.lost and self.context.history.count < MIN_JOBS_TO_RECOVER
         yield from self._outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._finish(job, job.end)
@@ -430,7 +430,7 @@ class Engine:
         elif job is None:
             self._remember(event.key)
             yield Anomaly("end_without_start", f"job {event.job} was never seen submitted or started")
-        elif job.phase is Phase.ENDED_UNSEEN:
+        elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("duplicate_end", f"job {event.job} has ended already")
         elif job.phase is not Phase.RUNNING:
             yield from self._end_before_start(job, event)
@@ -443,7 +443,7 @@ class Engine:
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
         """The end of a job that is queued as far as we know: it leaves the queue, and its start may still come."""
-        self.context.state.move(job, Phase.ENDED_UNSEEN)
+        self.context.state.move(job, Phase.ENDED_BEFORE_START)
         job.end = event.time
         self._remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
@@ -460,7 +460,7 @@ class Engine:
             new, gone = self.context.runs.learn(job, run_s)
             self._changes.runs.extend(new)
             self._changes.forgotten_runs.extend(gone)
-        if not job.late:
+        if not job.unscored:
             wait_s = max(job.start - job.ready, 0.0)
             for method in self._learning_from(job):
                 method.ended(job, wait_s, run_s, self.context)
@@ -473,7 +473,7 @@ class Engine:
             known = event.key in self._remembered
             self._remember(event.key)
             yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not here")
-        elif job.phase is Phase.ENDED_UNSEEN:
+        elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("cancel_after_end", f"job {event.job} has ended already")
         elif job.phase is Phase.RUNNING:
             yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
@@ -536,7 +536,7 @@ class Engine:
         if job.start is not None:
             changes.pop("eligible", None)  # its wait is over and told
         if event.walltime is not None:
-            changes["ert"] = _ert(event.walltime, job.run_s)
+            changes["planned_run_s"] = _planned_run_s(event.walltime, job.run_s)
         self.context.state.alter(job, **changes)
         self._expiry.watch(job)
 
@@ -546,7 +546,7 @@ class Engine:
             known = event.key in self._remembered
             self._remember(event.key)
             yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not here")
-        elif job.phase is Phase.ENDED_UNSEEN:
+        elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("requeue_after_end", f"job {event.job} has ended already")
         elif event.time < (job.submit if job.start is None else job.start) - SKEW_S:
             yield Anomaly("requeue_before_start", f"job {event.job}: requeue at {event.time}", rejected=True)
@@ -629,7 +629,7 @@ class Engine:
         runtimes = self.settings.runtimes
         job.run_estimates = {runtimes: self.context.runtimes.predict(job, self.context.runs)}
         job.run_s = job.run_estimates[runtimes].run_s
-        job.ert = _ert(job.walltime, job.run_s)
+        job.planned_run_s = _planned_run_s(job.walltime, job.run_s)
         job.features = features_of(job, self.context.state, job.submit)
         return job
 
@@ -718,7 +718,7 @@ class Engine:
         """What an answer about a site rests on that is hardly known yet."""
         if self.context.capacity is None:
             yield "size guessed from the jobs that ran"
-        if self.context.history.count < FEW:
+        if self.context.history.count < MIN_STARTED_JOBS:
             yield f"only {self.context.history.count} of its jobs have started so far"
 
     def _nodes_down(self) -> str | None:
@@ -813,7 +813,7 @@ class Engine:
 
         Rows beyond those the saved state counts are ignored: the stores may be ahead of it. Without rows (None: they
         are lost) it goes on with the live jobs, begins both histories anew, and says so in its predictions until
-        `RECOVERED` jobs have started.
+        `MIN_JOBS_TO_RECOVER` jobs have started.
 
         Raises:
             ValueError: the state is of a later version, or rows of the history are missing.
@@ -869,7 +869,7 @@ class Engine:
                 own.restore(rows.get(name, ()), included.count, included.oldest)
 
 
-def _ert(walltime: float | None, run_s: float | None) -> float:
+def _planned_run_s(walltime: float | None, run_s: float | None) -> float:
     """The estimated run time: the requested walltime (0 is none), else what the job's category ran, else 0 s."""
     return walltime or run_s or 0.0
 

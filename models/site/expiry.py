@@ -7,17 +7,17 @@ from models.records import JobKey
 from models.site.state import Job, Phase, SiteState
 
 DAY_S = 86_400.0
-WALLTIMES = 3.0
+MAX_WALLTIMES = 3.0
 """A running job is given up after this many times its requested walltime, and a week."""
 
 WEEK_S = 7 * DAY_S
-LONGEST_S = 400 * DAY_S
+MAX_LIVE_S = 400 * DAY_S
 """So long after its submit a job is given up that does not run, and after its start one without a walltime."""
 
-WITNESSES = 32
+MIN_AGREEING_EVENTS = 32
 """Events that must agree on how late it is: one that is stamped wrongly must not give up everybody else's jobs."""
 
-SLACK = 1024
+MAX_STALE_ENTRIES = 1024
 """Entries that may lie about of jobs that have left or moved on, beside one for each live job."""
 
 
@@ -25,8 +25,8 @@ def due(job: Job) -> float:
     """When a job in its present phase is given up, Unix seconds; far beyond what any scheduler lets it take."""
     if job.phase is Phase.RUNNING:
         assert job.start is not None
-        return job.start + (WALLTIMES * job.walltime + WEEK_S if job.walltime else LONGEST_S)
-    return job.submit + LONGEST_S
+        return job.start + (MAX_WALLTIMES * job.walltime + WEEK_S if job.walltime else MAX_LIVE_S)
+    return job.submit + MAX_LIVE_S
 
 
 class Expiry:
@@ -36,14 +36,14 @@ class Expiry:
     >>> job = Job(id="1", attempt=0, submit=0.0, start=0.0, walltime=60.0, phase=Phase.RUNNING)
     >>> state.enter(job)
     >>> expiry.watch(job)
-    >>> for _ in range(WITNESSES):
+    >>> for _ in range(MIN_AGREEING_EVENTS):
     ...     expiry.tick(30 * DAY_S)
     >>> [job.id for job in expiry.overdue(state)]
     ['1']
     """
 
     def __init__(self, times: list[float] | None = None) -> None:
-        self.times: deque[float] = deque(times or (), WITNESSES)
+        self.times: deque[float] = deque(times or (), MIN_AGREEING_EVENTS)
         self._due: list[tuple[float, JobKey]] = []
 
     def tick(self, time: float) -> None:
@@ -61,9 +61,9 @@ class Expiry:
 
     def overdue(self, state: SiteState) -> list[Job]:
         """The jobs to give up now, the longest overdue first."""
-        if len(self._due) > 2 * len(state) + SLACK:
+        if len(self._due) > 2 * len(state) + MAX_STALE_ENTRIES:
             self.watch_all(state)
-        if len(self.times) < WITNESSES:
+        if len(self.times) < MIN_AGREEING_EVENTS:
             return []
         now = min(self.times)
         late: dict[JobKey, Job] = {}

@@ -35,12 +35,12 @@ def features_of(job: Job, state: SiteState, now: float) -> np.ndarray:
     queued, running = state.totals(SITE, Phase.QUEUED), state.totals(SITE, Phase.RUNNING)
     values = [
         float(job.cpus),
-        job.ert,
+        job.planned_run_s,
         queued.cpus,
-        queued.ert / MICRO,
+        queued.planned_run_us / MICRO,
         queued.elapsed_s(now),
         running.cpus,
-        running.ert / MICRO,
+        running.planned_run_us / MICRO,
         running.elapsed_s(now),
         *_user_features(job, state, Phase.QUEUED),
         *_user_features(job, state, Phase.RUNNING),
@@ -51,4 +51,4 @@ def features_of(job: Job, state: SiteState, now: float) -> np.ndarray:
 def _user_features(job: Job, state: SiteState, phase: Phase) -> tuple[float, float, float, float]:
     """Features 9 to 12 or 13 to 16: work, processors, estimated run times and number of the user's jobs."""
     own = state.totals(("user", job.user), phase) if job.user is not None else Totals()
-    return own.work / MICRO, own.cpus, own.ert / MICRO, own.count
+    return own.work / MICRO, own.cpus, own.planned_run_us / MICRO, own.count

@@ -23,7 +23,7 @@ greatest value leaves is searched for the next one, which at worst, all columns 
 **Why it is exact.** The s_i and the three sums are integers, and integers neither round nor drift: after a million
 rows they are what a fresh sort gives, bit for bit. Only the last line rounds, once per operation. Σ s_i² is largest
 without ties, n(n² - 1)/3, and bounds |Σ s_i·t_i| and every partial sum; a window for which it might not fit into 64
-bits is refused (`LARGEST_WINDOW`).
+bits is refused (`MAX_WINDOW_ROWS`).
 
 >>> window = RollingSpearman(features=2, size=3)
 >>> for wait, (queued, hour) in enumerate([(9, 9), (1, 9), (1, 7), (4, 5)]):
@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Ranks = npt.NDArray[np.int32]
 
-LARGEST_WINDOW = 3_024_616
+MAX_WINDOW_ROWS = 3_024_616
 """The most rows for which n(n² - 1)/3 fits into a signed 64-bit integer."""
 
 
@@ -56,12 +56,12 @@ class RollingSpearman:
     def __init__(self, features: int, size: int = 6000) -> None:
         """An empty window; 6000 rows is the history of the paper's section 5.
 
-        Raises ValueError for no features, or a size not within 2 and `LARGEST_WINDOW`.
+        Raises ValueError for no features, or a size not within 2 and `MAX_WINDOW_ROWS`.
         """
         if features < 1:
             raise ValueError(f"at least one feature is needed, not {features}")
-        if not 2 <= size <= LARGEST_WINDOW:
-            raise ValueError(f"the window's size must be within 2 and {LARGEST_WINDOW} rows, not {size}")
+        if not 2 <= size <= MAX_WINDOW_ROWS:
+            raise ValueError(f"the window's size must be within 2 and {MAX_WINDOW_ROWS} rows, not {size}")
         self.features: Final = features
         self.size: Final = size
         # One row of memory a column, the target last; the system provides it as the slots are filled.

@@ -28,7 +28,7 @@ class Phase(StrEnum):
     QUEUED = "queued"
     HELD = "held"
     RUNNING = "running"
-    ENDED_UNSEEN = "ended"  # its end arrived before its start
+    ENDED_BEFORE_START = "ended"  # its end arrived before its start
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -76,12 +76,12 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, where it stands, and what was predicted of it when it was submitted.
 
-    `ert` is the estimated run time in seconds: the requested walltime, or where there is none what the job's category
-    ran. `late` marks a job whose wait cannot be told: first seen at its start, or said to have started long before its
-    submit. `requested` is False while its submit is still to come, `hold_time` is when it was last held or released,
-    `alter_time` when it was last altered. `features` are those of `models.site.features`, at submission. `estimates`
-    and `run_estimates` are by the method's name; `run_s` is the estimate that counts. New fields go to the end: states
-    that were saved before there was one are read with its default.
+    `planned_run_s` is the requested walltime in seconds, or else the predicted run time. `unscored` marks a job whose
+    wait cannot be told: first seen at its start, or reported as started long before its submit. `requested` is False
+    while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when it was last
+    altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
+    method's name; `run_s` is the estimate that counts. The job is stored as an array, so new fields go to the end:
+    states that were saved before a field existed are read with its default.
     """
 
     id: str
@@ -98,11 +98,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     memory: int | None = None
     walltime: float | None = None
     eligible: float | None = None
-    ert: float = 0.0
+    planned_run_s: float = 0.0
     phase: Phase = Phase.QUEUED
     start: float | None = None
     end: float | None = None
-    late: bool = False
+    unscored: bool = False
     requested: bool = True
     hold_time: float = 0.0
     alter_time: float = 0.0
@@ -146,21 +146,21 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 class Totals:
     """Exact sums over a set of jobs: how many, their processors, estimated run times, work, and since when."""
 
-    __slots__ = ("count", "cpus", "ert", "since", "work")
+    __slots__ = ("count", "cpus", "planned_run_us", "since", "work")
 
     def __init__(self) -> None:
         self.count = 0
         self.cpus = 0
-        self.ert = 0  # µs
+        self.planned_run_us = 0  # µs
         self.work = 0  # cpus·µs
         self.since = 0  # µs: the sum of the times at which the jobs came in
 
-    def add(self, cpus: int, ert: int, since: int, sign: int = 1) -> None:
-        """Count one job in (`sign` 1) or out (-1); `ert` and `since` in microseconds."""
+    def add(self, cpus: int, planned_run_us: int, since: int, sign: int = 1) -> None:
+        """Count one job in (`sign` 1) or out (-1); `planned_run_us` and `since` in microseconds."""
         self.count += sign
         self.cpus += sign * cpus
-        self.ert += sign * ert
-        self.work += sign * cpus * ert
+        self.planned_run_us += sign * planned_run_us
+        self.work += sign * cpus * planned_run_us
         self.since += sign * since
 
     def elapsed_s(self, now: float) -> float:
@@ -184,9 +184,9 @@ class SiteState:
     """The live jobs of one site and their totals by scope and phase.
 
     >>> state = SiteState()
-    >>> state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, ert=60.0))
+    >>> state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, planned_run_s=60.0))
     >>> state.totals(SITE, Phase.QUEUED)
-    Totals(count=1, cpus=4, ert=60000000, since=10000000, work=240000000)
+    Totals(count=1, cpus=4, planned_run_us=60000000, since=10000000, work=240000000)
     """
 
     def __init__(self) -> None:
@@ -238,13 +238,13 @@ class SiteState:
     def _count(self, job: Job, sign: int) -> None:
         since = job.start if job.phase is Phase.RUNNING else job.submit
         assert since is not None
-        ert, since_us = micros(job.ert), micros(since)
+        planned_run_us, since_us = micros(job.planned_run_s), micros(since)
         for scope in _scopes(job):
             key = (scope, job.phase)
             totals = self._totals.get(key)
             if totals is None:
                 totals = self._totals[key] = Totals()
-            totals.add(job.cpus, ert, since_us, sign)
+            totals.add(job.cpus, planned_run_us, since_us, sign)
             if totals.count == 0:
                 del self._totals[key]  # names come and go for years
 

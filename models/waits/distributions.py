@@ -179,7 +179,7 @@ def samples_of(state: SiteState, now: float) -> Samples:
         jobs = list(state.in_phase(phase))
         sets = (
             [float(job.cpus) for job in jobs],
-            [job.ert for job in jobs],
+            [job.planned_run_s for job in jobs],
             [now - (job.submit if job.start is None else job.start) for job in jobs],
         )
         for index, values in enumerate(sets, first):

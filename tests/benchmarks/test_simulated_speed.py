@@ -33,7 +33,7 @@ def busy_site() -> SiteContext:
         run_s = float(dice.exponential(8000.0)) + 60.0
         walltime = run_s * float(dice.uniform(1.0, 5.0))
         job = Job(str(number), 0, NOW - 100.0, user=f"u{number % 50}", cpus=int(2 ** dice.integers(0, 7)))
-        job.walltime, job.run_s, job.ert = walltime, run_s, walltime
+        job.walltime, job.run_s, job.planned_run_s = walltime, run_s, walltime
         if number < RUNNING:
             job.phase, job.start = Phase.RUNNING, NOW - float(dice.uniform(0.0, 1.5)) * run_s
             runs.learn(job, run_s)

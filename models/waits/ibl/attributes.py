@@ -113,7 +113,7 @@ def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute]
         values = sums.get(category)
         if values is None:
             values = sums[category] = [0] * len(VECTORS)
-        expected_s = job.ert if job.run_s is None else job.run_s
+        expected_s = job.planned_run_s if job.run_s is None else job.run_s
         if job.start is not None:
             elapsed_s = max(now - job.start, 0.0)
             busy += job.cpus

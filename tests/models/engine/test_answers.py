@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from models.engine.answers import answer, drain_s, live_state, standing, weeks
-from models.engine.engine import WEEKS, Engine, Settings
+from models.engine.engine import MAX_WEEKS, Engine, Settings
 from models.records import (
     AnyEvent,
     Capacity,
@@ -236,8 +236,8 @@ def test_only_the_last_weeks_are_kept() -> None:
     engine = Engine("alder", Settings(method="median", shadows=(), bounds="", history=50))
     for event in weekly(2000, WEEK_S / 100, wait_s=600.0):
         engine.apply(event)
-    assert len(weeks(engine, engine.time)) == WEEKS
-    assert weeks(engine, engine.time)[0].begin == pytest.approx(engine.time - WEEKS * WEEK_S, abs=1.5 * WEEK_S)
+    assert len(weeks(engine, engine.time)) == MAX_WEEKS
+    assert weeks(engine, engine.time)[0].begin == pytest.approx(engine.time - MAX_WEEKS * WEEK_S, abs=1.5 * WEEK_S)
 
 
 def test_weeks_and_queues_survive_being_stored() -> None:

@@ -80,7 +80,7 @@ def assert_sound(engine: Engine) -> None:
     assert engine.context.state._totals == recount._totals
 
 
-QUEUED, HELD, RUNNING, ENDED = Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.ENDED_UNSEEN
+QUEUED, HELD, RUNNING, ENDED = Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.ENDED_BEFORE_START
 
 # What comes, which anomalies it makes (an exclamation mark: rejected), and the attempts that are live after it.
 TABLE: list[tuple[str, str, dict[int, Phase]]] = [
@@ -330,9 +330,9 @@ def test_a_late_submit_fills_in_the_request() -> None:
     applied(engine, [event("submit@100", **request, gpus=1, memory=5, walltime=60.0)])
     job = engine.context.state.jobs["1", 0]
     assert {name: getattr(job, name) for name in request} == request
-    assert (job.gpus, job.memory, job.walltime, job.ert, job.submit) == (1, 5, 60.0, 60.0, 100.0)
+    assert (job.gpus, job.memory, job.walltime, job.planned_run_s, job.submit) == (1, 5, 60.0, 60.0, 100.0)
     running = engine.context.state.totals(("user", "ada"), RUNNING)
-    assert (running.cpus, running.ert, running.since) == (4, micros(60.0), micros(150.0))
+    assert (running.cpus, running.planned_run_us, running.since) == (4, micros(60.0), micros(150.0))
 
 
 def test_a_job_first_seen_at_its_start_is_expected_to_run_as_others_did() -> None:
@@ -341,9 +341,9 @@ def test_a_job_first_seen_at_its_start_is_expected_to_run_as_others_did() -> Non
         request: dict[str, Any] = {"site": "s", "job": f"before{number}"}
         applied(engine, [Submit(**request, time=0.0), Start(**request, time=1.0), End(**request, time=101.0)])
     applied(engine, story("start@150"))
-    assert engine.context.state.jobs["1", 0].ert == 100.0
+    assert engine.context.state.jobs["1", 0].planned_run_s == 100.0
     applied(engine, story("submit@100"))
-    assert engine.context.state.jobs["1", 0].ert == 100.0
+    assert engine.context.state.jobs["1", 0].planned_run_s == 100.0
 
 
 def test_a_cancelled_job_has_a_censored_wait_and_is_history_for_nobody() -> None:
@@ -406,16 +406,16 @@ def test_an_alter_changes_the_request_and_the_totals() -> None:
     applied(engine, [event("alter@110", queue="long", cpus=8)])
     applied(engine, [event("alter@120", walltime=600.0, nodes=2)])
     job = engine.context.state.jobs["1", 0]
-    assert (job.queue, job.cpus, job.walltime, job.ert, job.nodes) == ("long", 8, 600.0, 600.0, 2)
+    assert (job.queue, job.cpus, job.walltime, job.planned_run_s, job.nodes) == ("long", 8, 600.0, 600.0, 2)
     totals = engine.context.state.totals(("queue", "long"), QUEUED)
-    assert (totals.count, totals.cpus, totals.ert) == (1, 8, micros(600.0))
+    assert (totals.count, totals.cpus, totals.planned_run_us) == (1, 8, micros(600.0))
     assert engine.context.state.totals(("queue", "short"), QUEUED).count == 0
 
 
 def test_an_altered_running_job_counts_with_its_new_walltime() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", walltime=60.0), event("start@150"), event("alter@160", walltime=600.0)])
-    assert engine.context.state.totals(SITE, RUNNING).ert == micros(600.0)
+    assert engine.context.state.totals(SITE, RUNNING).planned_run_us == micros(600.0)
     applied(engine, story("end@300"))
     assert [run.walltime for run in engine.context.runs] == [600.0]
 

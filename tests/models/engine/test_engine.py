@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.engine.engine import (
-    RECOVERED,
+    MIN_JOBS_TO_RECOVER,
     STATE_VERSION,
     Anomaly,
     Changes,
@@ -223,16 +223,18 @@ def test_a_job_that_starts_before_it_is_eligible_has_not_waited() -> None:
     assert outcome(engine, start("1", 200.0)).actual_wait_s == 0.0
 
 
-@pytest.mark.parametrize(("walltime", "ert"), [(60.0, 60.0), (None, 100.0), (0.0, 100.0)])
-def test_the_run_time_is_estimated_from_the_request_or_else_the_history(walltime: float | None, ert: float) -> None:
+@pytest.mark.parametrize(("walltime", "planned_run_s"), [(60.0, 60.0), (None, 100.0), (0.0, 100.0)])
+def test_the_run_time_is_estimated_from_the_request_or_else_the_history(
+    walltime: float | None, planned_run_s: float
+) -> None:
     engine = Engine("s", MEDIAN)
     for number in range(2):
         for event in (submit(str(number), 0.0), start(str(number), 0.0), end(str(number), 100.0)):
             engine.apply(event)
     engine.apply(submit("3", 200.0, walltime=walltime))
-    assert engine.context.state.jobs["3", 0].ert == ert
+    assert engine.context.state.jobs["3", 0].planned_run_s == planned_run_s
     engine.apply(Alter(site="s", job="3", time=201.0, walltime=walltime))
-    assert engine.context.state.jobs["3", 0].ert == ert
+    assert engine.context.state.jobs["3", 0].planned_run_s == planned_run_s
 
 
 def test_nothing_is_learnt_of_a_job_before_it_starts() -> None:
@@ -577,7 +579,7 @@ def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:
 
 
 def test_no_more_jobs_are_taken_in_than_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.engine.engine.LIVE_BYTES", 20 * 400)
+    monkeypatch.setattr("models.engine.engine.MAX_LIVE_BYTES", 20 * 400)
     engine = Engine("s", MEDIAN)
 
     for place in range(50):
@@ -720,11 +722,11 @@ def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew
 def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again() -> None:
     state, _ = engine_after(capacity(0.0, down_nodes=1)).checkpoint()
     engine = Engine.load(state, None, None, MEDIAN)
-    for number in range(RECOVERED):
+    for number in range(MIN_JOBS_TO_RECOVER):
         prediction = predicted(engine, submit(str(number), float(number)))
         assert prediction.degraded is not None and "history lost" in prediction.degraded
         engine.apply(start(str(number), float(number)))
-        if number == RECOVERED // 2:
+        if number == MIN_JOBS_TO_RECOVER // 2:
             state, changes = engine.checkpoint()
             engine = Engine.load(state, changes.started, changes.runs, MEDIAN)
     assert predicted(engine, submit("last", 1e6)).degraded == "1 of 10 nodes down"

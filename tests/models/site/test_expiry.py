@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.engine import SWEEP, Anomaly, Engine, Record, Settings
+from models.engine.engine import EVENTS_PER_SWEEP, Anomaly, Engine, Record, Settings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit
-from models.site.expiry import DAY_S, SLACK, WITNESSES, Expiry, due
+from models.site.expiry import DAY_S, MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
 from models.site.runs import Run
 from models.site.state import Job, Phase, SiteState
@@ -46,7 +46,7 @@ def ticks(engine: Engine, *times: float) -> list[Record]:
 
 def until(engine: Engine, day: float) -> list[str]:
     """Everybody agrees that it is this day, and one looks whom to give up; gives the reasons and jobs."""
-    return told(ticks(engine, *[day * DAY_S] * (WITNESSES + SWEEP)))
+    return told(ticks(engine, *[day * DAY_S] * (MIN_AGREEING_EVENTS + EVENTS_PER_SWEEP)))
 
 
 def told(records: list[Record]) -> list[str]:
@@ -70,7 +70,7 @@ def assert_sound(engine: Engine) -> None:
     [
         (Phase.QUEUED, 1.0, 401.0),
         (Phase.HELD, 1.0, 401.0),
-        (Phase.ENDED_UNSEEN, 1.0, 401.0),
+        (Phase.ENDED_BEFORE_START, 1.0, 401.0),
         (Phase.RUNNING, 1.0, 5.0 + 3.0 + 7.0),
         (Phase.RUNNING, 100.0, 5.0 + 300.0 + 7.0),
         (Phase.RUNNING, None, 405.0),
@@ -146,25 +146,27 @@ def test_an_altered_walltime_counts(walltime_days: float, day: float, started_fi
 # By whose word.
 
 
-@pytest.mark.parametrize("place", [*range(0, 2 * SWEEP, 7), SWEEP - 2, SWEEP - 1, SWEEP])
+@pytest.mark.parametrize(
+    "place", [*range(0, 2 * EVENTS_PER_SWEEP, 7), EVENTS_PER_SWEEP - 2, EVENTS_PER_SWEEP - 1, EVENTS_PER_SWEEP]
+)
 def test_one_wrong_time_gives_up_nobody(place: int) -> None:
     engine = engine_after(submit("1"))
-    times = [100.0] * (2 * SWEEP)
+    times = [100.0] * (2 * EVENTS_PER_SWEEP)
     times[place] = FAR
     assert ticks(engine, *times) == []
     assert len(engine.context.state) == 1
 
 
 def test_all_the_witnesses_must_agree() -> None:
-    for far in (WITNESSES - 1, WITNESSES):
+    for far in (MIN_AGREEING_EVENTS - 1, MIN_AGREEING_EVENTS):
         engine = engine_after(submit("1"))
-        times = [100.0] * (SWEEP - 1 - far) + [FAR] * far
-        assert told(ticks(engine, *times)) == ["gave_up_queued 1"] * (far == WITNESSES)
+        times = [100.0] * (EVENTS_PER_SWEEP - 1 - far) + [FAR] * far
+        assert told(ticks(engine, *times)) == ["gave_up_queued 1"] * (far == MIN_AGREEING_EVENTS)
 
 
 def test_a_wrong_time_from_the_past_puts_it_off() -> None:
     engine = engine_after(submit("1"))
-    late = [1000.0 * DAY_S] * (SWEEP - 2)
+    late = [1000.0 * DAY_S] * (EVENTS_PER_SWEEP - 2)
     assert ticks(engine, *late, 5.0) == []
     assert until(engine, 1000.0) == ["gave_up_queued 1"]
 
@@ -174,7 +176,7 @@ def test_few_witnesses_are_none() -> None:
     job = Job.of(submit("1"))
     state.enter(job)
     expiry.watch(job)
-    for _ in range(WITNESSES - 1):
+    for _ in range(MIN_AGREEING_EVENTS - 1):
         expiry.tick(FAR)
         assert expiry.overdue(state) == []
     expiry.tick(FAR)
@@ -324,13 +326,13 @@ def test_no_more_is_kept_than_the_live_jobs_need() -> None:
     stays = Job.of(submit("stays"))
     state.enter(stays)
     expiry.watch(stays)
-    for number in range(4 * SLACK):
+    for number in range(4 * MAX_STALE_ENTRIES):
         job = Job.of(submit(str(number)))
         state.enter(job)
         expiry.watch(job)
         state.leave(job)
         assert expiry.overdue(state) == []
-        assert len(expiry._due) <= SLACK + 2
-    for _ in range(WITNESSES):
+        assert len(expiry._due) <= MAX_STALE_ENTRIES + 2
+    for _ in range(MIN_AGREEING_EVENTS):
         expiry.tick(FAR)
     assert expiry.overdue(state) == [stays]

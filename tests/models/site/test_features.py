@@ -37,7 +37,7 @@ def table_2(target: Job, waiting: list[Listed], running: list[Listed], now: floa
 
     return [
         target.cpus,
-        target.ert,
+        target.planned_run_s,
         sum(job.req_size for job in waiting),
         sum(job.ert for job in waiting),
         sum(now - job.submit for job in waiting),
@@ -57,7 +57,9 @@ def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], J
     for number in range(draw(st.integers(0, 25))):
         submit = float(draw(TIMES | EXTREME_TIMES))
         listed = Listed(draw(st.sampled_from(USERS)), draw(st.integers(1, 4096)), float(draw(TIMES)), submit, None)
-        job = Job(id=str(number), attempt=0, submit=submit, user=listed.user, cpus=listed.req_size, ert=listed.ert)
+        job = Job(
+            id=str(number), attempt=0, submit=submit, user=listed.user, cpus=listed.req_size, planned_run_s=listed.ert
+        )
         state.enter(job)
         live[job.id] = (job, listed)
         for name, wish in draw(st.dictionaries(st.sampled_from(sorted(live)), st.integers(0, 4), max_size=3)).items():
@@ -70,7 +72,7 @@ def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], J
                 state.move(job, Phase.RUNNING, start)
                 live[name] = (job, replace(listed, start=start))
             elif wish == 2:
-                state.alter(job, cpus=7, ert=60.0)
+                state.alter(job, cpus=7, planned_run_s=60.0)
                 live[name] = (job, replace(listed, req_size=7, ert=60.0))
             elif wish == 3 and job.phase is Phase.QUEUED:
                 state.move(job, Phase.HELD)
@@ -83,7 +85,7 @@ def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], J
         submit=2e9,
         user=draw(st.sampled_from((*USERS, "new"))),
         cpus=draw(st.integers(1, 4096)),
-        ert=float(draw(TIMES)),
+        planned_run_s=float(draw(TIMES)),
     )
     return state, lists[Phase.QUEUED], lists[Phase.RUNNING], target, 2e9
 
@@ -99,13 +101,13 @@ def test_features_are_those_of_table_2(
 
 def test_each_feature_by_hand() -> None:
     state = SiteState()
-    state.enter(Job(id="1", attempt=0, submit=100.0, user="ada", cpus=2, ert=10.5))
-    state.enter(Job(id="2", attempt=0, submit=110.0, user="bob", cpus=4, ert=20.0))
+    state.enter(Job(id="1", attempt=0, submit=100.0, user="ada", cpus=2, planned_run_s=10.5))
+    state.enter(Job(id="2", attempt=0, submit=110.0, user="bob", cpus=4, planned_run_s=20.0))
     for number, start in ((3, 130.0), (4, 140.0)):
-        job = Job(id=str(number), attempt=0, submit=90.0, user="ada", cpus=number, ert=100.0)
+        job = Job(id=str(number), attempt=0, submit=90.0, user="ada", cpus=number, planned_run_s=100.0)
         state.enter(job)
         state.move(job, Phase.RUNNING, start)
-    target = Job(id="5", attempt=0, submit=200.0, user="ada", cpus=16, ert=3600.0)
+    target = Job(id="5", attempt=0, submit=200.0, user="ada", cpus=16, planned_run_s=3600.0)
     found = dict(zip(FEATURES, features_of(target, state, 200.0), strict=True))
     assert found == {
         "cpus": 16,
@@ -129,13 +131,13 @@ def test_each_feature_by_hand() -> None:
 
 def test_jobs_of_unknown_users_do_not_share_one() -> None:
     state = SiteState()
-    state.enter(Job(id="1", attempt=0, submit=0.0, user=None, cpus=8, ert=60.0))
+    state.enter(Job(id="1", attempt=0, submit=0.0, user=None, cpus=8, planned_run_s=60.0))
     found = features_of(Job(id="2", attempt=0, submit=1.0, user=None), state, 1.0)
     assert found[FEATURES.index("queued_cpus")] == 8
     assert not found[FEATURES.index("user_queued_work") :].any()
 
 
 def test_an_empty_site_has_only_the_job_itself() -> None:
-    found = features_of(Job(id="1", attempt=0, submit=5.0, user="ada", cpus=3, ert=60.0), SiteState(), 5.0)
+    found = features_of(Job(id="1", attempt=0, submit=5.0, user="ada", cpus=3, planned_run_s=60.0), SiteState(), 5.0)
     assert found.dtype == np.float64 and found.shape == (COUNT,) == (16,)
     assert found.tolist() == [3.0, 60.0, *[0.0] * 14]

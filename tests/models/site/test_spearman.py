@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from models.site import spearman
-from models.site.spearman import LARGEST_WINDOW, RollingSpearman, warm_up
+from models.site.spearman import MAX_WINDOW_ROWS, RollingSpearman, warm_up
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,10 +132,10 @@ def test_a_long_run_does_not_drift() -> None:
 
 
 def test_the_largest_window_does_not_overflow() -> None:
-    largest_sum = LARGEST_WINDOW * (LARGEST_WINDOW**2 - 1) // 3
-    assert largest_sum < 2**63 <= (LARGEST_WINDOW + 1) * ((LARGEST_WINDOW + 1) ** 2 - 1) // 3
-    time = np.arange(LARGEST_WINDOW, dtype=np.float64)
-    window = RollingSpearman.from_rows(-time[:, np.newaxis], time, LARGEST_WINDOW)
+    largest_sum = MAX_WINDOW_ROWS * (MAX_WINDOW_ROWS**2 - 1) // 3
+    assert largest_sum < 2**63 <= (MAX_WINDOW_ROWS + 1) * ((MAX_WINDOW_ROWS + 1) ** 2 - 1) // 3
+    time = np.arange(MAX_WINDOW_ROWS, dtype=np.float64)
+    window = RollingSpearman.from_rows(-time[:, np.newaxis], time, MAX_WINDOW_ROWS)
     assert window.correlations.tolist() == [-1.0]
     window.push([-1e9], 1e9)
     assert window.correlations.tolist() == [-1.0]
@@ -209,7 +209,7 @@ def test_rows_of_another_shape_are_refused(x: npt.ArrayLike, y: npt.ArrayLike) -
         RollingSpearman.from_rows(x, y)
 
 
-@pytest.mark.parametrize(("features", "size"), [(0, 10), (1, 1), (1, 0), (1, LARGEST_WINDOW + 1)])
+@pytest.mark.parametrize(("features", "size"), [(0, 10), (1, 1), (1, 0), (1, MAX_WINDOW_ROWS + 1)])
 def test_an_impossible_window_is_refused(features: int, size: int) -> None:
     with pytest.raises(ValueError, match="not"):
         RollingSpearman(features, size)

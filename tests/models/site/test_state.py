@@ -21,8 +21,8 @@ def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
             totals = counted[scope, job.phase]
             totals.count += 1
             totals.cpus += job.cpus
-            totals.ert += round(job.ert * MICRO)
-            totals.work += job.cpus * round(job.ert * MICRO)
+            totals.planned_run_us += round(job.planned_run_s * MICRO)
+            totals.work += job.cpus * round(job.planned_run_s * MICRO)
             totals.since += round(since * MICRO)
     return dict(counted)
 
@@ -36,7 +36,7 @@ def new_job(dice: random.Random, number: int, users: int = 30) -> Job:
         group=dice.choice([None, f"g{dice.randrange(5)}"]),
         queue=dice.choice([None, "batch", "long"]),
         cpus=dice.randint(1, 1024),
-        ert=dice.choice(UGLY) * dice.randint(0, 1000),
+        planned_run_s=dice.choice(UGLY) * dice.randint(0, 1000),
     )
 
 
@@ -48,9 +48,11 @@ def change(state: SiteState, job: Job, dice: random.Random) -> None:
         case 1:
             state.move(job, Phase.RUNNING, job.submit + dice.choice(UGLY))
         case 2:
-            state.alter(job, cpus=dice.randint(1, 64), ert=dice.choice(UGLY), queue=dice.choice(["batch", "short"]))
+            state.alter(
+                job, cpus=dice.randint(1, 64), planned_run_s=dice.choice(UGLY), queue=dice.choice(["batch", "short"])
+            )
         case 3:
-            state.move(job, Phase.ENDED_UNSEEN)
+            state.move(job, Phase.ENDED_BEFORE_START)
         case _:
             state.leave(job)
 
@@ -80,10 +82,10 @@ def test_a_million_jobs_come_and_go_and_leave_nothing_behind() -> None:
     before = repr(totals)
     amounts = [(cpus, micros(cpus * 0.1), micros(1e9 + cpus * 0.1)) for cpus in range(1, 1001)]
     for _ in range(1000):
-        for cpus, ert, since in amounts:
-            totals.add(cpus, ert, since)
-        for cpus, ert, since in reversed(amounts):
-            totals.add(cpus, ert, since, -1)
+        for cpus, planned_run_us, since in amounts:
+            totals.add(cpus, planned_run_us, since)
+        for cpus, planned_run_us, since in reversed(amounts):
+            totals.add(cpus, planned_run_us, since, -1)
     assert repr(totals) == before
     totals.add(3, micros(0.1), micros(0.2), -1)
     assert totals == Totals()
@@ -104,9 +106,9 @@ def test_names_that_nobody_uses_any_longer_are_forgotten() -> None:
 
 def test_a_job_counts_in_its_phase_alone() -> None:
     state = SiteState()
-    job = Job(id="1", attempt=0, submit=10.0, user="ada", group="g", queue="q", cpus=4, ert=60.0)
+    job = Job(id="1", attempt=0, submit=10.0, user="ada", group="g", queue="q", cpus=4, planned_run_s=60.0)
     state.enter(job)
-    for phase in (Phase.HELD, Phase.QUEUED, Phase.ENDED_UNSEEN, Phase.RUNNING):
+    for phase in (Phase.HELD, Phase.QUEUED, Phase.ENDED_BEFORE_START, Phase.RUNNING):
         state.move(job, phase, 30.0)
         for scope in (SITE, ("user", "ada"), ("group", "g"), ("queue", "q")):
             assert [other for other in Phase if state.totals(scope, other).count] == [phase]
@@ -117,12 +119,12 @@ def test_a_job_counts_in_its_phase_alone() -> None:
 
 def test_an_altered_job_moves_between_queues_with_all_it_has() -> None:
     state = SiteState()
-    job = Job(id="1", attempt=0, submit=10.0, queue="short", cpus=4, ert=60.0)
+    job = Job(id="1", attempt=0, submit=10.0, queue="short", cpus=4, planned_run_s=60.0)
     state.enter(job)
-    state.alter(job, queue="long", cpus=8, ert=0.1)
+    state.alter(job, queue="long", cpus=8, planned_run_s=0.1)
     assert state.totals(("queue", "short"), Phase.QUEUED) == Totals()
     long = state.totals(("queue", "long"), Phase.QUEUED)
-    assert (long.count, long.cpus, long.ert, long.work, long.since) == (1, 8, 100_000, 800_000, 10_000_000)
+    assert (long.count, long.cpus, long.planned_run_us, long.work, long.since) == (1, 8, 100_000, 800_000, 10_000_000)
 
 
 def test_jobs_come_out_in_the_order_in_which_they_came_in() -> None:

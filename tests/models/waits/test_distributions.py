@@ -64,8 +64,8 @@ def test_norm_tells_a_crowd_from_a_spread() -> None:
 def live_state() -> SiteState:
     state = SiteState()
     for number in range(200):
-        state.enter(Job(id=f"q{number}", attempt=0, submit=float(number), cpus=number + 1, ert=60.0))
-    running = Job(id="r", attempt=0, submit=0.0, cpus=8, ert=600.0)
+        state.enter(Job(id=f"q{number}", attempt=0, submit=float(number), cpus=number + 1, planned_run_s=60.0))
+    running = Job(id="r", attempt=0, submit=0.0, cpus=8, planned_run_s=600.0)
     state.enter(running)
     state.move(running, Phase.RUNNING, 250.0)
     return state
@@ -87,10 +87,12 @@ def play(method: QesperaDistributions, context: SiteContext, first: int, last: i
         context.state = SiteState()
         many = number % 2 == 0
         for running in range(64 if many else 1):
-            job = Job(id=f"r{running}", attempt=0, submit=0.0, cpus=1 if many else 64, ert=60.0 if many else 3840.0)
+            job = Job(
+                id=f"r{running}", attempt=0, submit=0.0, cpus=1 if many else 64, planned_run_s=60.0 if many else 3840.0
+            )
             context.state.enter(job)
             context.state.move(job, Phase.RUNNING, 0.0)
-        target = Job(id=str(number), attempt=0, submit=100.0, start=100.0, cpus=4, ert=60.0)
+        target = Job(id=str(number), attempt=0, submit=100.0, start=100.0, cpus=4, planned_run_s=60.0)
         target.features = np.array([4.0, 60.0, *([1.0] * 14)])
         said.append(method.predict(target, context).wait_s)
         wait_s = 0.0 if many else 7200.0
@@ -112,12 +114,12 @@ def test_saved_and_loaded_it_goes_on_alike() -> None:
     site = new_site()
     method = QesperaDistributions()
     play(method, site, 0, 70)
-    waiting = Job(id="waiting", attempt=0, submit=100.0, cpus=4, ert=60.0, features=np.ones(16))
+    waiting = Job(id="waiting", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     method.predict(waiting, site)
     other = QesperaDistributions()
     other.load(method.save())
     assert other.save() == method.save()
-    job = Job(id="next", attempt=0, submit=100.0, cpus=4, ert=60.0, features=np.ones(16))
+    job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     one, two = method.unlikeness(job, site), other.unlikeness(job, site)
     assert one is not None and two is not None
     np.testing.assert_array_equal(one, two)
@@ -135,7 +137,7 @@ def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_
     resized.state, resized.history = site.state, History(size)
     kept = [started(site.history, number) for number in range(site.history.oldest, 70)]
     resized.history.restore(kept, 70, size=site.history.size)
-    job = Job(id="next", attempt=0, submit=100.0, cpus=4, ert=60.0, features=np.ones(16))
+    job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     found = other.unlikeness(job, resized)
     assert found is not None and len(found) == min(size, 50) and (found < 1.0).all()
     if size > 50:  # the same jobs, so the same distances, wherever they lie
@@ -157,7 +159,7 @@ def test_saved_and_loaded_with_other_bins_it_learns_the_weights_anew() -> None:
     play(method, site, 0, 70)
     other = QesperaDistributions(bins=5)
     other.load(method.save())
-    job = Job(id="next", attempt=0, submit=100.0, cpus=4, ert=60.0, features=np.ones(16))
+    job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     assert other.unlikeness(job, site) is None
     assert play(other, site, 70, 90)[-2:] == [0.0, 7200.0]
     found = other.unlikeness(job, site)

@@ -38,8 +38,10 @@ def running(name: str, user: str, queue: str, cpus: int, start: float, run_s: fl
     return job
 
 
-def queued(name: str, user: str, queue: str, cpus: int, submit: float, run_s: float | None, ert: float = 0.0) -> Job:
-    return Job(name, 0, submit, user=user, group="g", queue=queue, cpus=cpus, run_s=run_s, ert=ert)
+def queued(
+    name: str, user: str, queue: str, cpus: int, submit: float, run_s: float | None, planned_run_s: float = 0.0
+) -> Job:
+    return Job(name, 0, submit, user=user, group="g", queue=queue, cpus=cpus, run_s=run_s, planned_run_s=planned_run_s)
 
 
 def request(
@@ -77,7 +79,7 @@ def test_state_vectors_by_hand() -> None:
         running("2", "ada", "day", 2, 0.0, 50.0),  # longer already than was predicted: nothing remains
         running("3", "bob", "night", 8, 150.0, 100.0),
         queued("4", "bob", "day", 16, 120.0, 1000.0),
-        queued("5", "bob", "night", 1, 200.0, None, ert=30.0),  # not predicted: as long as it asked for
+        queued("5", "bob", "night", 1, 200.0, None, planned_run_s=30.0),  # not predicted: as long as it asked for
         Job("6", 0, 0.0, user="bob", queue="day", cpus=99, phase=Phase.HELD),
         cpus=32,
     )

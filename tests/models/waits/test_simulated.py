@@ -188,7 +188,7 @@ def test_jobs_that_cannot_start_are_left_out() -> None:
     held = make(2, 4, 100.0, phase=Phase.HELD)
     too_large = make(3, 5, 100.0)
     not_yet = make(4, 4, 100.0, eligible=NOW + 5.0)
-    over = make(5, 4, 100.0, phase=Phase.ENDED_UNSEEN)
+    over = make(5, 4, 100.0, phase=Phase.ENDED_BEFORE_START)
     assert wait(site(4, held, too_large, not_yet, over), make(9, 4, 1.0)) == 0.0
     assert wait(site(4, make(4, 4, 100.0, eligible=NOW)), make(9, 4, 1.0)) == 100.0
 
