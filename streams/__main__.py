@@ -1,7 +1,7 @@
-"""`python -m streams` is `queuecast`."""
+"""`python -m streams` is `queuecast` without the commands that run a local stack (`python -m deploy` has these too)."""
 
 import sys
 
-from streams.cli.cli import main
+from streams.cli.app import main
 
 sys.exit(main())

@@ -7,7 +7,7 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from deploy.local.up import as_toml
-from streams.cli.cli import main
+from streams.cli.app import main
 from tests.integration.conftest import Deploy
 from tests.support.deployment import Deployment, simulated
 

@@ -19,7 +19,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from deploy.local.stack import LocalStack
 from models.engine.engine import Settings as EngineSettings
 from models.records import AnyEvent
-from streams.cli.cli import main
+from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
 from streams.topics import Topics

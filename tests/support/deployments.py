@@ -12,9 +12,9 @@ import typer
 import deploy.local.up
 import streams.serve
 import streams.worker.app
+from deploy.cli import app
 from deploy.local.stack import Kafka, Redis
 from deploy.local.stack.process import Server
-from streams.cli.cli import app
 from streams.settings import PREFIX, SECTIONS, ServeSettings, WorkerSettings
 
 ROOT = Path(__file__).parents[2]

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Self
 
+from streams.errors import UserError
+
 LOOPBACK = "127.0.0.1"
 
 # Below the range that systems hand to outgoing connections: a client that retries a stopped server's port there can
@@ -31,7 +33,7 @@ _LAUNCH = 'read -r _ && exec "$@" </dev/null'
 _GUARD = 'read -r _; kill -s KILL -- "-$0"'
 
 
-class StackError(RuntimeError):
+class StackError(UserError):
     """A server could not be started, or was asked for something while it was stopped."""
 
 

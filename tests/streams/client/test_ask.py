@@ -14,7 +14,7 @@ import pytest
 
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import LiveState
-from streams.cli.cli import main
+from streams.cli.app import main
 from streams.client import ask as asking
 from streams.client.ask import ask_service, check, show
 from streams.errors import Unreachable, UserError

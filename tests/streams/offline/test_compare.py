@@ -7,7 +7,7 @@ import pytest
 
 from models.engine.engine import Settings
 from models.registry import METHODS, RUN_METHODS
-from streams.cli.cli import main
+from streams.cli.app import main
 from streams.offline.compare import compare
 from streams.offline.replay import Scores, jobs_in, replay, settings_for
 from streams.sources.swf import events_of, read_swf

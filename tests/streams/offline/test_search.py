@@ -11,7 +11,7 @@ from models.records import End
 from models.runtimes.template import RunTemplate, Templates
 from models.search.templates.genetic import Plan
 from models.search.templates.workload import Moment
-from streams.cli.cli import main
+from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.search import Found, Step, Wanted, profile, save, search, show, workload_of
 from streams.settings import load_settings

@@ -10,7 +10,7 @@ from models.records import Cancel, End, Outcome, Start
 from models.search.ibl import Examples, Generation, Plan, Target, settings_of
 from models.search.tuning import Tuning, aae_s
 from models.simulation import generate, run
-from streams.cli.cli import main
+from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import tune
 from streams.offline.replay import Scores, replay

@@ -11,7 +11,7 @@ from kafka.admin import OffsetSpec
 from kafka.errors import CoordinatorNotAvailableError, KafkaTimeoutError, TopicAuthorizationFailedError
 from redis.exceptions import NoPermissionError
 
-from streams.cli.cli import main
+from streams.cli.app import main
 from streams.errors import UserError
 from streams.operate import doctor
 from streams.operate.doctor import APART_S, BEHIND, Result

@@ -1,0 +1,58 @@
+"""The command line, `queuecast`: the commands of `streams`, and those that run a whole deployment on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streams.cli.app import application, run
+from streams.cli.options import read_trace, settings_of
+
+commands = typer.Typer()
+
+PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a free one.")
+
+
+@commands.command(epilog="Example: queuecast demo KTH-SP2-1996-2.1-cln.swf.gz --seconds 30")
+def demo(
+    context: typer.Context,
+    trace: Annotated[
+        Path | None, typer.Argument(metavar="TRACE", help="One site, from a trace. Default: a simulated grid.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=30, help="How many there are at most, in all.")] = 6000,
+    seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 50,
+) -> None:
+    """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
+    from deploy.local.demo import demo as play
+
+    play(settings_of(context), None if trace is None else read_trace(trace), jobs, seconds)
+
+
+@commands.command(epilog="Example: queuecast up --data-dir /srv/queuecast --kafka-port 9092")
+def up(
+    context: typer.Context,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where data are kept. Default: the user's data directory.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers share the sites.")] = 1,
+    kafka_port: Annotated[int | None, PORT] = None,
+    redis_port: Annotated[int | None, PORT] = None,
+    web_port: Annotated[int | None, PORT] = None,
+    serve_port: Annotated[int | None, PORT] = None,
+    prometheus_port: Annotated[int | None, PORT] = None,
+) -> None:
+    """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept."""
+    from deploy.local.up import Ports, data_home
+    from deploy.local.up import up as run
+
+    ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
+    run(settings_of(context), data_dir or data_home(), ports, workers)
+
+
+app = application(commands)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; gives the exit code."""
+    return run(app, arguments)

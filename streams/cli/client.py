@@ -1,0 +1,158 @@
+"""The commands of who sends events or uses predictions: feed, watch, ask."""
+
+import math
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streams.cli.options import read_trace, settings_of
+from streams.cli.output import progress, tell
+from streams.errors import place_and_problem
+from streams.terminal import printable
+
+if TYPE_CHECKING:
+    from streams.sources.feed import Publisher
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: queuecast feed KTH.swf.gz CTC.swf.gz --site kth --site ctc --speed 3600")
+def feed(
+    context: typer.Context,
+    traces: Annotated[
+        list[Path], typer.Argument(metavar="TRACE...", help="Standard Workload Format, plain or gzip; one a site.")
+    ],
+    site: Annotated[
+        list[str] | None, typer.Option(help="The site of each trace, in their order. Default: the files' names.")
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(metavar="max|N", help="N times the pace at which it happened, or as fast as it goes.")
+    ] = "max",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="The first jobs of each trace only, and what became of them.")
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
+    ] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+) -> None:
+    """Send traces to the events topic, each as a site, side by side from their beginnings.
+
+    Events keep their own times; the messages are stamped with the wall clock.
+    """
+    from streams.sources import feed as feeding
+
+    pace = _speed(speed)
+    settings = settings_of(context)
+    whole = feeding.sources_of([read_trace(path, skip_broken) for path in traces], site or ())
+    sources = [source if limit is None else source.first(limit) for source in whole]
+    events = feeding.until(feeding.timeline(sources), math.inf if until is None else until * 3600)
+    with progress("events", sum(source.count for source in sources) if until is None else None) as advance:
+        feeding.feed(settings, feeding.paced(events, pace), lambda _: advance(), _show_fed)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = math.inf if text == "max" else float(text)
+    except ValueError:
+        speed = math.nan
+    if not speed > 0:
+        raise typer.BadParameter(f"--speed is {text!r}; expected max, 1 for real time, or how many times faster.")
+    return speed
+
+
+def _show_fed(publisher: "Publisher", seconds: float) -> None:
+    for site, count in publisher.events.items():
+        sys.stdout.write(printable(f"{site}: {count} events, {publisher.jobs.get(site, 0)} jobs") + "\n")
+    total = sum(publisher.events.values())
+    sys.stdout.write(f"{total} events sent in {seconds:.1f} s, {total / max(seconds, 1e-3):,.0f}/s\n")
+
+
+@commands.command(epilog="Example: queuecast watch --site ctc --outcomes --from-beginning --count 20")
+def watch(
+    context: typer.Context,
+    site: Annotated[str | None, typer.Option(help="Those of this site only.")] = None,
+    job: Annotated[str | None, typer.Option(help="Those of this job only.")] = None,
+    outcomes: Annotated[bool, typer.Option("--outcomes", help="What became of predictions too.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="What the topics hold already too, not just what comes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The records as they are, JSON lines.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
+) -> None:
+    """Print predictions as they come, one a line; Ctrl-C ends it."""
+    from streams.client.watch import Skipped, Wanted, json_line, line
+    from streams.client.watch import watch as records
+
+    shown = 0
+    with closing(records(settings_of(context), Wanted(site, job), outcomes, from_beginning)) as found:
+        for record, raw, late in found:
+            if isinstance(record, Skipped):
+                tell(f"skipped: {record.reason}")
+                continue
+            sys.stdout.write((json_line(raw) if as_json else line(record, late)) + "\n")
+            sys.stdout.flush()
+            shown += 1
+            if shown == count:
+                return
+
+
+@commands.command(epilog="Example: queuecast ask --cpus 64 --walltime 4h --site ctc --site kth")
+def ask(
+    context: typer.Context,
+    cpus: Annotated[int, typer.Option(help="Processors.")] = 1,
+    walltime: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Requested: 4h, 90m, 1d12h, 04:00:00, or seconds.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes; no site is left out for them.")] = None,
+    queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
+    user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
+    group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
+    account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,
+    executable: Annotated[str | None, typer.Option(help="What it runs.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs; likewise.")] = 0,
+    memory: Annotated[int | None, typer.Option(metavar="BYTES", help="Memory; likewise.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
+    ] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")] = None,
+    url: Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")] = None,
+    token: Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ranking as JSON.")] = False,
+) -> None:
+    """Ask where a job would be done first, if it were submitted now.
+
+    The sites by response time: the wait and the run time. Nothing is submitted,
+    and asking changes nothing. The exit code is 1 where no site has an estimate.
+    """
+    import msgspec
+
+    from models.ranking import JobRequest
+    from streams.client import ask as asking
+    from streams.durations import seconds_of
+
+    names = JobRequest.__struct_fields__
+    described = {name: value for name, value in context.params.items() if name in names and value is not None}
+    if "" in (site or ()):
+        raise typer.BadParameter("--site: expected a name.")
+    described["walltime"] = None if walltime is None else seconds_of(walltime)
+    try:
+        job = msgspec.convert(described, JobRequest)
+    except msgspec.ValidationError as error:
+        place, problem = place_and_problem(error)
+        raise typer.BadParameter(f"--{place}: {problem}.") from None
+    run_s = None if run is None else seconds_of(run)
+    settings = settings_of(context)
+    if url:
+        found = asking.ask_service(url, token or settings.serve.token, job, site or (), run_s)
+    else:
+        found = asking.ask(settings, job, site or (), run_s)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        asking.show(found)
+    asking.check(found)

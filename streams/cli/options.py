@@ -1,0 +1,39 @@
+"""What several commands have in common: the types of their options, and what these give."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streams.cli.output import tell
+
+if TYPE_CHECKING:
+    from streams.settings import Settings
+    from streams.sources.swf import Trace
+
+Range = tuple[int, int]
+"""The first and the last, inclusive."""
+
+TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
+
+
+def settings_of(context: typer.Context) -> "Settings":
+    """The settings in force.
+
+    Raises:
+        UserError: the settings cannot be read, or are wrong.
+    """
+    from streams.settings import load_settings
+
+    return load_settings(context.obj)
+
+
+def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
+    """A trace; broken lines are told on stderr where they are to be skipped.
+
+    Raises:
+        UserError: the trace cannot be read, or has a broken line that is not skipped.
+    """
+    from streams.sources.swf import read_swf
+
+    return read_swf(path, tell if skip_broken else None)

@@ -1,0 +1,40 @@
+"""What commands say on stderr: lines, and a progress bar."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from streams.terminal import printable
+
+
+def tell(message: str) -> None:
+    """Write a line to stderr."""
+    sys.stderr.write(printable(message) + "\n")
+
+
+@contextmanager
+def progress(unit: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """Show a bar on stderr, where that is a terminal; gives a function that moves it on by one."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{unit}, {task.speed or 0:,.0f}/s")
+
+    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task, done = bar.add_task(unit, total=total), 0
+        step = 200 if total is None or total > 1000 else 1
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            if done % step == 0:
+                bar.update(task, completed=done)
+
+        yield advance

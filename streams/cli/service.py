@@ -1,0 +1,125 @@
+"""The commands of who runs queuecast: topics, schema, worker, serve, doctor."""
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from streams.cli.options import settings_of
+from streams.errors import UserError
+from streams.terminal import printable, show_table
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: queuecast topics --partitions 24 --replication 3")
+def topics(
+    context: typer.Context,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Partitions of those made now. Default: the settings'.")
+    ] = None,
+    replication: Annotated[
+        int | None, typer.Option(min=1, max=32, help="Copies of those made now. Default: the settings'.")
+    ] = None,
+) -> None:
+    """Make the topics that are missing, and print them all."""
+    import msgspec
+
+    from streams.topics import check_topics, configurations, create_topics, partitions_of
+
+    settings = settings_of(context)
+    changes = {"partitions": partitions, "replication": replication}
+    given = {name: value for name, value in changes.items() if value is not None}
+    settings = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, **given))
+    made = create_topics(settings)
+    counts, configured = partitions_of(settings), configurations(settings)
+    lines = [
+        [name, str(counts[name]), _retention(configured[name]), "made" if new else "was there"]
+        for name, new in made.items()
+    ]
+    show_table(["topic", "partitions", "kept", ""], lines)
+    check_topics(settings, dict.fromkeys(counts, "describe"))
+
+
+def _retention(configuration: dict[str, str]) -> str:
+    """What a topic keeps, and for how long."""
+    if configuration["cleanup.policy"] == "compact":
+        return "the latest of each site"
+    hours = int(configuration["retention.ms"]) // 3_600_000
+    kept = f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"
+    return f"the latest of each shape, {kept}" if "compact" in configuration["cleanup.policy"] else kept
+
+
+@commands.command(epilog="Example: queuecast schema prediction > prediction.schema.json")
+def schema(
+    record: Annotated[
+        str | None,
+        typer.Argument(help="event, prediction, outcome, dead-letter, estimate, question or answer. Default: all."),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of the records on the topics."""
+    import json
+
+    from streams.schema import schema as schema_of
+
+    sys.stdout.write(json.dumps(schema_of(record), indent=2) + "\n")
+
+
+@commands.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6067")
+def worker(
+    context: typer.Context,
+    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics.")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
+) -> None:
+    """Run a worker: events in, predictions and outcomes out, until it is told to stop."""
+    import msgspec
+
+    from streams.worker.app import run_worker
+
+    settings = settings_of(context)
+    changes = {"web_port": web_port, "log_level": log_level}
+    given = {name: value for name, value in changes.items() if value is not None}
+    run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **given)))
+
+
+@commands.command(epilog="Example: queuecast --config /etc/queuecast.toml serve --web-port 8080")
+def serve(
+    context: typer.Context,
+    web_host: Annotated[str | None, typer.Option(help="Where to listen. Default: this machine only.")] = None,
+    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port to listen at.")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
+) -> None:
+    """Serve estimates, questions and rankings over HTTP, with a page, until it is told to stop."""
+    import msgspec
+
+    try:
+        from streams.serve.run import run_serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("litestar", "uvicorn"):
+            raise
+        raise UserError(f"{error.name} is not installed; install it with pip install 'queuecast[serve]'") from None
+    settings = settings_of(context)
+    changes = {"web_host": web_host, "web_port": web_port, "log_level": log_level}
+    given = {name: value for name, value in changes.items() if value is not None}
+    run_serve(msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **given)))
+
+
+@commands.command(epilog="Example: queuecast --config /etc/queuecast.toml doctor")
+def doctor(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
+) -> None:
+    """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
+
+    A line a check: ok, warn or fail. The exit code is 1 where any has failed.
+    """
+    import msgspec
+
+    from streams.operate.doctor import examine
+
+    failed = False
+    for result in examine(settings_of(context)):
+        sys.stdout.write(msgspec.json.encode(result).decode() if as_json else printable(str(result)))
+        sys.stdout.write("\n")
+        failed |= result.state == "fail"
+    raise typer.Exit(int(failed))

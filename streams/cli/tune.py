@@ -1,0 +1,193 @@
+"""The command that chooses a method's parameters on a site's trace: tune."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from streams.cli.options import Range, TraceFile, read_trace, settings_of
+from streams.cli.output import progress, tell
+from streams.errors import UserError
+
+if TYPE_CHECKING:
+    from models.engine.engine import Settings as EngineSettings
+    from streams.offline.tune import Stretch
+    from streams.sources.swf import Trace
+
+commands = typer.Typer()
+
+Where = tuple[Range | None, Range | None, int]
+"""Job numbers, positions, and N where every N-th job of them is predicted."""
+
+
+@commands.command(epilog="Example: queuecast tune CTC-SP2-1996-3.1-cln.swf.gz --save ctc.toml")
+def tune(
+    context: typer.Context,
+    trace: TraceFile,
+    method: Annotated[
+        Literal["qespera", "ibl"], typer.Option(help="Tune this method for waits; ibl: search what it compares by.")
+    ] = "qespera",
+    runtimes: Annotated[
+        Literal["template", "ibl"] | None, typer.Option(help="Search this method for run times instead.")
+    ] = None,
+    ids: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Tune on these job numbers, inclusive. Default: 16000 20000.")
+    ] = None,
+    rows: Annotated[
+        Range | None, typer.Option(metavar="LO HI", help="Tune on these positions in submit order, from 1, inclusive.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Predict every N-th job of them.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Templates: search on the first N jobs.")] = 10_000,
+    search: Annotated[Literal["genetic", "greedy"], typer.Option(help="How templates are searched.")] = "genetic",
+    choice: Annotated[
+        Literal["weighted", "surest"],
+        typer.Option(help="How templates' estimates become one; surest: the papers'."),
+    ] = "weighted",
+    running: Annotated[
+        bool,
+        typer.Option(
+            "--running", help="Templates: judge those of running jobs too, and search ranges of elapsed time."
+        ),
+    ] = False,
+    population: Annotated[
+        int, typer.Option(min=4, help="Searches: individuals in a generation; of templates, an even number.")
+    ] = 20,
+    generations: Annotated[int, typer.Option(min=1, help="Searches: generations that are bred.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Searches: the same seed finds the same.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Searches: processes. Default: as many as there are cores.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Searches: keep the state there, and go on from it if it exists."),
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+) -> None:
+    """Choose the parameters of a method for a site, on a stretch of its trace.
+
+    Qespera: first summaries or distributions; then, one parameter after
+    another, the value with the least mean absolute error (AAE) while the
+    others stay as they are in force. The trace is read up to the end of the
+    stretch: a test on later jobs is a fair one.
+
+    With --method ibl or --runtimes ibl: a genetic search on such a stretch for
+    what jobs are compared by, for waits or for run times.
+
+    With --runtimes template: a genetic or greedy search for the templates by
+    which run times are predicted best, on the first jobs of the trace.
+
+    `queuecast --config FILE` runs with what was saved.
+    """
+    kind = runtimes or method
+    _check_tune(context, kind)
+    settings, read = settings_of(context).engine, read_trace(trace, skip_broken)
+    plan, cores = (population, generations, seed), workers or os.cpu_count() or 1
+    if kind == "template":
+        profile = _search_templates(read, settings, search, (*plan, choice), jobs, running, cores, resume)
+    elif kind == "ibl":
+        profile = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
+    else:
+        profile = _tune_qespera(read, settings, (ids, rows, every))
+    if save:
+        from streams.offline.search import save as write
+
+        write(profile, save)
+
+
+SEARCHES = frozenset({"population", "generations", "seed", "workers", "resume"})
+STRETCH = frozenset({"ids", "rows", "every"})
+TUNED_BY = {
+    "qespera": STRETCH,
+    "ibl": STRETCH | SEARCHES,
+    "template": SEARCHES | {"jobs", "search", "choice", "running"},
+}
+"""The options of `tune` that say something of each method."""
+
+
+def _check_tune(context: typer.Context, kind: str) -> None:
+    """Refuse options that exclude each other, or would say nothing, and files that could not be written in the end."""
+    given = {name: value for name, value in context.params.items() if _is_given(context, name)}
+    for one, other in (("ids", "rows"), ("method", "runtimes")):
+        if one in given and other in given:
+            raise typer.BadParameter(f"--{one} and --{other} exclude each other.")
+    for name in sorted(frozenset.union(*TUNED_BY.values()) - TUNED_BY[kind]):
+        if name in given:
+            raise typer.BadParameter(f"--{name} says nothing of {kind}.")
+    if context.params["search"] == "greedy" and "resume" in given:
+        raise typer.BadParameter("--resume is for the genetic search.")
+    if kind == "template" and context.params["population"] % 2:
+        raise typer.BadParameter(f"--population is {context.params['population']}; expected an even number.")
+    for file in (given.get("resume"), given.get("save")):
+        if file and not file.parent.is_dir():
+            raise UserError(f"{file}: cannot be written: there is no such directory")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> str:
+    from models.search.tuning import aae_s
+    from streams.offline import tune as tuning
+
+    stretch = tuning.stretch_of(trace, *where)
+    with progress("jobs", stretch.steps) as advance:
+        found = tuning.tune(stretch, settings, advance)
+    tuning.show(found, stretch)
+    _warn_of_few(stretch)
+    if aae_s(found.together) > aae_s(found.before):
+        tell("what was chosen alone does worse together than what is in force")
+    return tuning.profile(found.profile)
+
+
+def _search_ibl(
+    trace: "Trace",
+    settings: "EngineSettings",
+    target: Literal["wait", "run"],
+    where: Where,
+    plan: tuple[int, int, int],
+    workers: int,
+    resume: Path | None,
+) -> str:
+    from models.search.ibl import Plan
+    from streams.offline import tune as tuning
+
+    stretch = tuning.stretch_of(trace, *where)
+    with progress("jobs", len(stretch.trace.jobs)) as advance:
+        examples = tuning.examples_of(stretch, settings, target, advance)
+    wanted = tuning.Wanted(plan=Plan(*plan), workers=workers, file=resume)
+    with progress("generations", wanted.plan.generations) as advance:
+        found = tuning.search(examples, wanted, settings, lambda _: advance())
+    tuning.show_search(found)
+    _warn_of_few(stretch)
+    return tuning.search_profile(found, settings)
+
+
+def _warn_of_few(stretch: "Stretch") -> None:
+    from streams.offline.tune import FEW
+
+    if len(stretch.jobs) < FEW:
+        tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
+
+
+def _search_templates(
+    trace: "Trace",
+    settings: "EngineSettings",
+    kind: Literal["genetic", "greedy"],
+    plan: tuple[int, int, int, Literal["weighted", "surest"]],
+    jobs: int,
+    running: bool,
+    workers: int,
+    resume: Path | None,
+) -> str:
+    from models.search.templates.genetic import Plan
+    from streams.offline import search as searching
+
+    wanted = searching.Wanted(kind=kind, plan=Plan(*plan), jobs=jobs, running=running, workers=workers, file=resume)
+    with progress("generations" if kind == "genetic" else "steps", wanted.plan.generations) as advance:
+        found = searching.search(trace, wanted, settings, lambda _: advance())
+    searching.show(found)
+    return searching.profile(found.best.templates, wanted.plan.choice)

@@ -1,0 +1,50 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from deploy.cli import app, main
+from streams.cli.app import app as app_of_streams
+
+Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
+LOCAL = ("demo", "up")
+
+
+def test_it_has_the_commands_of_streams_and_the_local_stacks() -> None:
+    commands = typer.main.get_group(app).commands
+    assert set(commands) - set(typer.main.get_group(app_of_streams).commands) == set(LOCAL)
+    assert set(typer.main.get_group(app_of_streams).commands) < set(commands)
+
+
+@pytest.mark.parametrize("command", LOCAL)
+def test_each_command_has_help_with_an_example(capsys: Capture, command: str) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"queuecast {command}" in shown
+    assert "Example:" in shown
+
+
+def test_help_is_quick_since_it_imports_little() -> None:
+    code = "import sys; from deploy.cli import main; main(['--help']); print(*sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert not {"numpy", "numba", "faust", "kafka", "redis", "deploy.local.stack"} & set(shown.split())
+
+
+def test_an_error_of_the_local_stack_is_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from deploy.local import up
+    from deploy.local.stack import StackUnavailable
+
+    def run_stack(*_: object) -> None:
+        raise StackUnavailable("no Java for this machine\nat all")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(up, "up", run_stack)
+    assert main(["up"]) == 1
+    assert capsys.readouterr() == ("", "queuecast: no Java for this machine at all\n")

@@ -1,0 +1,50 @@
+"""Commands that run in an empty directory, with no settings in force."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streams import settings
+from streams.cli.app import main
+from tests.support.traces import made_trace
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "BOOTSTRAP_MS", 200)
+    for name in [name for name in os.environ if name.startswith("QUEUECAST_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return made_trace(tmp_path / "made.swf", jobs=120)
+
+
+@pytest.fixture
+def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that must fail with an exit code; gives its one line on stderr."""
+
+    def run(code: int, *arguments: str) -> str:
+        assert main(arguments) == code
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("queuecast: ")
+        assert said.err.count("\n") == 1
+        return said.err.removesuffix("\n")
+
+    return run
+
+
+@pytest.fixture
+def closed_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A port for Kafka at which nobody listens, and which nobody else is given meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        monkeypatch.setenv("QUEUECAST_KAFKA_BOOTSTRAP", f"127.0.0.1:{port}")
+        yield port

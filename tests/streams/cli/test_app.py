@@ -1,0 +1,159 @@
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from streams.cli.app import app, main
+from streams.errors import UserError
+from streams.settings import Settings
+from tests.support.command import PATIENCE_S
+
+Capture = pytest.CaptureFixture[str]
+Fails = Callable[..., str]
+ROOT = Path(__file__).parents[3]
+
+COMMANDS = list(typer.main.get_group(app).commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_an_example(capsys: Capture, command: str) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"queuecast {command}" in shown
+    assert "Example:" in shown
+
+
+def test_help_tells_of_all_commands_and_no_secrets(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUECAST_KAFKA_PASSWORD", "hunter2")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in COMMANDS)
+    assert "hunter2" not in shown
+
+
+def test_help_is_quick_since_it_imports_little() -> None:
+    code = "import sys; from streams.cli.app import main; main(['--help']); print(*sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert not {"numpy", "numba", "faust", "kafka", "redis", "deploy"} & set(shown.split())
+
+
+def test_the_version_is_printed(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("queuecast")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay"], "Missing argument 'TRACE'. See `queuecast replay --help`."),
+        (["dance"], "No such command 'dance'."),
+        (["replay", "t.swf", "--rows", "1"], "Option '--rows' requires 2 arguments."),
+        (["replay", "t.swf", "--ids", "1", "x"], "--ids"),
+        (["replay", "t.swf", "--ids", "1", "2", "--rows", "1", "2"], "--ids and --rows exclude each other."),
+        (["topics", "--partitions", "0"], "--partitions"),
+        (["feed", "t.swf", "--speed", "slow"], "--speed is 'slow'; expected max, 1 for real time"),
+        (["feed", "t.swf", "--speed", "0"], "--speed is '0'"),
+        (["feed", "t.swf", "--speed", "nan"], "--speed is 'nan'"),
+        (["worker", "--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
+        (["watch", "--count", "0"], "--count"),
+    ],
+)
+def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, arguments: list[str], said: str) -> None:
+    assert said in fails(2, *arguments)
+
+
+def test_without_a_command_there_is_help(capsys: Capture) -> None:
+    assert main([]) == 2
+    assert "Usage: queuecast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "gone.swf"], "queuecast: gone.swf: cannot be read: No such file or directory"),
+        (["replay", "made.swf", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
+        (["replay", "made.swf", "--ids", "900", "999"], "no job in that range; there are"),
+        (["replay", "made.swf", "--out", "no/such"], "queuecast: no/such: cannot be written"),
+        (["replay", "made.swf", "--site", ""], "site '': a name has 1 to 256 characters"),
+        (["--config", "gone.toml", "replay", "made.swf"], "queuecast: gone.toml: cannot be read"),
+        (["schema", "weather"], "queuecast: no record 'weather'"),
+        (["feed", "made.swf", "made.swf"], "two traces for site made"),
+        (["feed", "made.swf", "--site", "a", "--site", "b"], "2 sites for 1 traces"),
+    ],
+)
+def test_what_is_wrong_outside_is_told_in_one_line(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:
+    assert said in fails(1, *arguments)
+
+
+@pytest.mark.parametrize("command", [["topics"], ["feed", "made.swf"], ["watch"], ["watch", "--outcomes", "--json"]])
+def test_without_a_broker_there_is_one_line(fails: Fails, trace: Path, command: list[str], closed_port: int) -> None:
+    assert f"no broker answers at 127.0.0.1:{closed_port}" in fails(1, *command)
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run_worker(_: Settings) -> None:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "streams.worker.app", types.SimpleNamespace(run_worker=run_worker))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UserError("redis at h:1: refused\nreally\x1b[2J"), "queuecast: redis at h:1: refused really\\u001b[2J"),
+        (OSError(28, "No space left on device", "/var/x"), "queuecast: /var/x: No space left on device"),
+        (KeyError("oh"), "queuecast: internal error: KeyError: 'oh'; QUEUECAST_DEBUG=1 in the environment says where"),
+    ],
+)
+def test_an_error_in_a_command_is_one_line(
+    fails: Fails, monkeypatch: pytest.MonkeyPatch, error: BaseException, said: str
+) -> None:
+    raising(monkeypatch, error)
+    assert fails(1, "worker") == said
+
+
+def test_an_error_within_can_be_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, KeyError("oh"))
+    monkeypatch.setenv("QUEUECAST_DEBUG", "1")
+    with pytest.raises(KeyError):
+        main(["worker"])
+
+
+def test_an_interrupt_is_quiet(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, KeyboardInterrupt())
+    assert main(["worker"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_worker_that_leaves_with_a_code_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, SystemExit(3))
+    with pytest.raises(SystemExit) as left:
+        main(["worker"])
+    assert left.value.code == 3
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_had_enough_is_no_trouble(unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "streams", "schema", "dead-letter"]
+    with os.fdopen(write, "wb") as pipe:
+        ran = subprocess.run(command, env=environment, stdout=pipe, stderr=subprocess.PIPE, timeout=PATIENCE_S)
+    assert ran.stderr == b""
+    assert ran.returncode != 0
+
+
+@pytest.mark.parametrize("package", ["streams", "deploy"])
+def test_as_a_module_it_gives_its_code_and_one_line(package: str) -> None:
+    command = [sys.executable, "-m", package, "replay", "gone.swf"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=PATIENCE_S)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "queuecast: gone.swf: cannot be read: No such file or directory\n"

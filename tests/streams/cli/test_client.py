@@ -1,0 +1,43 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.records import Prediction
+from streams.cli.app import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    from streams.client import watch
+
+    said = Prediction(
+        site="ctc",
+        job="\x1b[2J",
+        attempt=0,
+        made_at=835823160.0,
+        predicted_wait_s=60.0,
+        predicted_run_s=None,
+        predicted_start=None,
+        method="median",
+        reason="so",
+    )
+    asked: list[Any] = []
+
+    def records(*arguments: Any) -> Iterator[tuple[Any, bytes]]:
+        asked.append(arguments)
+        yield watch.Skipped("p, partition 1, offset 5: no JSON"), b"", None
+        while True:
+            yield said, msgspec.json.encode(said), 75
+
+    monkeypatch.setattr(watch, "watch", records)
+    assert main(["watch", "--count", "2", "--site", "ctc", "--outcomes"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "skipped: p, partition 1, offset 5: no JSON\n"
+    assert shown.out == "1996-06-26 21:06:00  ctc  job \\u001b[2J  waits 1m0s  (median: so)  [left 1m15s late]\n" * 2
+    assert asked[0][1:] == (watch.Wanted(site="ctc"), True, False)
+    assert main(["watch", "--count", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"

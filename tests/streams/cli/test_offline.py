@@ -1,0 +1,106 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.cli.app import main
+from tests.support.command import PATIENCE_S
+from tests.support.traces import made_trace, swf_line
+
+Capture = pytest.CaptureFixture[str]
+Fails = Callable[..., str]
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace: Path, tmp_path: Path) -> None:
+    options = [
+        "--method",
+        "median",
+        "--out",
+        "p.ndjson",
+        "--outcomes",
+        "o.ndjson",
+        "--site",
+        "here",
+        "--rows",
+        "20",
+        "90",
+    ]
+    assert main(["replay", str(trace), *options]) == 0
+    head, _, *lines, of_runs, _, run_times = (line.split() for line in capsys.readouterr().out.splitlines() if line)
+    assert " ".join(head) == "waits AAE h median_min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
+    assert [line[0] for line in lines] == ["zero", "median", "qbets"]
+    assert {line[11] for line in lines} == {"71"}
+    assert " ".join(of_runs) == "run times missing jobs MAE_min share"
+    assert run_times[0] == "closest"
+    said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
+    assert len(said) > 100
+    assert {(record["site"], record["method"]) for record in said} == {("here", "median")}
+    assert {json.loads(line)["method"] for line in Path("o.ndjson").read_text().splitlines()} == {"median"}
+
+
+def test_every_method_is_written_where_wanted(trace: Path) -> None:
+    assert main(["replay", str(trace), "--method", "median", "--shadows", "--out", "p.ndjson"]) == 0
+    said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
+    assert {record["method"] for record in said} == {"zero", "median", "qbets"}
+    assert {record["site"] for record in said} == {"made"}
+
+
+def replayed(capture: Capture, *arguments: str) -> dict[str, Any]:
+    assert main(["replay", *arguments, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capture.readouterr().out)
+    return document
+
+
+def test_the_table_as_json(capsys: Capture, trace: Path) -> None:
+    every, started = (replayed(capsys, "made.swf", "--method", "zero", *more) for more in ([], ["--started"]))
+    assert list(every["methods"]) == ["zero", "median", "qbets"]
+    assert every["methods"]["zero"]["jobs"] == every["jobs"]
+    assert every["jobs"] + every["without_wait"] == 120
+    assert started["methods"]["zero"]["jobs"] < every["jobs"]
+
+
+def test_the_settings_file_counts(capsys: Capture, trace: Path) -> None:
+    Path("mine.toml").write_text('[engine]\nmethod = "median"\nshadows = []\n')
+    assert main(["--config", "mine.toml", "replay", "made.swf", "--out", "p.ndjson"]) == 0
+    assert json.loads(Path("p.ndjson").read_text().splitlines()[0])["method"] == "median"
+
+
+def test_anomalies_are_counted(capsys: Capture) -> None:
+    Path("twice.swf").write_text(swf_line(1, 0, 5, 10) + swf_line(1, 2, 5, 10))
+    assert replayed(capsys, "twice.swf")["anomalies"] == {
+        "duplicate_submit": 1,
+        "duplicate_start": 1,
+        "duplicate_end": 1,
+    }
+    assert main(["replay", "twice.swf"]) == 0
+    assert "1 × duplicate_submit\n" in capsys.readouterr().err
+
+
+def test_broken_lines_are_an_error_or_are_reported(capsys: Capture, fails: Fails) -> None:
+    Path("broken.swf").write_text(swf_line(1) + "oops\n" + swf_line(2))
+    assert "broken.swf, line 2: 1 fields; expected 18" in fails(1, "replay", "broken.swf")
+    assert main(["replay", "broken.swf", "--skip-broken", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["jobs"] == 2
+    assert said.err.startswith("broken.swf, line 2: ")
+
+
+def test_ctrl_c_ends_a_replay_quietly(tmp_path: Path) -> None:
+    trace = made_trace(tmp_path / "long.swf", jobs=60_000)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    out = tmp_path / "p.ndjson"
+    command = [sys.executable, "-m", "streams", "replay", str(trace), "--method", "median", "--out", str(out)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (out.exists() and out.stat().st_size):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said, told = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, said, told) == (130, b"", b"")

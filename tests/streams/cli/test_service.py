@@ -1,0 +1,28 @@
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from streams.cli.app import main
+from streams.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_schema_is_printed(capsys: Capture) -> None:
+    assert main(["schema", "outcome"]) == 0
+    assert json.loads(capsys.readouterr().out)["$id"] == "urn:queuecast:outcome:v1"
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["$id"] == "urn:queuecast:records:v1"
+
+
+def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Settings] = []
+    monkeypatch.setitem(sys.modules, "streams.worker.app", types.SimpleNamespace(run_worker=given.append))
+    Path("queuecast.toml").write_text('[worker]\nweb_port = 7000\ninstance = "blue"\n')
+    assert main(["worker", "--web-port", "7001", "--log-level", "debug"]) == 0
+    assert main(["worker"]) == 0
+    assert [(each.worker.web_port, each.worker.log_level) for each in given] == [(7001, "debug"), (7000, "info")]
+    assert {each.worker.instance for each in given} == {"blue"}
