@@ -74,7 +74,7 @@ def worker(
     """Run a worker: events in, predictions and outcomes out, until it is told to stop."""
     import msgspec
 
-    from streams.worker.app import run_worker
+    from streams.worker.run import run_worker
 
     settings = settings_of(context)
     changes = {"web_port": web_port, "log_level": log_level}

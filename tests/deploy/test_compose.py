@@ -11,7 +11,7 @@ import yaml
 from compose_spec import PyCompose
 
 from streams.settings import load_settings
-from streams.worker.app import STOP_S
+from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import (
     PROGRAMS,
     ROOT,

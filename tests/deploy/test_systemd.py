@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streams.settings import Settings, WorkerSettings, load_settings
-from streams.worker.app import STOP_S
+from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import ROOT, check_command, check_variables, section_of
 
 FOLDER = ROOT / "deploy" / "systemd"

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.stack
 
 Deploy = Callable[..., Deployment]
 SITES = ("alder", "birch", "cedar", "oak")
-FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.app: forged"
+FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.processor: forged"
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.settings import Settings
-from streams.worker.app import Worker
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
+from streams.worker.processor import Worker
 from streams.worker.store import SiteStore, Stored
 
 TOPIC = "queuecast.events"

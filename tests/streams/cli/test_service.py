@@ -20,7 +20,7 @@ def test_a_schema_is_printed(capsys: Capture) -> None:
 
 def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Settings] = []
-    monkeypatch.setitem(sys.modules, "streams.worker.app", types.SimpleNamespace(run_worker=given.append))
+    monkeypatch.setitem(sys.modules, "streams.worker.run", types.SimpleNamespace(run_worker=given.append))
     Path("queuecast.toml").write_text('[worker]\nweb_port = 7000\ninstance = "blue"\n')
     assert main(["worker", "--web-port", "7001", "--log-level", "debug"]) == 0
     assert main(["worker"]) == 0

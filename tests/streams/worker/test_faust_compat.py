@@ -1,16 +1,26 @@
-"""Members of a group that lose their place, or their name to another."""
+"""Members of a group that lose their place, or their name to another; offsets, states, and a forced end."""
 
 import asyncio
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from faust.transport.drivers import aiokafka
+from faust.types import TP
 
 from streams.errors import Unreachable
-from streams.worker import group
-from streams.worker.group import ConsumerThread, NameTaken
+from streams.settings import KafkaSettings, Settings
+from streams.topics import Topics
+from streams.worker import faust_compat
+from streams.worker.app import build_app
+from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken
+from streams.worker.ledger import Kept
 
 
 class Coordinator:
@@ -42,7 +52,7 @@ def thread(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Consume
         pass
 
     monkeypatch.setattr(aiokafka.AIOKafkaConsumerThread, "on_start", on_start)
-    monkeypatch.setattr(group, "AGAIN_S", 0.0)
+    monkeypatch.setattr(faust_compat, "AGAIN_S", 0.0)
     found = ConsumerThread.__new__(ConsumerThread)
     found._consumer = SimpleNamespace(_coordinator=coordinator)
     return found
@@ -123,3 +133,66 @@ def test_a_coordinator_that_died_is_told(thread: ConsumerThread, coordinator: Co
 def test_before_it_has_begun_nothing_is_lost(thread: ConsumerThread) -> None:
     thread._consumer = None
     assert thread.lost() is None
+
+
+@pytest.fixture
+def faust_app(tmp_path: Path) -> Iterator[Any]:
+    yield build_app(Settings(kafka=KafkaSettings(prefix="x.")), str(tmp_path))
+
+
+def test_partitions_of_which_nothing_is_committed_are_read_from_their_beginnings(
+    faust_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, state = Topics("x.").events, Topics("x.").state
+    sought: list[Any] = []
+
+    async def to_committed(_: Any) -> None:
+        sought.append("committed")
+
+    async def to_beginning(*places: Any) -> None:
+        sought.extend((place.topic, place.partition) for place in places)
+
+    async def ends(*places: TP) -> dict[TP, int]:
+        return dict.fromkeys(places, 17)
+
+    assert type(faust_app.consumer) is Consumer
+    consumer = faust_app.consumer
+    monkeypatch.setattr(aiokafka.Consumer, "perform_seek", to_committed)
+    monkeypatch.setattr(consumer, "_thread", SimpleNamespace(seek_to_beginning=to_beginning, highwaters=ends))
+    monkeypatch.setattr(consumer, "_is_changelog_tp", lambda place: place.topic == state)
+    monkeypatch.setattr(consumer, "assignment", lambda: [TP(events, 0), TP(events, 1), TP(events, 2), TP(state, 1)])
+    consumer._committed_offset[TP(events, 0)] = 17
+    consumer._committed_offset[TP(events, 2)] = consumer._read_offset[TP(events, 2)] = 18  # of a topic before this one
+    asyncio.run(consumer.perform_seek())
+    assert sought == ["committed", (events, 1), (events, 2)]
+    assert consumer._read_offset[TP(events, 2)] is None  # else what comes before it would be dropped
+
+
+def test_of_two_states_the_later_one_counts_whichever_was_written_last(faust_app: Any) -> None:
+    def state(offset: int, epoch: int = 0) -> bytes:
+        return msgspec.msgpack.encode(Kept(1, 0, offset, b"%d" % offset, epoch))
+
+    table = faust_app.tables["sites"]
+    written = [(b"a", state(3)), (b"a", state(9)), (b"a", state(5)), (b"b", state(1))]
+    written += [(b"c", state(7)), (b"c", state(2, epoch=1)), (b"c", state(8))]
+    table.apply_changelog_batch([SimpleNamespace(key=key, value=value) for key, value in written])
+    assert {key: table.get(key) for key in table.keys()} == {  # noqa: SIM118
+        b"a": state(9),
+        b"b": state(1),
+        b"c": state(2, epoch=1),
+    }
+
+
+def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+    directory = tmp_path / "queuecast-x"
+    (directory / "v1").mkdir(parents=True)
+    built = build_app(Settings(), str(directory))
+    built._end()
+    assert ended == [0]
+    assert not directory.exists()
+    built.failed = RuntimeError()
+    built._end()
+    assert ended == [0, 1]

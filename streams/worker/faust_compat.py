@@ -1,0 +1,219 @@
+"""Everything that touches the insides of Faust and aiokafka."""
+
+import asyncio
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import faust
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+from faust.transport.drivers import aiokafka
+
+from streams.errors import Unreachable, UserError
+from streams.faults import PERMISSIONS
+from streams.worker.ledger import offset_of
+
+log = logging.getLogger(__name__)
+
+STOP_S = 9.0
+"""Seconds within which a worker that was told to stop has ended, whatever it still waits for."""
+
+FETCH_WAIT_MS = 100
+"""For how long the broker holds its answer back while there are no events; whatever it is asked next waits for that."""
+
+AGAIN_S = 1.0
+"""Before it is asked again who is in the group, where nobody answers."""
+
+
+class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are untyped
+    """Another process has joined the group under this worker's name."""
+
+
+class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's classes are untyped
+    """The thread that talks to Kafka.
+
+    To a member that the broker no longer knows aiokafka gives a new identity. Where it was replaced by a namesake it
+    would replace that in turn, and so on; so before it joins anew it looks who has its name.
+    """
+
+    holder_of: Callable[[str], str | None]
+    """Gives the member that has a name in the group; None where nobody has. It may block."""
+
+    async def on_start(self) -> None:
+        """Begin, and from then on keep an eye on the identities that the broker gives."""
+        await super().on_start()
+        coordinator = self._consumer._coordinator
+        send, join, own = coordinator._send_req, coordinator.ensure_active_group, set()
+
+        async def noting(request: Any) -> Any:
+            response = await send(request)
+            if member := getattr(response, "member_id", None):
+                own.add(member)
+            return response
+
+        async def unless_replaced(*arguments: Any) -> Any:
+            if own and not coordinator.member_id and not await self._is_free(coordinator._group_instance_id, own):
+                return None
+            return await join(*arguments)
+
+        async def keep(error: KafkaError) -> None:
+            coordinator._pending_exception = error
+            await asyncio.wait([coordinator._closing])
+
+        coordinator._send_req, coordinator.ensure_active_group = noting, unless_replaced
+        coordinator._push_error_to_user = keep  # for `lost`; whoever waits for events is left to wait
+
+    async def _is_free(self, name: str, own: set[str]) -> bool:
+        """Whether nobody else has this name; False where that can't be found out now."""
+        try:
+            holder = await asyncio.to_thread(self.holder_of, name)
+        except Unreachable:
+            await asyncio.sleep(AGAIN_S)
+            return False
+        if holder is not None and holder not in own:
+            raise NameTaken(name)
+        return True
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS  # of which Faust makes 1.5 s, several times in each rebalance
+        return consumer
+
+    def leave(self) -> None:
+        """Leave the group when this stops, though this worker's name is a lasting one."""
+        if self._consumer is not None:
+            self._consumer._coordinator._group_instance_id = None
+
+    def lost(self) -> UserError | None:
+        """Why this worker is no longer of its group and will not be again; None where it is, or is about to be."""
+        coordinator = self._consumer and self._consumer._coordinator
+        if coordinator is None:
+            return None
+        error, task = coordinator._pending_exception, coordinator._coordination_task
+        if error is None and task.done() and not task.cancelled():
+            error = task.exception()
+        return None if error is None else UserError(_explained(error, coordinator.group_id))
+
+
+def _explained(error: BaseException, group: str) -> str:
+    if isinstance(error, NameTaken):
+        return f"another worker was started as {error.args[0]!r}; give each a worker.instance of its own"
+    if isinstance(error, GroupAuthorizationFailedError):
+        return f"kafka: this worker may no longer use the group {group}; {PERMISSIONS}"
+    return f"kafka: this worker has lost its place in the group {group}: {error!r}"
+
+
+class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyped
+    """The table of sites, which is written from outside of the stream's loop too, each site to its own partition.
+
+    Where the changelog holds several states of a site the one of the latest event counts, even if an earlier one comes
+    after it: that was written by a worker which did not know yet that it had lost the partition.
+    """
+
+    def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
+        """Take in what the changelog holds."""
+        for event in batch:
+            key, value = event.key, event.value
+            before = self.data.get(key)
+            if value and (before is None or offset_of(value) >= offset_of(before)):
+                self.data[key] = value
+
+    def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
+        """Set a value; done when the changelog has it."""
+        self.data[key] = value
+        sent: Awaitable[Any] = self.send_changelog(partition, key, value)
+        return sent
+
+
+class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped
+    """The consumer, which begins at the beginning of partitions of which nothing is committed yet.
+
+    While Faust reads the table it fetches events too, and drops them. Afterwards it seeks back, but by itself only in
+    partitions that have a committed offset. One beyond the partition's end is none: the topic was made anew.
+    """
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        thread = ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        thread.holder_of = self.app.holder_of
+        return thread
+
+    async def on_stop(self) -> None:
+        """Commit and leave the group, so that others have the partitions at once.
+
+        By itself a member with a lasting name stays until its session has expired, as one that has failed does here:
+        it comes back.
+        """
+        await super().on_stop()
+        if self.app.failed is None:
+            self._thread.leave()
+
+    async def perform_seek(self) -> None:
+        """Seek to where the events go on."""
+        await super().perform_seek()
+        for tp, end in (await self.highwaters(*self.assignment())).items():
+            if (self._committed_offset[tp] or 0) > end:
+                self._committed_offset[tp] = self._read_offset[tp] = None
+        new = [tp for tp in self.assignment() if self._committed_offset[tp] is None and not self._is_changelog_tp(tp)]
+        if new:
+            await self._thread.seek_to_beginning(*(self._new_topicpartition(*tp) for tp in new))
+
+
+class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes are untyped
+    """Faust's way to Kafka, with our consumer."""
+
+    Consumer = Consumer
+
+
+class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are untyped
+    """The Faust app, which ends the process when the agent fails, so that whoever watches it starts it anew.
+
+    A fresh start reads the last consistent state; going on from a state that is half done would not be safe.
+    """
+
+    failed: BaseException | None = None
+    check_alive: Callable[[], None]
+    holder_of: Callable[[str], str | None]
+
+    def _new_transport(self) -> Transport:
+        return Transport(self.conf.broker_consumer, self)
+
+    @faust.Service.task
+    async def _live(self) -> None:
+        # Not a timer of Faust's: those begin only when the tables have been read for the first time.
+        while not self.should_stop:
+            try:
+                self.check_alive()
+                if lost := self.consumer._thread.lost():
+                    raise lost
+            except (RuntimeError, UserError) as error:
+                await self.give_up(error)
+                raise
+            await self.sleep(1.0)
+
+    async def give_up(self, error: BaseException) -> None:
+        """Stop the worker because of an error."""
+        if isinstance(error, UserError):
+            log.error("the worker stops: %s", error)
+        else:
+            log.error("the worker stops: %r", error, exc_info=error)
+        self.failed = error
+        await self.crash(error)
+
+    async def stop(self) -> None:
+        """Stop, or end within `STOP_S` though what is being waited for (a broker that is away) has not come.
+
+        Nothing is lost by that: what is not durable is not committed either, and its events are seen again.
+        """
+        timer = threading.Timer(STOP_S, self._end)
+        timer.daemon = True
+        timer.start()
+        await super().stop()
+
+    def _end(self) -> None:
+        log.warning("not stopped within %.0f s, so ended; what was open will be seen again", STOP_S)
+        shutil.rmtree(self.conf.datadir, ignore_errors=True)
+        logging.shutdown()
+        os._exit(1 if self.failed else 0)

@@ -1,0 +1,189 @@
+"""What the agent does with each message."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+import faust
+import msgspec
+
+from models.engine.engine import Anomaly, Record
+from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from streams.settings import Settings
+from streams.topics import LATE, Topics
+from streams.worker.faust_compat import QueuecastApp
+from streams.worker.health import Health
+from streams.worker.intake import Unreadable, dead_letter, read_event
+from streams.worker.ledger import Ledger, Slot
+from streams.worker.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+SETTLE_S = 5.0
+"""Seconds that a worker takes at most to settle what is open when its partitions are taken from it."""
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Worker:
+    """What the agent does with each message: read it, apply it, send what follows, and tell the ledger."""
+
+    def __init__(self, app: QueuecastApp, settings: Settings, ledger: Ledger, metrics: Metrics) -> None:
+        self._app = app
+        self.health = Health(settings)
+        self._topics = Topics(settings.kafka.prefix)
+        self._ledger = ledger
+        self._metrics = metrics
+        self._partitions: frozenset[int] = frozenset()
+        self._turn = 0  # counts how often partitions were taken away
+        self._session = settings.worker.session_seconds
+        self._late_s = settings.worker.late_seconds
+        self._alive: float | None = None  # when that was last looked at
+        self._overslept: RuntimeError | None = None
+        self._busy = asyncio.Lock()  # the agent, the timer and a rebalance take turns
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose events, and questions, are this worker's now."""
+        return self._partitions
+
+    async def take(self, message: faust.EventT) -> None:
+        """Process one message from the events topic."""
+        async with self._busy:
+            self.check_alive()
+            raw = message.message
+            partition, offset = raw.partition, raw.offset
+            if partition not in self._partitions:
+                return  # taken away while this waited: its next owner sees it again
+            site, sends = None, []
+            try:
+                event = read_event(raw.key, raw.value)
+                if not self._ledger.admits(event.site, partition):
+                    raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
+                slot = await self._ledger.slot(event.site, partition)
+                if offset > slot.offset:  # else its state includes it already
+                    site, sends = event.site, await self._apply(slot, event, raw)
+                    slot.offset = offset
+            except Unreadable as error:
+                sends = [await self._reject(error.reason, error.detail, None, raw)]
+            if partition not in self._partitions:  # taken away meanwhile
+                self._ledger.drop([partition])
+                return
+            self._metrics.read(partition, offset, raw.timestamp)
+            self._ledger.record(partition, message, site, sends)
+            if self._ledger.full(partition):
+                await self._ledger.begin(partition)
+
+    async def _apply(self, slot: Slot, event: AnyEvent, raw: Any) -> list[Awaitable[Any]]:
+        """An event through its site's engine; gives the outputs on their way."""
+        try:
+            records = slot.engine.apply(event)
+        except Exception as error:  # a flaw of ours must not stop the other sites, nor hide
+            where = {"site": event.site, "partition": raw.partition, "offset": raw.offset}
+            log.exception("the engine failed", extra=where)
+            return [await self._reject("engine_failed", repr(error), event.site, raw)]
+        key = raw.key
+        sends = [await self._send(record, event.site, key, raw) for record in _outgoing(records)]
+        if isinstance(event, Submit):
+            self._metrics.predicted(raw.timestamp)
+        return sends
+
+    async def _send(self, record: Record, site: str, key: bytes, raw: Any) -> Awaitable[Any]:
+        if isinstance(record, Anomaly):
+            return await self._reject(record.reason, record.detail, site, raw)
+        if isinstance(record, Prediction):
+            return await self._produce(self._topics.predictions, key, record, self._lateness(raw.timestamp))
+        return await self._produce(self._topics.outcomes, key, record)
+
+    def _lateness(self, arrived: float) -> list[tuple[str, bytes]]:
+        """The mark of a prediction that leaves late; a header, for the value stays the same when it is repeated."""
+        seconds = time.time() - arrived
+        if seconds <= self._late_s:
+            return []
+        self._metrics.late()
+        return [(LATE, b"%d" % seconds)]
+
+    async def _reject(self, reason: str, detail: str, site: str | None, raw: Any) -> Awaitable[Any]:
+        self._metrics.rejected(reason)
+        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value)
+        return await self._produce(self._topics.dead_letters, raw.key, letter)
+
+    async def _produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        record: Prediction | Outcome | DeadLetter,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> Awaitable[Any]:
+        sent: Awaitable[Any] = await self._app.producer.send(topic, key, _encode(record), None, None, list(headers))
+        return sent
+
+    async def take_over(self, partitions: Iterable[int]) -> None:
+        """Load the sites of partitions that have become this worker's."""
+        owned, turn = frozenset(partitions), self._turn
+        async with self._busy:
+            if turn == self._turn:
+                await self._ledger.take_over(owned)
+            if turn == self._turn:
+                self._partitions = owned
+            else:  # some were taken away meanwhile, and what has been read may be old: the next turn begins anew
+                self._ledger.drop(owned)
+
+    async def hindrance(self) -> str | None:
+        """Why this worker can't process events just now; None where it can."""
+        if not self._partitions:
+            return "no partitions: joining, reading back their states, or more workers than partitions"
+        if self._ledger.trouble is not None:
+            return self._ledger.trouble
+        await self.health.look()
+        return self.health.broker or self.health.store
+
+    def check_alive(self) -> None:
+        """Make sure that this process was not asleep for so long that its partitions may be another's.
+
+        Raises:
+            RuntimeError: it was; what it has in hand must not be written.
+        """
+        now = since_boot()
+        asleep, self._alive = now - (self._alive or now), now
+        if asleep > self._session / 2 and self._overslept is None:
+            self._overslept = RuntimeError(
+                f"this process stood still for {asleep:.0f} s; its partitions may have a new owner"
+            )
+        if self._overslept is not None:
+            raise self._overslept
+
+    async def settle_due(self) -> None:
+        """Settle what has been open for long enough."""
+        async with self._busy:
+            under_way = self._ledger.settling()
+            for partition in self._ledger.due():
+                if partition not in under_way:
+                    await self._ledger.begin(partition)
+
+    async def hand_over(self, partitions: Iterable[int]) -> None:
+        """Settle partitions that are being taken away, if there is time, and forget their sites."""
+        self._turn += 1
+        self._partitions = self._partitions.difference(partitions)
+        try:
+            async with asyncio.timeout(SETTLE_S), self._busy:
+                for partition in partitions:
+                    await self._ledger.settle(partition)
+        except TimeoutError:
+            log.warning("could not settle within %.0f s; the next owner will see those events again", SETTLE_S)
+        finally:
+            self._ledger.drop(partitions)
+
+
+def since_boot() -> float:
+    """Seconds since some moment; while the machine is suspended they count too, where the system tells."""
+    return time.clock_gettime(_CLOCK)
+
+
+def _outgoing(records: Iterable[Record]) -> list[Record]:
+    """The records that go out: all but the anomalies that were taken in stride."""
+    return [record for record in records if not isinstance(record, Anomaly) or record.rejected]

@@ -1,0 +1,119 @@
+"""Runs a worker, after making sure that all it needs is there."""
+
+import asyncio
+import ctypes
+import logging
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import chain, repeat
+from typing import Any
+
+import faust
+
+from models.engine.engine import warm_up
+from streams import logs
+from streams.errors import Unreachable, UserError
+from streams.settings import Settings, WorkerSettings
+from streams.topics import Topics, check_group, check_topics
+from streams.worker.app import build_app
+from streams.worker.store import check_redis
+
+log = logging.getLogger(__name__)
+
+WAITS_S = (1.0, 2.0, 5.0, 10.0)
+"""Between looks at servers that cannot be reached when a worker starts; the last one is repeated."""
+
+
+def check_port(settings: WorkerSettings) -> None:
+    """Make sure that the web port is free.
+
+    Raises:
+        UserError: it is not, or is none of this machine's.
+    """
+    host, port = settings.web_host, settings.web_port
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise UserError(f"web port {port} of {host}: {error.strerror}; choose another with --web-port") from None
+
+
+def await_servers(settings: Settings, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Make sure that Kafka, its topics and Redis are as they must be; wait a while for what cannot be reached.
+
+    Raises:
+        UserError: something is not so, or was not reached within `worker.start_seconds`.
+    """
+    deadline = time.monotonic() + settings.worker.start_seconds
+    for pause in chain(WAITS_S, repeat(WAITS_S[-1])):
+        try:
+            check_topics(settings, Topics(settings.kafka.prefix).uses)
+            check_group(settings)
+            asyncio.run(check_redis(settings.redis))
+            return
+        except Unreachable as error:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise
+            pause = min(pause, left)
+            log.warning("not yet: %s (next look in %.0f s, the last one in %.0f s)", error, pause, left)
+        sleep(pause)
+
+
+def _give_memory_back() -> None:
+    """Have glibc return large blocks when they are freed, such as a state on its way to the changelog."""
+    mmap_threshold, arena_max = -3, -8
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_threshold, 1 << 17)
+        libc.mallopt(arena_max, 2)
+
+
+def run_worker(settings: Settings) -> None:
+    """Run a worker until it is told to stop (SIGTERM, SIGINT), after making sure that all it needs is there.
+
+    Raises:
+        UserError: Kafka, its topics, Redis or the web port are not as they must be.
+        SystemExit: the same, which the log has told where it is in JSON.
+    """
+    logging_config = logs.configure(settings.worker)
+    try:
+        await_servers(settings)
+        check_port(settings.worker)
+        _run(settings, logging_config)
+    except UserError as error:
+        if settings.worker.log_format == "text":
+            raise
+        log.critical("%s", error)
+        raise SystemExit(1) from None
+
+
+def _run(settings: Settings, logging_config: dict[str, Any]) -> None:
+    _give_memory_back()
+    started = time.perf_counter()
+    warm_up(settings.engine)
+    log.info("compiled in %.1f s", time.perf_counter() - started)
+    with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
+        app = build_app(settings, directory)
+        worker = faust.Worker(
+            app,
+            loglevel=settings.worker.log_level,
+            redirect_stdouts=False,
+            quiet=True,
+            logging_config=logging_config,
+        )
+        try:
+            with suppress(SystemExit):
+                worker.execute_from_commandline()
+        except Exception as error:
+            app.failed = app.failed or error
+        app.failed = app.failed or worker.crash_reason
+    if isinstance(app.failed, UserError):
+        raise app.failed
+    if app.failed is not None:
+        raise UserError(f"the worker stopped: {app.failed!r}; its log says more")

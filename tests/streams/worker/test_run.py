@@ -1,0 +1,84 @@
+"""What is made sure of before a worker runs."""
+
+import logging
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams.errors import Unreachable, UserError
+from streams.settings import Settings, WorkerSettings
+from streams.worker import run
+
+
+def settings(**worker: Any) -> Settings:
+    return Settings(worker=WorkerSettings(**worker))
+
+
+class Waits:
+    """Servers of which some are away for some looks; and how long was waited."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: UserError) -> None:
+        self.now, self.pauses, self.errors = 0.0, list[float](), list(errors)
+        monkeypatch.setattr(run, "check_topics", lambda *_: self.look())
+        monkeypatch.setattr(run, "check_group", lambda _: None)
+        monkeypatch.setattr(run, "check_redis", self.redis)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    async def redis(self, _: Any) -> None:
+        self.look()
+
+    def look(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waits = Waits(monkeypatch, *(Unreachable(f"away {n}") for n in range(6)))
+    run.await_servers(settings(), waits.sleep)
+    assert waits.pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0]
+    assert caplog.records[0].getMessage().startswith("not yet: away 0 (next look in 1 s")
+    assert len(caplog.records) == 6
+
+
+def test_they_are_not_waited_for_longer_than_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = Waits(monkeypatch, *(Unreachable("away") for _ in range(9)))
+    with pytest.raises(Unreachable):
+        run.await_servers(settings(start_seconds=4.0), waits.sleep)
+    assert waits.pauses == [1.0, 2.0, 1.0]
+    waits = Waits(monkeypatch, Unreachable("away"))
+    with pytest.raises(Unreachable):
+        run.await_servers(settings(start_seconds=0.0), waits.sleep)
+    assert waits.pauses == []
+
+
+def test_what_will_not_pass_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = Waits(monkeypatch, Unreachable("away"), UserError("refused"))
+    with pytest.raises(UserError, match="refused"):
+        run.await_servers(settings(), waits.sleep)
+    assert waits.pauses == [1.0]
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_ends_a_worker_is_told_in_the_logs_format(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], log_format: str
+) -> None:
+    Waits(monkeypatch, UserError("topics are missing"))
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers[:])
+    with pytest.raises(SystemExit if log_format == "json" else UserError):
+        run.run_worker(settings(log_format=log_format))
+    lines = [msgspec.json.decode(line)["message"] for line in capsys.readouterr().err.splitlines()]
+    assert lines == (["topics are missing"] if log_format == "json" else [])
+
+
+def test_a_host_that_is_not_ours_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"web port 6066 of 192\.0\.2\.1: "):
+        run.check_port(WorkerSettings(web_host="192.0.2.1"))
