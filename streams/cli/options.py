@@ -34,6 +34,7 @@ def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
     Raises:
         UserError: the trace cannot be read, or has a broken line that is not skipped.
     """
+    from streams.sources.contract import refuse
     from streams.sources.swf import read_swf
 
-    return read_swf(path, tell if skip_broken else None)
+    return read_swf(path, (lambda skipped: tell(str(skipped))) if skip_broken else refuse)

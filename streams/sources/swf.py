@@ -5,19 +5,33 @@ lines that begin with `;` are the header. Plain or gzip.
 """
 
 import gzip
+import hashlib
 import io
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cached_property
 from heapq import heappop, heappush
+from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, cast
+from typing import IO, Annotated, ClassVar, Self, cast
 
 import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import UserError
+from streams.sources.contract import (
+    Cursor,
+    CursorError,
+    OnSkipped,
+    Skipped,
+    Source,
+    Step,
+    decode_cursor,
+    encode_cursor,
+    refuse,
+)
 
 FIELDS = (
     "job number",
@@ -114,12 +128,12 @@ class Trace(msgspec.Struct):
         return int(_number(self.header.get("MaxNodes"))) or None
 
 
-def read_swf(path: Path, on_broken: Callable[[str], None] | None = None) -> Trace:
+def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
     """Read a trace; 3 µs a job. Jobs whose wait is unknown are left out and counted.
 
     Parameters:
         path: the file; gzip where its first bytes say so.
-        on_broken: told of each broken line, which is then left out; without it the first broken line is an error.
+        on_skipped: told of each broken line, which is then left out; without it the first broken line is an error.
 
     Raises:
         UserError: the file cannot be read, a line is broken, or there is no job in it.
@@ -133,15 +147,10 @@ def read_swf(path: Path, on_broken: Callable[[str], None] | None = None) -> Trac
             if colon:
                 header.setdefault(name.strip(), value.strip())
         elif fields := line.split():
-            try:
-                job = _job(fields)
-            except ValueError as error:
-                message = f"{path}, line {number}: {error}"
-                if on_broken is None:
-                    raise UserError(message) from None
-                on_broken(message)
-                continue
-            if job.wait < 0:
+            job = _job(fields)
+            if job is None:
+                on_skipped(_skipped(str(path), number, fields))
+            elif job.wait < 0:
                 without_wait += 1
             else:
                 jobs.append(job)
@@ -151,28 +160,26 @@ def read_swf(path: Path, on_broken: Callable[[str], None] | None = None) -> Trac
     return Trace(path, header, jobs, without_wait)
 
 
-def _job(fields: list[str]) -> SwfJob:
-    """One job from the fields of its line.
-
-    Raises:
-        ValueError: says which field is wrong and what was expected.
-    """
+def _job(fields: list[str]) -> SwfJob | None:
+    """One job from the fields of its line; None where a field is wrong."""
     if len(fields) != len(FIELDS):
-        raise ValueError(f"{len(fields)} fields; expected {len(FIELDS)}: {', '.join(FIELDS)}")
+        return None
     try:
         return msgspec.convert(fields, SwfJob, strict=False)
     except msgspec.ValidationError:
-        raise ValueError(_fault(fields)) from None
+        return None
 
 
-def _fault(fields: list[str]) -> str:
+def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     """What is wrong with a line that is no job."""
+    if len(fields) != len(FIELDS):
+        return Skipped(file, line, None, f"{len(fields)} fields", f"{len(FIELDS)}: {', '.join(FIELDS)}")
     for position, (text, kind) in enumerate(zip(fields, _KINDS, strict=True)):
         try:
             msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
-            expected = _EXPECTED.get(kind, "a number, -1 for unknown")
-            return f"field {position + 1} ({FIELDS[position]}) is {text[:40]!r}; expected {expected}"
+            name = f"field {position + 1} ({FIELDS[position]})"
+            return Skipped(file, line, name, repr(text[:40]), _EXPECTED.get(kind, "a number, -1 for unknown"))
     raise AssertionError("every field is valid")
 
 
@@ -184,6 +191,72 @@ def check_site(name: str) -> None:
     """
     if not 1 <= len(name) <= 256:
         raise UserError(f"site {name[:40]!r}: a name has 1 to 256 characters")
+
+
+class _Place(msgspec.Struct):
+    """Where to go on: after so many events of the trace with this fingerprint."""
+
+    trace: str
+    events: Annotated[int, Meta(ge=0)]
+
+
+class SwfSource(Source):
+    """A trace as the events of one site.
+
+    The whole trace is read when it is opened. A cursor counts the events before it, so that to go on takes 3 µs for
+    each of them; it also says which trace it was, since a count means nothing for another one.
+    """
+
+    name: ClassVar[str] = "swf"
+
+    def __init__(self, trace: Trace, site: str) -> None:
+        check_site(site)
+        self.trace = trace
+        self.sites = (site,)
+
+    @classmethod
+    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
+        """Read a trace; the site is named after the file where no name is given.
+
+        Raises:
+            UserError: as `read_swf`; or the site's name is none.
+        """
+        trace = read_swf(Path(location), on_skipped)
+        return cls(trace, trace.site if site is None else site)
+
+    @property
+    def site(self) -> str:
+        """The site whose events these are."""
+        return self.sites[0]
+
+    def first(self, jobs: int) -> Self:
+        """The source with its first `jobs` jobs alone, and what became of them."""
+        return type(self)(msgspec.structs.replace(self.trace, jobs=self.trace.jobs[:jobs]), self.site)
+
+    @property
+    def count(self) -> int:
+        """How many events it has."""
+        return bool(self.trace.cpus) + sum(3 if job.started else 2 for job in self.trace.jobs)
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events in time order, as `events_of` gives them, each with its cursor.
+
+        Raises:
+            CursorError: the cursor is of another trace.
+        """
+        place = _Place(self._fingerprint, 0) if cursor is None else decode_cursor(cursor, _Place)
+        if place.trace != self._fingerprint:
+            raise CursorError(f"{self.trace.path}: the cursor is of another trace, or of another part of this one")
+        rest = islice(events_of(self.trace, self.site), place.events, None)
+        for number, event in enumerate(rest, place.events + 1):
+            yield event, encode_cursor(_Place(self._fingerprint, number))
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        """Of all that the events are made from; the site's name is not part of it."""
+        trace = self.trace
+        content = msgspec.msgpack.encode((trace.start, trace.cpus, trace.nodes, trace.jobs))
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def events_of(trace: Trace, site: str) -> Iterator[AnyEvent]:

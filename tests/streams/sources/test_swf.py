@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import UserError
-from streams.sources.swf import FIELDS, SwfJob, Trace, events_of, read_swf
+from streams.sources.contract import CursorError, Skipped
+from streams.sources.swf import FIELDS, SwfJob, SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line, trace_path
 
 LINE = "17 100.5 60 3600 8 3500 -1 16 7200 512 1 4 5 6 2 1 -1 -1\n"
@@ -140,11 +141,15 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) -> No
 
 
 def test_broken_lines_are_reported_and_left_out_where_wanted(tmp_path: Path) -> None:
-    path, told = tmp_path / "t.swf", []
+    path = tmp_path / "t.swf"
+    skipped: list[Skipped] = []
     path.write_text(LINE + "what\n" + LINE.replace("60", "x") + swf_line(5, 900))
-    trace = read_swf(path, told.append)
+    trace = read_swf(path, skipped.append)
     assert [job.number for job in trace.jobs] == [17, 5]
-    assert [message.split(":")[0] for message in told] == [f"{path}, line 2", f"{path}, line 3"]
+    assert [(part.file, part.line, part.field) for part in skipped] == [
+        (str(path), 2, None),
+        (str(path), 3, "field 3 (wait time)"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -249,6 +254,29 @@ def test_what_is_known_at_a_time_does_not_depend_on_what_comes_later(trace: Trac
         return list(takewhile(lambda event: event.time <= horizon, events_of(of, "s")))
 
     assert known(other) == known(trace)
+
+
+def test_a_source_gives_the_events_of_its_trace(tmp_path: Path) -> None:
+    path = made_trace(tmp_path / "made.swf")
+    source = SwfSource.open(str(path))
+    assert (source.sites, source.live) == (("made",), False)
+    assert [event for event, _ in source.events()] == list(events_of(read_swf(path), "made"))
+    assert source.count == sum(1 for _ in source.events())
+    assert SwfSource.open(str(path), "kth").site == "kth"
+    with pytest.raises(UserError, match="a name has 1 to 256 characters"):
+        SwfSource.open(str(path), "")
+
+
+def test_a_cursor_is_of_one_trace_and_of_one_part_of_it(tmp_path: Path) -> None:
+    path = made_trace(tmp_path / "made.swf")
+    source = SwfSource.open(str(path))
+    (_, cursor), *rest = source.events()
+    zipped = tmp_path / "zipped.swf.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(SwfSource.open(str(zipped), "made").events(cursor)) == rest
+    for other in (source.first(10), SwfSource.open(str(made_trace(tmp_path / "other.swf", seed=6)))):
+        with pytest.raises(CursorError, match=r"(made|other)\.swf: the cursor is of another trace"):
+            next(other.events(cursor))
 
 
 def test_a_made_trace_reads(tmp_path: Path) -> None:

@@ -1,0 +1,242 @@
+r"""What a source of events is, and how to write one.
+
+A source reads what one scheduler, or one file format, writes and gives it as events. One source is one file in this
+folder with one class, or a class in a package of your own. What it owes is in `Source`; one test, the class
+`SourceContract` in tests/support/source_contract.py, holds every source to it.
+
+How to add a source
+-------------------
+
+1. Write a subclass of `Source` in `streams/sources/NAME.py`. The example below is a whole one; begin with it.
+2. Name it in `streams/sources/registry.py`: `"NAME": "streams.sources.NAME:YourClass"`. A package of your own names it
+   in its pyproject.toml instead, and nothing of queuecast has to be changed:
+
+       [project.entry-points."queuecast.sources"]
+       NAME = "your_package.your_module:YourClass"
+
+3. Derive a test class from `SourceContract`: it says how to write a small input and which of its lines are bad. Make
+   the input by hand in the test; a log of a real site does not belong into the repository.
+
+What schedulers do to a reader
+------------------------------
+
+- **A line that is not whole yet.** Without its end of line it is not there yet: wait, and read it again.
+- **Rotation.** Keep in the cursor which file it was (its inode, or the date in its name), read that file to its end,
+  then go on with the next. Where that file is gone, report it as skipped and go on with the oldest that is there.
+- **Records twice, and a finish before its start.** Pass them on. The engine passes over what it has seen and knows
+  what to do with disorder.
+- **Records held back**, to put them in order or to join two of them. The cursor says where the oldest record begins
+  that is still held, and how many events after that place were given already.
+- **Polling.** A source that compares snapshots keeps in its cursor what it needs of the last one. Give a cursor with
+  the last event that a comparison yields, and None with those before it.
+- **Times.** An event's time is the scheduler's, never this machine's clock: what is sent a second time must be the same
+  bytes. Turn local times into Unix seconds with the site's time zone.
+- **A job that runs again** is a new attempt. Where the scheduler does not count attempts, count them in the cursor.
+
+An example
+----------
+
+A scheduler that appends lines `TIME JOB submit|start|end` to a file. The cursor says at which byte and after which line
+to go on.
+
+>>> import tempfile, time
+>>> from pathlib import Path
+>>> from models.records import End, Start, Submit
+>>> KINDS = {"submit": Submit, "start": Start, "end": End}
+>>> class Place(msgspec.Struct):
+...     byte: int = 0
+...     line: int = 0
+>>> class PlainLog(Source):
+...     name = "plain-log"
+...     live = True
+...
+...     def __init__(self, path, site, on_skipped, pause_s=1.0):
+...         self.path, self.sites, self.on_skipped, self.pause_s = path, (site,), on_skipped, pause_s
+...
+...     @classmethod
+...     def open(cls, location, site=None, on_skipped=refuse):
+...         return cls(Path(location), site or Path(location).stem, on_skipped)
+...
+...     def events(self, cursor=None):
+...         place = Place() if cursor is None else decode_cursor(cursor, Place)
+...         with self.path.open("rb") as file:
+...             file.seek(place.byte)
+...             while True:
+...                 line = file.readline()
+...                 if line.endswith(b"\n"):
+...                     place = Place(place.byte + len(line), place.line + 1)
+...                     yield self.event(line.decode(errors="replace"), place.line), encode_cursor(place)
+...                 else:  # nothing new, or a line that is not whole yet
+...                     file.seek(place.byte)
+...                     yield None, encode_cursor(place)
+...                     time.sleep(self.pause_s)
+...
+...     def event(self, line, number):
+...         fields = line.split()
+...         if len(fields) != 3 or fields[2] not in KINDS:
+...             self.on_skipped(Skipped(str(self.path), number, None, repr(line.strip()), "TIME JOB submit|start|end"))
+...             return None
+...         try:
+...             return KINDS[fields[2]](site=self.sites[0], time=float(fields[0]), job=fields[1])
+...         except ValueError:
+...             self.on_skipped(Skipped(str(self.path), number, "field 1 (time)", repr(fields[0]), "Unix seconds"))
+...             return None
+
+Two lines are there, the second of them is bad, and a third is not whole yet:
+
+>>> path = Path(tempfile.mkdtemp()) / "ctc.log"
+>>> _ = path.write_text("100 7 submit\nsoon 7 start\n160 7 sta")
+>>> source = PlainLog.open(str(path), on_skipped=lambda skipped: print(str(skipped).removeprefix(f"{path.parent}/")))
+>>> steps = source.events()
+>>> event, cursor = next(steps)
+>>> event.kind, event.job, cursor
+('submit', '7', b'{"byte":13,"line":1}')
+>>> next(steps)
+ctc.log, line 2: field 1 (time) is 'soon'; expected Unix seconds
+(None, b'{"byte":26,"line":2}')
+>>> next(steps)
+(None, b'{"byte":26,"line":2}')
+
+The program ends here, the third line is completed, and another program goes on:
+
+>>> steps.close()
+>>> with path.open("a") as file:
+...     _ = file.write("rt\n")
+>>> next(source.events(b'{"byte":26,"line":2}'))[0].kind
+'start'
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Self, TypeVar
+
+import msgspec
+
+from models.records import AnyEvent
+from streams.errors import UserError
+
+IDLE_S = 1.0
+"""Seconds within which a live source gives its next step, whether anything has happened or not."""
+
+MAX_CURSOR_BYTES = 1 << 20
+"""The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes."""
+
+Cursor = bytes
+"""A place in a source's input, just after the event that it comes with.
+
+Bytes, because whoever keeps it need not know what is in it: the source alone reads it. A source encodes a small struct
+as JSON (`encode_cursor`), so that a person can read the file it is kept in.
+"""
+
+Step = tuple[AnyEvent | None, Cursor | None]
+"""An event, or None where there is none now, and the place after it, or None where one cannot begin after it."""
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A part of the input that gave no event, and why. As text it is one line for the operator.
+
+    Attributes:
+        file: a path or an address.
+        line: counts from 1; None where the input has no lines.
+        field: the field that is wrong; None where the whole line is.
+        found: what is there, cut short where it is long.
+        expected: what should be there.
+    """
+
+    file: str
+    line: int | None
+    field: str | None
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f", line {self.line}"
+        found = self.found if self.field is None else f"{self.field} is {self.found}"
+        return f"{self.file}{line}: {found}; expected {self.expected}"
+
+
+OnSkipped = Callable[[Skipped], None]
+"""Told of each part of the input that is skipped; it may raise an error to stop the source."""
+
+
+class CursorError(UserError):
+    """A cursor is not one of this source's, or its place in the input is not there any more."""
+
+
+def refuse(skipped: Skipped) -> None:
+    """Stop at the first part of the input that cannot be read.
+
+    Raises:
+        UserError: always; the message says where it is and what was expected.
+    """
+    raise UserError(str(skipped))
+
+
+class Source(ABC):
+    """Events of one scheduler or file, each with the cursor from which to go on after it.
+
+    Attributes:
+        name: the source's name, as in the registry and in the names of the files that keep its cursors.
+        live: True where the input goes on for ever (a log that grows), False where it ends (a trace).
+        sites: the sites whose events it gives, known as soon as it is open; events of other sites are not given.
+    """
+
+    name: ClassVar[str]
+    live: bool = False
+    sites: tuple[str, ...]
+
+    @classmethod
+    @abstractmethod
+    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
+        """Open a source. Further parameters of its own are keyword arguments with defaults.
+
+        Parameters:
+            location: a path or an address.
+            site: the name of the site; without it the location or the input says it.
+            on_skipped: told of what is skipped, now or while events are read.
+
+        Raises:
+            UserError: the location cannot be read, or is not what this source reads.
+        """
+
+    @abstractmethod
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events after the cursor's place, in the order of the input, each with the cursor after it.
+
+        - **Beginning anew.** From the cursor that came with an event follows exactly what would have followed that
+          event: the same events, to the byte, with the same cursors. Nothing of what was read before may be needed that
+          is not in the cursor. Without a cursor it begins at the beginning of the input.
+        - **No cursor.** An event may come with None: one cannot begin after it. The last cursor before it counts, and
+          the events in between will be given again. None must not go on for long.
+        - **No event.** A live source gives a step at least every `IDLE_S` seconds. Where nothing has happened the event
+          is None and the cursor is the place reached so far. So whoever reads can keep cursors and stop in time. A
+          source may also give such a step after input that holds no event. Two in a row with the same cursor mean that
+          there was nothing to read.
+        - **The end.** A live source never ends by itself. Another ends after its last event.
+        - **What cannot be read** is passed to `on_skipped`, and reading goes on. No input makes a source crash.
+        - The iterator can be closed at any step and lets go of its files then. Iterators do not disturb each other.
+
+        Raises:
+            CursorError: the cursor is not of this source, or of another input.
+            UserError: the input cannot be read any more.
+        """
+
+
+_Place = TypeVar("_Place", bound=msgspec.Struct)
+
+
+def encode_cursor(place: msgspec.Struct) -> Cursor:
+    """A place as a cursor: JSON."""
+    return msgspec.json.encode(place)
+
+
+def decode_cursor(cursor: Cursor, kind: type[_Place]) -> _Place:
+    """The place that a cursor tells.
+
+    Raises:
+        CursorError: it does not tell one.
+    """
+    try:
+        return msgspec.json.decode(cursor, type=kind)
+    except msgspec.DecodeError as error:
+        raise CursorError(f"the cursor {cursor[:80]!r} is not one of this source: {error}") from None

@@ -1,0 +1,196 @@
+"""Every source keeps the contract: those built in, and those of other packages."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from streams.errors import UserError
+from streams.sources.contract import CursorError, Skipped, Source, refuse
+from streams.sources.registry import SOURCES, source_named, source_names
+from tests.support.source_contract import BadPart, SourceContract, steps_there
+from tests.support.traces import swf_line
+
+
+class TestSwf(SourceContract):
+    name = "swf"
+    events = 1 + 3 + 2 + 3 + 3
+    bad = (
+        BadPart(line=4, field=None, expected="18: job number"),
+        BadPart(line=5, field="field 4 (run time)", expected="a number, -1 for unknown"),
+        BadPart(line=7, field="field 1 (job number)", expected="a whole number"),
+        BadPart(line=9, field="field 2 (submit time)", expected="seconds from the trace's start"),
+    )
+
+    def write(self, directory: Path) -> str:
+        lines = [
+            "; UnixStartTime: 1000000000\n",
+            "; MaxProcs: 16\n",
+            swf_line(1, 0, 10, 100),
+            "2 5 soon\n",
+            swf_line(3, 5, 0, 777).replace("777", "soon"),
+            swf_line(4, 6, 20, -1, status=5),
+            "x" + swf_line(5, 7),
+            swf_line(6, 10, 0, 0),
+            swf_line(7, -50),
+            swf_line(8, 10, 100, 7),
+        ]
+        path = directory / "made.swf"
+        path.write_text("".join(lines))
+        return str(path)
+
+
+PACKAGE = '''
+    """A source as somebody else would write it: a log that grows; some of its lines make two events, some none."""
+
+    import time
+    from pathlib import Path
+
+    import msgspec
+
+    from models.records import End, Start, Submit
+    from streams.sources.contract import Skipped, Source, decode_cursor, encode_cursor, refuse
+
+
+    class Place(msgspec.Struct):
+        byte: int
+        line: int
+
+
+    class Bells(Source):
+        name = "bells"
+        live = True
+
+        def __init__(self, path, site, on_skipped, pause_s):
+            self.path, self.sites, self.on_skipped, self.pause_s = path, (site,), on_skipped, pause_s
+
+        @classmethod
+        def open(cls, location, site=None, on_skipped=refuse, pause_s=1.0):
+            return cls(Path(location), site or "bells", on_skipped, pause_s)
+
+        def events(self, cursor=None):
+            place = Place(0, 0) if cursor is None else decode_cursor(cursor, Place)
+            with self.path.open("rb") as file:
+                file.seek(place.byte)
+                while True:
+                    line = file.readline()
+                    if not line.endswith(b"\\n"):
+                        file.seek(place.byte)
+                        yield None, encode_cursor(place)
+                        time.sleep(self.pause_s)
+                        continue
+                    place = Place(place.byte + len(line), place.line + 1)
+                    events = list(self.parsed(line.decode(errors="replace").split(), place.line))
+                    for event in events[:-1]:
+                        yield event, None
+                    yield (events[-1] if events else None), encode_cursor(place)
+
+        def parsed(self, fields, number):
+            try:
+                at, job, what = fields
+            except ValueError:
+                found = f"{len(fields)} fields"
+                self.on_skipped(Skipped(str(self.path), number, None, found, "3 fields: time, job, what"))
+                return
+            if not at.isdigit():
+                self.on_skipped(Skipped(str(self.path), number, "time", repr(at), "Unix seconds"))
+                return
+            common = {"site": self.sites[0], "time": float(at), "job": job}
+            if what == "run":  # submitted and started at once
+                yield Submit(**common)
+                yield Start(**common)
+            elif what == "end":
+                yield End(**common)
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package that is installed, as far as Python sees, and brings the source `bells`."""
+    root = tmp_path / "site-packages"
+    information = root / "queuecast_bells-1.0.dist-info"
+    information.mkdir(parents=True)
+    (root / "queuecast_bells.py").write_text(textwrap.dedent(PACKAGE))
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: queuecast-bells\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(
+        "[queuecast.sources]\n"
+        "bells = queuecast_bells:Bells\n"
+        "swf = queuecast_bells:Bells\n"
+        "gone = queuecast_nowhere:Gone\n"
+        "empty = queuecast_bells:Nothing\n"
+        "place = queuecast_bells:Place\n"
+    )
+    monkeypatch.syspath_prepend(str(root))
+    yield root
+    sys.modules.pop("queuecast_bells", None)
+
+
+@pytest.mark.usefixtures("package")
+class TestSourceOfAnotherPackage(SourceContract):
+    name = "bells"
+    events = 11
+    options: ClassVar = {"pause_s": 0.0}
+    bad = (
+        BadPart(line=3, field="time", expected="Unix seconds"),
+        BadPart(line=5, field=None, expected="3 fields"),
+    )
+
+    def write(self, directory: Path) -> str:
+        lines = ["100 1 run", "101 2 run", "noon 3 run", "130 1 end", "what", "140 3 comment", "140 4 run"]
+        lines += ["150 4 end", "150 5 run", "151 2 end", "170 5"]
+        path = directory / "bells.log"
+        path.write_text("\n".join(lines))  # the last line is not whole yet
+        return str(path)
+
+    def test_a_line_counts_when_it_is_whole(self, location: str) -> None:
+        source = self.open(location)
+        whole_lines = list(steps_there(source))[-1][1]
+        assert next(source.events(whole_lines)) == (None, whole_lines)
+        with Path(location).open("a") as file:
+            file.write(" end\n")
+        event, _ = next(source.events(whole_lines))
+        assert event is not None and (event.kind, event.time) == ("end", 170.0)
+
+
+def test_every_source_has_its_contract_test() -> None:
+    tested = {kind.name for kind in SourceContract.__subclasses__() if kind.__module__ == __name__}
+    assert set(SOURCES) <= tested
+
+
+def test_sources_of_other_packages_are_found_by_name(package: Path) -> None:
+    assert source_names() == ["swf", "bells", "empty", "gone", "place"]
+    assert source_named("bells").__module__ == "queuecast_bells"
+    assert source_named("swf").__module__ == "streams.sources.swf"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "no source 'none'; there are: swf, bells"),
+        ("gone", "source gone: queuecast_nowhere:Gone cannot be imported: No module named 'queuecast_nowhere'"),
+        ("empty", "source empty: queuecast_bells:Nothing cannot be imported: "),
+        ("place", "source place: queuecast_bells:Place is not a subclass of streams.sources.contract.Source"),
+    ],
+)
+def test_a_source_that_cannot_be_had_is_an_error(package: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        source_named(name)
+
+
+def test_a_source_is_imported_when_it_is_asked_for() -> None:
+    code = "import sys, streams.sources.registry as r; r.source_names(); sys.exit('streams.sources.swf' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_skipped_is_told_in_one_line() -> None:
+    assert str(Skipped("a.log", 7, "time", "'x'", "seconds")) == "a.log, line 7: time is 'x'; expected seconds"
+    assert str(Skipped("http://a", None, None, "no JSON", "JSON")) == "http://a: no JSON; expected JSON"
+    with pytest.raises(UserError, match=r"a\.log, line 7: 3 fields; expected 4"):
+        refuse(Skipped("a.log", 7, None, "3 fields", "4"))
+    assert issubclass(CursorError, UserError)
+    with pytest.raises(TypeError, match="abstract"):
+        Source()  # type: ignore[abstract]
