@@ -24,7 +24,7 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 50,
 ) -> None:
     """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
-    from deploy.local.demo import demo as play
+    from deploy.local.demo.run import demo as play
 
     play(settings_of(context), None if trace is None else read_trace(trace), jobs, seconds)
 

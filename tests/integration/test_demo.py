@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.demo import GRID
+from deploy.local.demo.scenario import GRID
 from tests.support.command import Command
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]

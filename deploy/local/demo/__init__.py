@@ -1,0 +1,4 @@
+"""The demo: a grid of sites streamed through a local stack, its predictions beside what then happened.
+
+Only what shows queuecast at work lives here; `run.py` begins it.
+"""

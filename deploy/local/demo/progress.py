@@ -1,0 +1,72 @@
+"""What has been heard of the sites so far: their live jobs, and the accuracy of each method."""
+
+from deploy.local.demo.scenario import DAY, Play
+from models.engine.engine import Record
+from models.engine.engine import Settings as EngineSettings
+from models.records import Outcome, Prediction
+from streams.client.watch import Skipped
+from streams.offline.replay import Scores
+from streams.terminal import duration
+
+
+class Site:
+    """What has been heard of a site: its live jobs, the latest outcome, the accuracy of each method."""
+
+    def __init__(self, method: str, measured_from: float) -> None:
+        self.scores = Scores(lambda outcome: outcome.made_at >= measured_from)
+        self.queued = 0
+        self.running = 0
+        self.latest: Outcome | None = None
+        self._method = method
+
+    def add(self, record: Prediction | Outcome) -> None:
+        """Take in a record; those of the method that counts tell what becomes of the jobs."""
+        if isinstance(record, Outcome):
+            self.scores.add(record)
+        if record.method != self._method:
+            return
+        if isinstance(record, Prediction):
+            self.queued += 1
+        elif record.actual_run_s is not None:
+            self.running -= 1
+        else:
+            self.queued -= 1
+            self.running += not record.censored
+            self.latest = record
+
+
+class Board:
+    """What has been heard of all sites."""
+
+    def __init__(self, play: Play, engine: EngineSettings) -> None:
+        self.play = play
+        self.method = engine.method
+        self.sites = {name: Site(engine.method, play.measured_from) for name in play.sites}
+        self.records = 0
+        self.predicted = 0
+        self.time = play.begin
+
+    def add(self, record: Record | Skipped) -> None:
+        """Take in a record; predictions come before what becomes of them, but for a moment."""
+        if isinstance(record, Prediction | Outcome):
+            self.records += 1
+            self.sites[record.site].add(record)
+        if isinstance(record, Prediction):
+            self.predicted += record.method == self.method
+            self.time = max(self.time, record.made_at)
+
+    @property
+    def measuring(self) -> bool:
+        """Whether the history has been filled."""
+        return self.time >= self.play.measured_from
+
+    def errors(self, site: Site) -> dict[str, str]:
+        """A site's mean errors so far, the method that counts first."""
+        rows = site.scores.rows()
+        return {name: duration(rows[name]["AAE"] * 3600) for name in sorted(rows, key=lambda name: name != self.method)}
+
+    @property
+    def day(self) -> str:
+        """How far it is."""
+        begin, end = self.play.begin, self.play.last
+        return f"day {int((self.time - begin) / DAY) + 1} of {int((end - begin) / DAY) + 1}"

@@ -1,0 +1,104 @@
+"""Where the demo's records come from: a worker's topics, or engines in this process."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from deploy.local.demo.progress import Board
+from deploy.local.demo.scenario import schedule
+from deploy.local.stack.process import Server
+from models.engine.engine import Record
+from models.engine.engine import Settings as EngineSettings
+from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
+from streams.client.watch import Skipped, Wanted, read
+from streams.errors import UserError
+from streams.offline.replay import replay
+from streams.settings import Settings
+from streams.sources.feed import feed
+from streams.topics import Topics
+
+SILENCE_S = 15.0
+"""Seconds without a record, once all is sent, after which none is waited for any longer."""
+
+
+Batches = Iterator[list[Record | Skipped]]
+"""Records as they come, and how far that is; now and then an empty batch, so that time is seen to pass."""
+
+
+class Feeder(threading.Thread):
+    """Sends the events to Kafka, and counts the records that have to come back."""
+
+    def __init__(self, settings: Settings, board: Board, seconds: float) -> None:
+        super().__init__(name="feeder", daemon=True)
+        self.stop = threading.Event()
+        self.error: Exception | None = None
+        self.submits = 0
+        self.expected = 0
+        self._settings = settings
+        self._board = board
+        self._seconds = seconds
+
+    def run(self) -> None:
+        """Send until all is sent or `stop` is set; an error is kept in `error`."""
+        events = schedule(self._board.play, self._seconds, lambda: self.submits - self._board.predicted, self.stop)
+        try:
+            feed(self._settings, events, self._count, lambda *_: None)
+        except Exception as error:
+            self.error = error
+
+    def _count(self, event: AnyEvent) -> None:
+        """Every method says something about every step of a job."""
+        self.submits += isinstance(event, Submit)
+        if not isinstance(event, Capacity):
+            self.expected += len(self._settings.engine.methods)
+
+
+def streamed(settings: Settings, board: Board, seconds: float, servers: Iterable[Server]) -> Batches:
+    """What the worker says to the events, from its topics.
+
+    Raises:
+        UserError: a server has ended, or the events could not be sent.
+    """
+    topics = Topics(settings.kafka.prefix)
+    kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction, topics.outcomes: Outcome}
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    feeder = Feeder(settings, board, seconds)
+    consumer = KafkaConsumer(*kinds, **settings.kafka.client_options(), **options)
+    try:
+        feeder.start()
+        heard = time.monotonic()
+        while feeder.is_alive() or (board.records < feeder.expected and time.monotonic() < heard + SILENCE_S):
+            polled = consumer.poll(timeout_ms=100, max_records=2000)
+            heard = time.monotonic() if polled or feeder.is_alive() else heard
+            yield [record for record, *_ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
+            _check(feeder, servers)
+        if board.records < feeder.expected:
+            raise UserError(f"the worker fell silent at {board.records} of {feeder.expected} records; above is its log")
+    finally:
+        feeder.stop.set()
+        feeder.join(5.0)
+        consumer.close()
+
+
+def _check(feeder: Feeder, servers: Iterable[Server]) -> None:
+    for server in servers:
+        if not server.running:
+            raise UserError(f"{server.name} has ended; above is what it logged last")
+    if feeder.error is not None:
+        raise feeder.error
+
+
+def applied(engine: EngineSettings, board: Board, seconds: float) -> Batches:
+    """What engines in this process say to the events."""
+    batch: list[Record | Skipped] = []
+    shown = time.monotonic()
+    for record in replay(schedule(board.play, seconds, lambda: 0, threading.Event()), engine):
+        batch.append(record)
+        if time.monotonic() > shown + 0.1:
+            yield batch
+            batch, shown = [], time.monotonic()
+    yield batch

@@ -1,0 +1,94 @@
+"""The demo's table at the end: the measures of each method at each site."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from deploy.local.demo.progress import Board
+from deploy.local.demo.scenario import DAY
+from streams.terminal import printable
+
+
+class Figure(NamedTuple):
+    """A measure in the table: the head of its column, its decimals, and whether more of it is better."""
+
+    head: str
+    decimals: int
+    more: bool = False
+
+
+FIGURES = {
+    "AAE": Figure("AAE h", 3),
+    "median_min": Figure("median min", 1),
+    "PPE600": Figure("PPE600", 3),
+    "x2": Figure("x2", 3, more=True),
+    "10min": Figure("10min", 3, more=True),
+}
+
+LEGEND = (
+    "AAE, median: mean and median error of the predicted wait. PPE600: that error as a share of the response time, at "
+    "least 600 s. x2, 10min: share of jobs predicted within a factor of 2 (waits floored at 60 s) and within 10 "
+    "minutes. in 90 %: share of jobs that waited no longer than the 90 % bound, where a method gives one."
+)
+
+
+def report(console: Console, board: Board) -> None:
+    """Print the measures of each method at each site, and where the method that counts won and lost."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", max_width=20, overflow="fold")
+    for head in ("jobs", *(figure.head for figure in FIGURES.values()), "in 90 %"):
+        table.add_column(Text(head), justify="right", no_wrap=True)
+    verdicts: dict[str, list[str]] = {"+": [], "=": [], "-": []}
+    for name, site in board.sites.items():
+        rows = site.scores.rows()
+        marks = compared(rows, board.method)
+        for measure, mark in marks.items():
+            verdicts[mark].append(f"{name} {FIGURES[measure].head}")
+        table.add_row(Text(printable(name), "bold"))
+        for method, row in rows.items():
+            ours = method == board.method
+            table.add_row(f"  {method}", *_cells(row, marks if ours else {}), style="bold" if ours else "")
+        table.add_section()
+    console.print(table)
+    console.print(_summary(board, verdicts))
+
+
+def _cells(row: Mapping[str, float], marks: Mapping[str, str]) -> Iterator[str]:
+    yield f"{row['jobs']:d}"
+    for name, figure in FIGURES.items():
+        yield f"{row[name]:.{figure.decimals}f}{marks.get(name, ' ')}"
+    yield f"{row['cov_0.9']:.3f}" if "cov_0.9" in row else ""
+
+
+def compared(rows: Mapping[str, Mapping[str, float]], method: str) -> dict[str, str]:
+    """A method's figures against the best of the others', as printed: + better, = even, - worse."""
+    others = [row for name, row in rows.items() if name != method]
+    if method not in rows or not others:
+        return {}
+    marks = {}
+    for name, (_, decimals, more) in FIGURES.items():
+        ours, *theirs = (round(row[name] if more else -row[name], decimals) for row in (rows[method], *others))
+        marks[name] = "=" if ours == max(theirs) else "+" if ours > max(theirs) else "-"
+    return marks
+
+
+def _summary(board: Board, verdicts: Mapping[str, list[str]]) -> str:
+    first = int((board.play.measured_from - board.play.begin) / DAY) + 1
+    won, even, lost = (verdicts[mark] for mark in "+=-")
+    total = len(won) + len(even) + len(lost)
+    measured = f"Measured: jobs submitted from day {first} on; those before filled the history."
+    if board.predicted < board.play.jobs:
+        measured += f" This machine was slow, so {board.predicted} of {board.play.jobs} jobs were played."
+    lines = [
+        measured,
+        LEGEND,
+        f"{board.method} against the best of the others (+ better, = even, - worse): "
+        f"of {total} figures {len(won)} won, {len(even)} even, {len(lost)} lost{':' if lost else '.'}",
+    ]
+    if lost:
+        lines.append("lost: " + ", ".join(map(printable, lost)))
+    return "\n".join(lines)

@@ -1,0 +1,122 @@
+"""What the demo plays: a simulated grid or the beginning of a trace, and when each event is due."""
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from models.records import AnyEvent, Submit
+from models.simulation import generate, run
+from streams.sources.feed import Source, paced
+from streams.sources.swf import Trace
+
+DAY = 86_400.0
+MONDAY = 1_699_833_600
+"""Unix time at which the simulated grid begins: a Monday, 0:00 UTC."""
+
+FILL = 1 / 3
+"""The share of the jobs that are sent as fast as they are taken, to fill the history. They are not measured."""
+
+MOST_BEHIND = 300
+"""Predictions that may be outstanding before the next event has to wait: the worker sets the pace where it is slow."""
+
+LATE_S = 40.0
+"""What filling the history may take, and being late after it; what has not been sent by then is left out."""
+
+
+class SimulatedSite(NamedTuple):
+    """A site of the grid; `share` is its part of all jobs, so that the sites last about equally long."""
+
+    name: str
+    cpus: int
+    load: float
+    policy: str
+    share: float
+    seed: int
+
+
+GRID = (
+    SimulatedSite("alder", 512, 0.75, "easy", 0.36, seed=3),
+    SimulatedSite("birch", 128, 0.70, "easy", 0.41, seed=3),
+    SimulatedSite("cedar", 256, 0.40, "fcfs", 0.23, seed=3),
+)
+
+
+class Play(msgspec.Struct, frozen=True):
+    """What is played: the sites, described by name, and their events by time.
+
+    Jobs submitted before `measured_from` fill the history; `last` is when the last one is submitted (Unix seconds).
+    """
+
+    sites: dict[str, str]
+    events: list[AnyEvent]
+    jobs: int
+    measured_from: float
+    last: float
+
+    @classmethod
+    def of(cls, sites: dict[str, str], streams: Iterable[Iterable[AnyEvent]]) -> "Play":
+        """The sites' events, each site's in order, interleaved by their times."""
+        events = list(heapq.merge(*streams, key=lambda event: event.time))
+        submits = [event.time for event in events if isinstance(event, Submit)]
+        return cls(sites, events, len(submits), submits[int(len(submits) * FILL)], submits[-1])
+
+    @property
+    def begin(self) -> float:
+        """Unix time of the first event."""
+        return self.events[0].time
+
+    def speed(self, seconds: float) -> float:
+        """How many times faster than it happened the measured part is, if it takes so many seconds."""
+        return max(self.last - self.measured_from, 1.0) / seconds
+
+
+def simulated(jobs: int) -> Play:
+    """The grid, with about so many jobs in all; its sites end together."""
+    loads = [generate(s.seed, max(round(jobs * s.share), 1), s.cpus, s.load, start_time=MONDAY) for s in GRID]
+    end = min(load[-1].submit for load in loads)
+    kept = [[job for job in load if job.submit <= end] for load in loads]
+    sites = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in GRID}
+    return Play.of(sites, [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, GRID, strict=True)])
+
+
+def traced(trace: Trace, jobs: int) -> Play:
+    """The first jobs of a trace, as one site."""
+    source = Source(trace, trace.site).first(jobs)
+    cpus = f"{trace.cpus} cpus, " if trace.cpus else ""
+    return Play.of({source.site: f"{cpus}{trace.path.name}"}, [(event for _, event in source.events())])
+
+
+def schedule(
+    play: Play,
+    seconds: float,
+    behind: Callable[[], int],
+    stop: threading.Event,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[AnyEvent]:
+    """The events when they are due: those that fill the history at once, then what is measured within `seconds`.
+
+    What happens after the last submission comes at once again. Ends early when `stop` is set, or far too late.
+
+    Parameters:
+        behind: how many predictions are outstanding.
+    """
+
+    def sleep(pause_s: float) -> None:
+        stop.wait(pause_s)
+
+    filling = [event for event in play.events if event.time < play.measured_from]
+    measured = play.events[len(filling) :]
+    due = ((min(event.time, play.last) - play.measured_from, event) for event in measured)
+    limit: float | None = None
+    for event in chain(filling, paced(due, play.speed(seconds), clock, sleep)):
+        limit = clock() + seconds + LATE_S if limit is None else limit
+        while behind() > MOST_BEHIND and not stop.is_set() and clock() < limit:
+            stop.wait(0.01)
+        if stop.is_set() or clock() >= limit:
+            return
+        yield event
