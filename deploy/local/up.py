@@ -116,7 +116,7 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
     """
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with ExitStack() as running:
-        with progress() as on_progress:
+        with startup_progress() as on_progress:
             stack = LocalStack(
                 data_dir,
                 prometheus=Prometheus.available(),
@@ -179,7 +179,7 @@ def _set(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def progress() -> Iterator[OnProgress]:
+def startup_progress() -> Iterator[OnProgress]:
     """Shows on stderr how the stack gets up: in a terminal the step that it is at, else a line a step."""
     console = Console(stderr=True, highlight=False)
     bar = Bar(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True)

@@ -1,6 +1,6 @@
-"""What has been heard of the sites so far: their live jobs, and the accuracy of each method."""
+"""What is known of the sites so far: their live jobs, and the accuracy of each method."""
 
-from deploy.local.demo.scenario import DAY, Play
+from deploy.local.demo.scenario import DAY_S, Scenario
 from models.engine.engine import Record
 from models.engine.engine import Settings as EngineSettings
 from models.records import Outcome, Prediction
@@ -9,8 +9,8 @@ from streams.offline.replay import Scores
 from streams.terminal import duration
 
 
-class Site:
-    """What has been heard of a site: its live jobs, the latest outcome, the accuracy of each method."""
+class SiteProgress:
+    """What is known of a site so far: its live jobs, the latest outcome, the accuracy of each method."""
 
     def __init__(self, method: str, measured_from: float) -> None:
         self.scores = Scores(lambda outcome: outcome.made_at >= measured_from)
@@ -20,7 +20,7 @@ class Site:
         self._method = method
 
     def add(self, record: Prediction | Outcome) -> None:
-        """Take in a record; those of the method that counts tell what becomes of the jobs."""
+        """Take in a record; the live jobs are counted by those of the default method."""
         if isinstance(record, Outcome):
             self.scores.add(record)
         if record.method != self._method:
@@ -35,16 +35,16 @@ class Site:
             self.latest = record
 
 
-class Board:
-    """What has been heard of all sites."""
+class DemoProgress:
+    """What is known of all sites so far."""
 
-    def __init__(self, play: Play, engine: EngineSettings) -> None:
-        self.play = play
+    def __init__(self, scenario: Scenario, engine: EngineSettings) -> None:
+        self.scenario = scenario
         self.method = engine.method
-        self.sites = {name: Site(engine.method, play.measured_from) for name in play.sites}
+        self.sites = {name: SiteProgress(engine.method, scenario.measured_from) for name in scenario.sites}
         self.records = 0
         self.predicted = 0
-        self.time = play.begin
+        self.time = scenario.begin
 
     def add(self, record: Record | Skipped) -> None:
         """Take in a record; predictions come before what becomes of them, but for a moment."""
@@ -58,15 +58,15 @@ class Board:
     @property
     def measuring(self) -> bool:
         """Whether the history has been filled."""
-        return self.time >= self.play.measured_from
+        return self.time >= self.scenario.measured_from
 
-    def errors(self, site: Site) -> dict[str, str]:
-        """A site's mean errors so far, the method that counts first."""
+    def errors(self, site: SiteProgress) -> dict[str, str]:
+        """A site's mean errors so far, the default method first."""
         rows = site.scores.rows()
         return {name: duration(rows[name]["AAE"] * 3600) for name in sorted(rows, key=lambda name: name != self.method)}
 
     @property
     def day(self) -> str:
-        """How far it is."""
-        begin, end = self.play.begin, self.play.last
-        return f"day {int((self.time - begin) / DAY) + 1} of {int((end - begin) / DAY) + 1}"
+        """The day that the events have reached, of how many."""
+        begin, end = self.scenario.begin, self.scenario.last
+        return f"day {int((self.time - begin) / DAY_S) + 1} of {int((end - begin) / DAY_S) + 1}"

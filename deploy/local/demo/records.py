@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from deploy.local.demo.progress import Board
+from deploy.local.demo.progress import DemoProgress
 from deploy.local.demo.scenario import schedule
 from deploy.local.stack.process import Server
 from models.engine.engine import Record
@@ -21,44 +21,48 @@ from streams.settings import Settings
 from streams.sources.feed import feed
 from streams.topics import Topics
 
-SILENCE_S = 15.0
+MAX_SILENCE_S = 15.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""
 
 
-Batches = Iterator[list[Record | Skipped]]
-"""Records as they come, and how far that is; now and then an empty batch, so that time is seen to pass."""
+RecordBatches = Iterator[list[Record | Skipped]]
+"""Records as they come; now and then an empty batch, so that the view is drawn again."""
 
 
 class Feeder(threading.Thread):
     """Sends the events to Kafka, and counts the records that have to come back."""
 
-    def __init__(self, settings: Settings, board: Board, seconds: float) -> None:
+    def __init__(self, settings: Settings, progress: DemoProgress, seconds: float) -> None:
         super().__init__(name="feeder", daemon=True)
         self.stop = threading.Event()
         self.error: Exception | None = None
         self.submits = 0
         self.expected = 0
         self._settings = settings
-        self._board = board
+        self._progress = progress
         self._seconds = seconds
 
     def run(self) -> None:
         """Send until all is sent or `stop` is set; an error is kept in `error`."""
-        events = schedule(self._board.play, self._seconds, lambda: self.submits - self._board.predicted, self.stop)
+        events = schedule(
+            self._progress.scenario, self._seconds, lambda: self.submits - self._progress.predicted, self.stop
+        )
         try:
             feed(self._settings, events, self._count, lambda *_: None)
         except Exception as error:
             self.error = error
 
     def _count(self, event: AnyEvent) -> None:
-        """Every method says something about every step of a job."""
+        """Every method gives one record at each step of a job."""
         self.submits += isinstance(event, Submit)
         if not isinstance(event, Capacity):
             self.expected += len(self._settings.engine.methods)
 
 
-def streamed(settings: Settings, board: Board, seconds: float, servers: Iterable[Server]) -> Batches:
-    """What the worker says to the events, from its topics.
+def records_from_topics(
+    settings: Settings, progress: DemoProgress, seconds: float, servers: Iterable[Server]
+) -> RecordBatches:
+    """The worker's records, from its topics, while the events are sent.
 
     Raises:
         UserError: a server has ended, or the events could not be sent.
@@ -66,18 +70,22 @@ def streamed(settings: Settings, board: Board, seconds: float, servers: Iterable
     topics = Topics(settings.kafka.prefix)
     kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction, topics.outcomes: Outcome}
     options: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    feeder = Feeder(settings, board, seconds)
+    feeder = Feeder(settings, progress, seconds)
     consumer = KafkaConsumer(*kinds, **settings.kafka.client_options(), **options)
     try:
         feeder.start()
-        heard = time.monotonic()
-        while feeder.is_alive() or (board.records < feeder.expected and time.monotonic() < heard + SILENCE_S):
+        last_record_at = time.monotonic()
+        while feeder.is_alive() or (
+            progress.records < feeder.expected and time.monotonic() < last_record_at + MAX_SILENCE_S
+        ):
             polled = consumer.poll(timeout_ms=100, max_records=2000)
-            heard = time.monotonic() if polled or feeder.is_alive() else heard
+            last_record_at = time.monotonic() if polled or feeder.is_alive() else last_record_at
             yield [record for record, *_ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
             _check(feeder, servers)
-        if board.records < feeder.expected:
-            raise UserError(f"the worker fell silent at {board.records} of {feeder.expected} records; above is its log")
+        if progress.records < feeder.expected:
+            raise UserError(
+                f"the worker fell silent at {progress.records} of {feeder.expected} records; above is its log"
+            )
     finally:
         feeder.stop.set()
         feeder.join(5.0)
@@ -92,11 +100,11 @@ def _check(feeder: Feeder, servers: Iterable[Server]) -> None:
         raise feeder.error
 
 
-def applied(engine: EngineSettings, board: Board, seconds: float) -> Batches:
-    """What engines in this process say to the events."""
+def records_in_process(engine: EngineSettings, progress: DemoProgress, seconds: float) -> RecordBatches:
+    """The records of engines in this process."""
     batch: list[Record | Skipped] = []
     shown = time.monotonic()
-    for record in replay(schedule(board.play, seconds, lambda: 0, threading.Event()), engine):
+    for record in replay(schedule(progress.scenario, seconds, lambda: 0, threading.Event()), engine):
         batch.append(record)
         if time.monotonic() > shown + 0.1:
             yield batch

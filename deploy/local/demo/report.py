@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from deploy.local.demo.progress import Board
-from deploy.local.demo.scenario import DAY
+from deploy.local.demo.progress import DemoProgress
+from deploy.local.demo.scenario import DAY_S
 from streams.terminal import printable
 
 
-class Figure(NamedTuple):
+class ReportColumn(NamedTuple):
     """A measure in the table: the head of its column, its decimals, and whether more of it is better."""
 
     head: str
@@ -21,12 +21,12 @@ class Figure(NamedTuple):
     more: bool = False
 
 
-FIGURES = {
-    "AAE": Figure("AAE h", 3),
-    "median_min": Figure("median min", 1),
-    "PPE600": Figure("PPE600", 3),
-    "x2": Figure("x2", 3, more=True),
-    "10min": Figure("10min", 3, more=True),
+REPORT_COLUMNS = {
+    "AAE": ReportColumn("AAE h", 3),
+    "median_min": ReportColumn("median min", 1),
+    "PPE600": ReportColumn("PPE600", 3),
+    "x2": ReportColumn("x2", 3, more=True),
+    "10min": ReportColumn("10min", 3, more=True),
 }
 
 LEGEND = (
@@ -36,30 +36,30 @@ LEGEND = (
 )
 
 
-def report(console: Console, board: Board) -> None:
+def report(console: Console, progress: DemoProgress) -> None:
     """Print the measures of each method at each site, and where the method that counts won and lost."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", max_width=20, overflow="fold")
-    for head in ("jobs", *(figure.head for figure in FIGURES.values()), "in 90 %"):
+    for head in ("jobs", *(figure.head for figure in REPORT_COLUMNS.values()), "in 90 %"):
         table.add_column(Text(head), justify="right", no_wrap=True)
     verdicts: dict[str, list[str]] = {"+": [], "=": [], "-": []}
-    for name, site in board.sites.items():
+    for name, site in progress.sites.items():
         rows = site.scores.rows()
-        marks = compared(rows, board.method)
+        marks = compared(rows, progress.method)
         for measure, mark in marks.items():
-            verdicts[mark].append(f"{name} {FIGURES[measure].head}")
+            verdicts[mark].append(f"{name} {REPORT_COLUMNS[measure].head}")
         table.add_row(Text(printable(name), "bold"))
         for method, row in rows.items():
-            ours = method == board.method
+            ours = method == progress.method
             table.add_row(f"  {method}", *_cells(row, marks if ours else {}), style="bold" if ours else "")
         table.add_section()
     console.print(table)
-    console.print(_summary(board, verdicts))
+    console.print(_summary(progress, verdicts))
 
 
 def _cells(row: Mapping[str, float], marks: Mapping[str, str]) -> Iterator[str]:
     yield f"{row['jobs']:d}"
-    for name, figure in FIGURES.items():
+    for name, figure in REPORT_COLUMNS.items():
         yield f"{row[name]:.{figure.decimals}f}{marks.get(name, ' ')}"
     yield f"{row['cov_0.9']:.3f}" if "cov_0.9" in row else ""
 
@@ -70,23 +70,23 @@ def compared(rows: Mapping[str, Mapping[str, float]], method: str) -> dict[str, 
     if method not in rows or not others:
         return {}
     marks = {}
-    for name, (_, decimals, more) in FIGURES.items():
+    for name, (_, decimals, more) in REPORT_COLUMNS.items():
         ours, *theirs = (round(row[name] if more else -row[name], decimals) for row in (rows[method], *others))
         marks[name] = "=" if ours == max(theirs) else "+" if ours > max(theirs) else "-"
     return marks
 
 
-def _summary(board: Board, verdicts: Mapping[str, list[str]]) -> str:
-    first = int((board.play.measured_from - board.play.begin) / DAY) + 1
+def _summary(progress: DemoProgress, verdicts: Mapping[str, list[str]]) -> str:
+    first = int((progress.scenario.measured_from - progress.scenario.begin) / DAY_S) + 1
     won, even, lost = (verdicts[mark] for mark in "+=-")
     total = len(won) + len(even) + len(lost)
     measured = f"Measured: jobs submitted from day {first} on; those before filled the history."
-    if board.predicted < board.play.jobs:
-        measured += f" This machine was slow, so {board.predicted} of {board.play.jobs} jobs were played."
+    if progress.predicted < progress.scenario.jobs:
+        measured += f" This machine was slow, so {progress.predicted} of {progress.scenario.jobs} jobs were played."
     lines = [
         measured,
         LEGEND,
-        f"{board.method} against the best of the others (+ better, = even, - worse): "
+        f"{progress.method} against the best of the others (+ better, = even, - worse): "
         f"of {total} figures {len(won)} won, {len(even)} even, {len(lost)} lost{':' if lost else '.'}",
     ]
     if lost:

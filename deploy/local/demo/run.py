@@ -8,13 +8,13 @@ from contextlib import ExitStack
 import msgspec
 from rich.console import Console
 
-from deploy.local.demo.progress import Board
-from deploy.local.demo.records import Batches, applied, streamed
+from deploy.local.demo.progress import DemoProgress
+from deploy.local.demo.records import RecordBatches, records_from_topics, records_in_process
 from deploy.local.demo.report import report
-from deploy.local.demo.scenario import simulated, traced
-from deploy.local.demo.view import Lines, Screen, View
+from deploy.local.demo.scenario import simulated_scenario, traced_scenario
+from deploy.local.demo.view import DemoView, LineView, PanelView
 from deploy.local.stack import LocalStack, Progress, StackUnavailable, fetch
-from deploy.local.up import ServeProcess, WorkerProcess, progress, settings_in
+from deploy.local.up import ServeProcess, WorkerProcess, settings_in, startup_progress
 from models.engine.engine import Settings as EngineSettings
 from streams.errors import UserError
 from streams.offline.replay import replay, settings_for
@@ -23,19 +23,19 @@ from streams.sources.swf import Trace
 from streams.terminal import printable
 from streams.topics import create_topics
 
-STAY_S = 120.0
+PAGE_STAYS_S = 120.0
 """How long the page is there at the end, where somebody sits before it."""
 
-LOGGED = 30
-"""Lines of its log that are shown of a server that failed."""
+LOG_LINES = 30
+"""Lines that are shown of a failed server's log."""
 
 
 def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None:
     """Play the grid, or a trace, show it live, and print how good the predictions were; leaves nothing behind.
 
     Parameters:
-        base: the settings in force; what they say of the engine counts.
-        jobs: how many there are in all, at most.
+        base: the settings in force; only those of the engine are used.
+        jobs: the number of jobs of all sites, at most.
         seconds: how long the measured part takes.
 
     Raises:
@@ -43,32 +43,34 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
         StackError: a server could not be started.
     """
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
-    play = simulated(jobs) if trace is None else traced(trace, jobs)
+    scenario = simulated_scenario(jobs) if trace is None else traced_scenario(trace, jobs)
     engine = settings_for(base.engine, ())
-    board = Board(play, engine)
-    view: View = Screen(console, board, play.speed(seconds)) if console.is_terminal else Lines(console, board)
+    progress = DemoProgress(scenario, engine)
+    view: DemoView = (
+        PanelView(console, progress, scenario.speed(seconds)) if console.is_terminal else LineView(console, progress)
+    )
     try:
-        with progress() as on_progress:
+        with startup_progress() as on_progress:
             fetch(on_progress)
     except StackUnavailable as reason:
         console.print(f"Without Kafka, in this process alone: {reason}")
-        _in_process(engine, board, view, seconds)
-        report(console, board)
+        _in_process(engine, progress, view, seconds)
+        report(console, progress)
     else:
-        _on_stack(console, msgspec.structs.replace(base, engine=engine), board, view, seconds)
+        _on_stack(console, msgspec.structs.replace(base, engine=engine), progress, view, seconds)
         console.print("Kafka, Redis and the worker are stopped, and their data removed.")
 
 
-def _in_process(engine: EngineSettings, board: Board, view: View, seconds: float) -> None:
-    with progress() as on_progress:
+def _in_process(engine: EngineSettings, progress: DemoProgress, view: DemoView, seconds: float) -> None:
+    with startup_progress() as on_progress:
         on_progress(Progress("compiling"))
-        deque(replay(simulated(60).events, engine), maxlen=0)
-    _watch(applied(engine, board, seconds), board, view)
+        deque(replay(simulated_scenario(60).events, engine), maxlen=0)
+    _watch(records_in_process(engine, progress, seconds), progress, view)
 
 
-def _on_stack(console: Console, base: Settings, board: Board, view: View, seconds: float) -> None:
+def _on_stack(console: Console, base: Settings, progress: DemoProgress, view: DemoView, seconds: float) -> None:
     with ExitStack() as running:
-        with progress() as on_progress:
+        with startup_progress() as on_progress:
             stack = running.enter_context(LocalStack(on_progress=on_progress))
             settings = settings_in(stack, msgspec.structs.replace(base, topics=TopicSettings(partitions=4)))
             create_topics(settings)
@@ -77,21 +79,23 @@ def _on_stack(console: Console, base: Settings, board: Board, view: View, second
         console.print(f"The page, where sites can be compared for a job of yours: {serve.url}")
         servers = (worker, serve, stack.kafka, stack.redis)
         try:
-            _watch(streamed(settings, board, seconds, servers), board, view)
+            _watch(records_from_topics(settings, progress, seconds, servers), progress, view)
         except UserError:
             failed = next((server for server in servers if not server.running), worker)
             logged = failed.log.read_text(errors="replace").splitlines()
-            sys.stderr.write("\n".join(map(printable, logged[-LOGGED:])) + "\n")
+            sys.stderr.write("\n".join(map(printable, logged[-LOG_LINES:])) + "\n")
             raise
-        report(console, board)
+        report(console, progress)
         if console.is_terminal and sys.stdin.isatty():
-            console.print(f"The page stays at {serve.url} until you press Enter, {STAY_S / 60:g} minutes at most.")
-            select.select([sys.stdin], [], [], STAY_S)
+            console.print(
+                f"The page stays at {serve.url} until you press Enter, {PAGE_STAYS_S / 60:g} minutes at most."
+            )
+            select.select([sys.stdin], [], [], PAGE_STAYS_S)
 
 
-def _watch(batches: Batches, board: Board, view: View) -> None:
+def _watch(batches: RecordBatches, progress: DemoProgress, view: DemoView) -> None:
     with view:
         for batch in batches:
             for record in batch:
-                board.add(record)
+                progress.add(record)
             view.show()

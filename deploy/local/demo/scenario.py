@@ -14,17 +14,17 @@ from models.simulation import generate, run
 from streams.sources.feed import Source, paced
 from streams.sources.swf import Trace
 
-DAY = 86_400.0
+DAY_S = 86_400.0
 MONDAY = 1_699_833_600
 """Unix time at which the simulated grid begins: a Monday, 0:00 UTC."""
 
-FILL = 1 / 3
+HISTORY_SHARE = 1 / 3
 """The share of the jobs that are sent as fast as they are taken, to fill the history. They are not measured."""
 
-MOST_BEHIND = 300
+MAX_OUTSTANDING = 300
 """Predictions that may be outstanding before the next event has to wait: the worker sets the pace where it is slow."""
 
-LATE_S = 40.0
+MAX_DELAY_S = 40.0
 """What filling the history may take, and being late after it; what has not been sent by then is left out."""
 
 
@@ -46,8 +46,8 @@ GRID = (
 )
 
 
-class Play(msgspec.Struct, frozen=True):
-    """What is played: the sites, described by name, and their events by time.
+class Scenario(msgspec.Struct, frozen=True):
+    """What the demo plays: the sites, described by name, and their events by time.
 
     Jobs submitted before `measured_from` fill the history; `last` is when the last one is submitted (Unix seconds).
     """
@@ -59,11 +59,11 @@ class Play(msgspec.Struct, frozen=True):
     last: float
 
     @classmethod
-    def of(cls, sites: dict[str, str], streams: Iterable[Iterable[AnyEvent]]) -> "Play":
+    def of(cls, sites: dict[str, str], streams: Iterable[Iterable[AnyEvent]]) -> "Scenario":
         """The sites' events, each site's in order, interleaved by their times."""
         events = list(heapq.merge(*streams, key=lambda event: event.time))
         submits = [event.time for event in events if isinstance(event, Submit)]
-        return cls(sites, events, len(submits), submits[int(len(submits) * FILL)], submits[-1])
+        return cls(sites, events, len(submits), submits[int(len(submits) * HISTORY_SHARE)], submits[-1])
 
     @property
     def begin(self) -> float:
@@ -75,24 +75,24 @@ class Play(msgspec.Struct, frozen=True):
         return max(self.last - self.measured_from, 1.0) / seconds
 
 
-def simulated(jobs: int) -> Play:
-    """The grid, with about so many jobs in all; its sites end together."""
+def simulated_scenario(jobs: int) -> Scenario:
+    """The grid, with about `jobs` jobs in all; its sites end together."""
     loads = [generate(s.seed, max(round(jobs * s.share), 1), s.cpus, s.load, start_time=MONDAY) for s in GRID]
     end = min(load[-1].submit for load in loads)
     kept = [[job for job in load if job.submit <= end] for load in loads]
     sites = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in GRID}
-    return Play.of(sites, [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, GRID, strict=True)])
+    return Scenario.of(sites, [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, GRID, strict=True)])
 
 
-def traced(trace: Trace, jobs: int) -> Play:
+def traced_scenario(trace: Trace, jobs: int) -> Scenario:
     """The first jobs of a trace, as one site."""
     source = Source(trace, trace.site).first(jobs)
     cpus = f"{trace.cpus} cpus, " if trace.cpus else ""
-    return Play.of({source.site: f"{cpus}{trace.path.name}"}, [(event for _, event in source.events())])
+    return Scenario.of({source.site: f"{cpus}{trace.path.name}"}, [(event for _, event in source.events())])
 
 
 def schedule(
-    play: Play,
+    scenario: Scenario,
     seconds: float,
     behind: Callable[[], int],
     stop: threading.Event,
@@ -100,7 +100,7 @@ def schedule(
 ) -> Iterator[AnyEvent]:
     """The events when they are due: those that fill the history at once, then what is measured within `seconds`.
 
-    What happens after the last submission comes at once again. Ends early when `stop` is set, or far too late.
+    What happens after the last submission comes at once again. Ends early when `stop` is set, or when it is too late.
 
     Parameters:
         behind: how many predictions are outstanding.
@@ -109,13 +109,13 @@ def schedule(
     def sleep(pause_s: float) -> None:
         stop.wait(pause_s)
 
-    filling = [event for event in play.events if event.time < play.measured_from]
-    measured = play.events[len(filling) :]
-    due = ((min(event.time, play.last) - play.measured_from, event) for event in measured)
+    filling = [event for event in scenario.events if event.time < scenario.measured_from]
+    measured = scenario.events[len(filling) :]
+    due = ((min(event.time, scenario.last) - scenario.measured_from, event) for event in measured)
     limit: float | None = None
-    for event in chain(filling, paced(due, play.speed(seconds), clock, sleep)):
-        limit = clock() + seconds + LATE_S if limit is None else limit
-        while behind() > MOST_BEHIND and not stop.is_set() and clock() < limit:
+    for event in chain(filling, paced(due, scenario.speed(seconds), clock, sleep)):
+        limit = clock() + seconds + MAX_DELAY_S if limit is None else limit
+        while behind() > MAX_OUTSTANDING and not stop.is_set() and clock() < limit:
             stop.wait(0.01)
         if stop.is_set() or clock() >= limit:
             return

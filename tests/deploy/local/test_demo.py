@@ -8,12 +8,20 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from deploy.local.demo.progress import Board, Site
-from deploy.local.demo.records import Feeder, applied
+from deploy.local.demo.progress import DemoProgress, SiteProgress
+from deploy.local.demo.records import Feeder, records_in_process
 from deploy.local.demo.report import compared, report
 from deploy.local.demo.run import demo
-from deploy.local.demo.scenario import GRID, LATE_S, MOST_BEHIND, Play, schedule, simulated, traced
-from deploy.local.demo.view import Lines, Screen
+from deploy.local.demo.scenario import (
+    GRID,
+    MAX_DELAY_S,
+    MAX_OUTSTANDING,
+    Scenario,
+    schedule,
+    simulated_scenario,
+    traced_scenario,
+)
+from deploy.local.demo.view import LineView, PanelView
 from deploy.local.stack import OnProgress, StackUnavailable
 from models.engine.engine import Settings as EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
@@ -77,18 +85,23 @@ def outcome(
     )
 
 
-def board_of(play: Play, records: Iterator[list[object]] | None = None) -> Board:
-    board = Board(play, ENGINE)
-    for batch in records or applied(ENGINE, board, seconds=0.01):
+def progress_of(scenario: Scenario, records: Iterator[list[object]] | None = None) -> DemoProgress:
+    progress = DemoProgress(scenario, ENGINE)
+    for batch in records or records_in_process(ENGINE, progress, seconds=0.01):
         for record in batch:
-            board.add(record)  # type: ignore[arg-type]
-    return board
+            progress.add(record)  # type: ignore[arg-type]
+    return progress
 
 
-def drawn(view: Callable[[Console, Board], Lines | Screen], board: Board, width: int = 80, height: int = 24) -> str:
+def drawn(
+    view: Callable[[Console, DemoProgress], LineView | PanelView],
+    progress: DemoProgress,
+    width: int = 80,
+    height: int = 24,
+) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, height=height, highlight=False, markup=False, force_terminal=True)
-    with view(console, board) as shown:
+    with view(console, progress) as shown:
         shown.show()
     return out.getvalue()
 
@@ -97,12 +110,12 @@ def drawn(view: Callable[[Console, Board], Lines | Screen], board: Board, width:
 
 
 def test_sites_are_interleaved_by_time_and_each_keeps_its_order() -> None:
-    play = simulated(300)
-    assert [site.name for site in GRID] == list(play.sites)
-    assert all(one.time <= next_.time for one, next_ in pairwise(play.events))
+    scenario = simulated_scenario(300)
+    assert [site.name for site in GRID] == list(scenario.sites)
+    assert all(one.time <= next_.time for one, next_ in pairwise(scenario.events))
     for site in GRID:
-        own = [event for event in play.events if event.site == site.name]
-        alone = [event for event in simulated(300).events if event.site == site.name]
+        own = [event for event in scenario.events if event.site == site.name]
+        alone = [event for event in simulated_scenario(300).events if event.site == site.name]
         assert own == alone
         seen: set[str] = set()
         for event in own[1:]:
@@ -111,41 +124,41 @@ def test_sites_are_interleaved_by_time_and_each_keeps_its_order() -> None:
 
 
 def test_sites_end_together_and_a_third_of_the_jobs_fills_the_history() -> None:
-    play = simulated(3000)
-    submits = [event for event in play.events if isinstance(event, Submit)]
-    assert play.jobs == len(submits)
-    assert 2400 < play.jobs <= 3000
+    scenario = simulated_scenario(3000)
+    submits = [event for event in scenario.events if isinstance(event, Submit)]
+    assert scenario.jobs == len(submits)
+    assert 2400 < scenario.jobs <= 3000
     for site in GRID:
         last = max(event.time for event in submits if event.site == site.name)
-        assert last > play.last - 0.05 * (play.last - play.begin)
-    before = sum(event.time < play.measured_from for event in submits)
-    assert before == pytest.approx(play.jobs / 3, abs=3)
+        assert last > scenario.last - 0.05 * (scenario.last - scenario.begin)
+    before = sum(event.time < scenario.measured_from for event in submits)
+    assert before == pytest.approx(scenario.jobs / 3, abs=3)
 
 
 def test_a_trace_is_one_site_with_its_first_jobs(tmp_path: Path) -> None:
     trace = read_swf(made_trace(tmp_path / "made.swf", jobs=200))
-    play = traced(trace, 50)
-    assert play.jobs == 50
-    assert play.sites == {"made": "64 cpus, made.swf"}
+    scenario = traced_scenario(trace, 50)
+    assert scenario.jobs == 50
+    assert scenario.sites == {"made": "64 cpus, made.swf"}
     whole = list(events_of(trace, "made"))
     wanted = {str(job.number) for job in trace.jobs[:50]}
-    assert play.events == [whole[0], *(event for event in whole[1:] if event.job in wanted)]  # type: ignore[union-attr]
+    assert scenario.events == [whole[0], *(event for event in whole[1:] if event.job in wanted)]  # type: ignore[union-attr]
 
 
 def test_events_come_at_once_until_the_history_is_filled_then_at_an_even_pace() -> None:
-    play, clock = simulated(300), Time()
+    scenario, clock = simulated_scenario(300), Time()
     began = clock.now
-    came = [(clock.now - began, event) for event in schedule(play, 10.0, lambda: 0, clock, clock)]
-    assert [event for _, event in came] == play.events
+    came = [(clock.now - began, event) for event in schedule(scenario, 10.0, lambda: 0, clock, clock)]
+    assert [event for _, event in came] == scenario.events
     for at, event in came:
-        due = (min(event.time, play.last) - play.measured_from) / play.speed(10.0)
+        due = (min(event.time, scenario.last) - scenario.measured_from) / scenario.speed(10.0)
         assert at == pytest.approx(max(due, 0.0), abs=1e-6)
     assert came[-1][0] == pytest.approx(10.0)
 
 
 def test_the_schedule_waits_for_a_worker_that_is_behind() -> None:
-    play, clock = simulated(300), Time()
-    events = schedule(play, 10.0, lambda: MOST_BEHIND + (clock.now < 105.0), clock, clock)
+    scenario, clock = simulated_scenario(300), Time()
+    events = schedule(scenario, 10.0, lambda: MAX_OUTSTANDING + (clock.now < 105.0), clock, clock)
     next(events)
     assert clock.now == pytest.approx(105.0, abs=0.02)
     next(events)
@@ -154,34 +167,34 @@ def test_the_schedule_waits_for_a_worker_that_is_behind() -> None:
 
 def test_a_worker_that_stays_behind_cuts_the_schedule_short() -> None:
     clock = Time()
-    assert list(schedule(simulated(300), 10.0, lambda: MOST_BEHIND + 1, clock, clock)) == []
-    assert clock.now == pytest.approx(100.0 + 10.0 + LATE_S, abs=0.02)
+    assert list(schedule(simulated_scenario(300), 10.0, lambda: MAX_OUTSTANDING + 1, clock, clock)) == []
+    assert clock.now == pytest.approx(100.0 + 10.0 + MAX_DELAY_S, abs=0.02)
 
 
 def test_the_schedule_ends_when_it_is_told_to() -> None:
     clock = Time()
-    events = schedule(simulated(300), 10.0, lambda: 0, clock, clock)
+    events = schedule(simulated_scenario(300), 10.0, lambda: 0, clock, clock)
     first = next(events)
     clock.set()
     assert list(events) == []
-    assert first.time == simulated(300).begin
+    assert first.time == simulated_scenario(300).begin
 
 
 def test_the_feeder_expects_what_the_engines_say() -> None:
-    play = simulated(200)
-    board = board_of(play)
-    feeder = Feeder(Settings(engine=ENGINE), board, 1.0)
-    for event in play.events:
+    scenario = simulated_scenario(200)
+    progress = progress_of(scenario)
+    feeder = Feeder(Settings(engine=ENGINE), progress, 1.0)
+    for event in scenario.events:
         feeder._count(event)
-    assert feeder.expected == board.records
-    assert feeder.submits == board.predicted == play.jobs
+    assert feeder.expected == progress.records
+    assert feeder.submits == progress.predicted == scenario.jobs
 
 
 # What is heard.
 
 
 def test_a_site_counts_its_live_jobs_by_the_method_that_counts() -> None:
-    site = Site("median", measured_from=0.0)
+    site = SiteProgress("median", measured_from=0.0)
     for job in "123":
         site.add(prediction(job))
         site.add(prediction(job, method="zero"))
@@ -197,24 +210,24 @@ def test_a_site_counts_its_live_jobs_by_the_method_that_counts() -> None:
 
 
 def test_jobs_that_fill_the_history_are_not_measured() -> None:
-    late = Site("median", measured_from=51.0)
+    late = SiteProgress("median", measured_from=51.0)
     late.add(outcome("1", 10.0))
     assert late.scores.rows() == {}
 
 
 def test_the_board_passes_over_what_is_no_record() -> None:
-    board = Board(simulated(60), ENGINE)
-    board.add(Skipped("not JSON"))
-    assert board.records == 0
+    progress = DemoProgress(simulated_scenario(60), ENGINE)
+    progress.add(Skipped("not JSON"))
+    assert progress.records == 0
 
 
 def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() -> None:
-    play = simulated(400)
-    board = board_of(play)
-    for name, site in board.sites.items():
+    scenario = simulated_scenario(400)
+    progress = progress_of(scenario)
+    for name, site in progress.sites.items():
         assert (site.queued, site.running) == (0, 0)
-        scores = Scores(lambda found, name=name: found.site == name and found.made_at >= play.measured_from)  # type: ignore[misc]
-        for record in replay(play.events, ENGINE):
+        scores = Scores(lambda found, name=name: found.site == name and found.made_at >= scenario.measured_from)  # type: ignore[misc]
+        for record in replay(scenario.events, ENGINE):
             if isinstance(record, Outcome):
                 scores.add(record)
         assert site.scores.rows() == scores.rows()
@@ -224,8 +237,8 @@ def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() 
 
 
 def test_a_screen_fits_the_terminal() -> None:
-    board = board_of(simulated(200))
-    text = drawn(lambda console, board: Screen(console, board, 1000.0), board)
+    progress = progress_of(simulated_scenario(200))
+    text = drawn(lambda console, progress: PanelView(console, progress, 1000.0), progress)
     frame = text.split("queuecast")[1].rstrip()
     assert len(frame.split("\n")) <= 24
     for site in GRID:
@@ -234,22 +247,22 @@ def test_a_screen_fits_the_terminal() -> None:
     assert frame.count("off by") == len(GRID)
 
 
-@pytest.mark.parametrize("view", [lambda c, b: Screen(c, b, 1.0), Lines])
-def test_names_cannot_steer_the_terminal(view: Callable[[Console, Board], Lines | Screen]) -> None:
+@pytest.mark.parametrize("view", [lambda c, b: PanelView(c, b, 1.0), LineView])
+def test_names_cannot_steer_the_terminal(view: Callable[[Console, DemoProgress], LineView | PanelView]) -> None:
     evil = "a\x1b[2J"
     events: list[AnyEvent] = [
         Submit(site=evil, time=100.0, job="\x1b]0;hi\x07"),
         Start(site=evil, time=160.0, job="\x1b]0;hi\x07"),
     ]
-    board = board_of(Play.of({evil: "x\x1b[2J"}, [events]))
-    text = drawn(view, board, width=200)
+    progress = progress_of(Scenario.of({evil: "x\x1b[2J"}, [events]))
+    text = drawn(view, progress, width=200)
     assert "\x1b[2J" not in text
     assert "\x1b]0" not in text
     assert "\\u001b" in text
 
 
 def test_lines_name_every_site() -> None:
-    text = drawn(Lines, board_of(simulated(200)), width=300)
+    text = drawn(LineView, progress_of(simulated_scenario(200)), width=300)
     for site in GRID:
         assert f"{site.name}: 0 queued, 0 running; mean error median" in text
 
@@ -275,13 +288,13 @@ def test_what_is_printed_as_equal_is_even() -> None:
 
 def test_the_table_has_every_method_and_names_what_is_lost() -> None:
     submit = Submit(site="a", time=0.0, job="1")
-    board = Board(Play.of({"a": ""}, [[submit]]), ENGINE)
+    progress = DemoProgress(Scenario.of({"a": ""}, [[submit]]), ENGINE)
     for job, wait_s in enumerate((0.0, 0.0, 7200.0)):  # what was predicted is a minute
-        board.add(outcome(str(job), wait_s))
+        progress.add(outcome(str(job), wait_s))
         at_once = msgspec.structs.replace(outcome(str(job), wait_s, method="zero"), predicted_wait_s=0.0)
-        board.add(msgspec.structs.replace(at_once, error_s=-wait_s))
+        progress.add(msgspec.structs.replace(at_once, error_s=-wait_s))
     out = io.StringIO()
-    report(Console(file=out, width=400), board)
+    report(Console(file=out, width=400), progress)
     table, summary = out.getvalue().split("Measured:")
     cells = [line.split() for line in table.splitlines()]
     assert [line for line in cells if line and line[0] in ("zero", "median")] == [

@@ -15,8 +15,8 @@ from deploy.local.up import (
     as_toml,
     data_home,
     keep_running,
-    progress,
     settings_in,
+    startup_progress,
 )
 from models.engine.engine import Settings as EngineSettings
 from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings, load_settings
@@ -70,7 +70,7 @@ def test_the_environment_is_not_for_the_worker(tmp_path: Path, monkeypatch: pyte
 
 
 def test_without_a_terminal_progress_is_a_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress() as show:
+    with startup_progress() as show:
         for done in (0, 5, 10):
             show(Progress("fetching", done, 10))
         show(Progress("starting"))
