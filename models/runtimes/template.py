@@ -7,19 +7,19 @@ templates a site should have is found by `models.search.templates`.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 from numba import njit
 
 from models.method import RunMethod
+from models.runtimes.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.runtimes.walltime import within
-from models.site.runs import ATTRIBUTES, Category, Run, RunHistory, Template
+from models.site.runs import Category, Run, RunHistory
 from models.site.state import Job, RunEstimate
 
 Floats = npt.NDArray[np.float64]
@@ -37,37 +37,8 @@ SUREST_S = 60.0
 Choice = Literal["surest", "weighted"]
 """How the estimates of a set become one: the surest of them, as the papers have it, or their weighted mean."""
 
-MOST_HISTORY = 65_536
-"""Runs kept of a category at most: what stands for "not limited"."""
-
 MOST_TEMPLATES = 32
 """Templates of a set at most; the papers' sets have up to 10."""
-
-UNIT = 2**23
-"""A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
-
-Sums of whole numbers are exact, in whatever order they are added up and however often something is taken away again;
-with `MOST_HISTORY` points none of the sums of squares exceeds 64 bits.
-"""
-
-PREDICTORS: dict[str, Callable[[int], int]] = {
-    "mean": lambda cpus: 0,
-    "linear": lambda cpus: min(cpus, UNIT),
-    "inverse": lambda cpus: round(UNIT / cpus),
-    "logarithmic": lambda cpus: round(math.log(cpus) * UNIT / 32),
-}
-"""What is made of a category's run times t: their mean, or a regression t = b0 + b1·x over x(n) of the processors n.
-
-A regression does not depend on the unit of x, which is such that x is at most `UNIT`.
-"""
-
-DATA = ("absolute", "relative")
-"""What a data point is: a run time in seconds, or its share of the requested walltime."""
-
-EXAMPLE = "user,cpus/4 mean relative 4096"
-
-LAST_RESORT = "elapsed/64 mean absolute 64"
-"""What all jobs of a site ran: for those that are like none."""
 
 DEFAULT = (
     "user,executable,walltime,elapsed/64 mean relative 64",
@@ -81,111 +52,6 @@ DEFAULT = (
     LAST_RESORT,
 )
 """Templates that do well on each of four traces (CTC, KTH, SDSC SP2 and Blue Horizon), from a search on all of them."""
-
-
-class RunTemplate(msgspec.Struct, frozen=True):
-    """By what jobs are alike, how many of the last runs of a category are used, and how.
-
-    As text it is four words: the attributes with commas ("site" where there is none), which are those of
-    `models.site.runs.ATTRIBUTES` in their order, `cpus/N` for ranges of N processors and `elapsed/N` for the use of the
-    time that a job has run already; a predictor; "absolute" or "relative"; and the history's length.
-
-    A job that has run for a while is compared with those only that ran as long: with `elapsed/N` those whose run time
-    is at least the elapsed time rounded down to a multiple of N seconds.
-
-    >>> str(RunTemplate.parse("cpus/4,user mean relative 4096"))
-    'user,cpus/4 mean relative 4096'
-    """
-
-    attributes: tuple[str, ...]
-    predictor: str = "mean"
-    relative: bool = False
-    history: int = MOST_HISTORY
-    elapsed: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> "RunTemplate":
-        """The template that a text describes.
-
-        Raises:
-            ValueError: says which of its words is wrong and what was expected.
-        """
-        try:
-            attributes, predictor, data, history = text.split()
-        except ValueError:
-            raise _fault(text, "expected four words: attributes, predictor, data and history") from None
-        names = [] if attributes == "site" else attributes.split(",")
-        if len({name.partition("/")[0] for name in names}) < len(names):
-            raise _fault(text, "an attribute stands there twice")
-        ranges = {kind: _size(text, name) for name in names if (kind := name.partition("/")[0]) in ("cpus", "elapsed")}
-        for name in names:
-            if name.partition("/")[0] not in ranges and name not in ATTRIBUTES:
-                raise _fault(text, f"no attribute {name!r}; there are: {', '.join(ATTRIBUTES)}, cpus/N, elapsed/N")
-        if predictor not in PREDICTORS:
-            raise _fault(text, f"no predictor {predictor!r}; there are: {', '.join(PREDICTORS)}")
-        if data not in DATA:
-            raise _fault(text, f"data is {data!r}; expected {' or '.join(DATA)}")
-        if not history.isdecimal() or not 2 <= int(history) <= MOST_HISTORY:
-            raise _fault(text, f"history is {history!r}; expected 2 to {MOST_HISTORY}")
-        kept = [name for name in names if not name.startswith("elapsed/")]
-        return cls.of(kept, predictor, data == "relative", int(history), ranges.get("elapsed"))
-
-    @classmethod
-    def of(
-        cls,
-        attributes: Iterable[str],
-        predictor: str = "mean",
-        relative: bool = False,
-        history: int = MOST_HISTORY,
-        elapsed: int | None = None,
-    ) -> "RunTemplate":
-        """The template with its attributes in the order in which those of all templates stand."""
-        return cls(tuple(sorted(attributes, key=_place)), predictor, relative, history, elapsed)
-
-    def __str__(self) -> str:
-        elapsed = () if self.elapsed is None else (f"elapsed/{self.elapsed}",)
-        attributes = ",".join((*self.attributes, *elapsed)) or "site"
-        return f"{attributes} {self.predictor} {DATA[self.relative]} {self.history}"
-
-    @property
-    def kept(self) -> Template:
-        """The categories' histories that it reads."""
-        return Template(self.attributes, self.history)
-
-    def least_s(self, elapsed_s: float) -> int:
-        """Seconds that a run must have taken, for a job that has run for `elapsed_s`, to be compared with it."""
-        return 0 if self.elapsed is None else int(elapsed_s // self.elapsed) * self.elapsed
-
-    def scale(self, walltime: float | None) -> float:
-        """The seconds of a data point's unit, for a job of this walltime; NaN where it cannot be told without one."""
-        if not self.relative:
-            return 1.0
-        return walltime / UNIT if walltime else math.nan
-
-    def point(self, run_s: float, walltime: float | None) -> int:
-        """A run as a data point; -1 where it is none. What ran over its walltime ran for all of it."""
-        if not self.relative:
-            return min(round(run_s), UNIT)
-        return round(min(run_s / walltime, 1.0) * UNIT) if walltime else -1
-
-
-def _size(text: str, name: str) -> int | None:
-    """The N of `cpus/N` or `elapsed/N`; None for plain `cpus`, the ranges of powers of two."""
-    kind, slash, size = name.partition("/")
-    if kind == "cpus" and not slash:
-        return None
-    if not size.isdecimal() or not 1 <= int(size) <= 1_000_000_000 or size != str(int(size)):
-        raise _fault(text, f"{name!r}: expected {kind}/N with N from 1 to 1000000000")
-    return int(size)
-
-
-def _place(name: str) -> int:
-    return list(ATTRIBUTES).index(name.partition("/")[0])
-
-
-def _fault(text: str, problem: str) -> ValueError:
-    return ValueError(f"template {text!r}: {problem}; an example: {EXAMPLE!r}")
-
 
 RUN, POINT, NODES = range(3)
 """The rows of a category's data: run times in whole seconds, data points, and x of the regression."""

@@ -14,7 +14,8 @@ import msgspec
 from models.engine.engine import Settings
 from models.records import End, Start, Submit
 from models.registry import run_method_named
-from models.runtimes.template import DEFAULT, Choice, RunTemplate, Templates
+from models.runtimes.run_template import RunTemplate
+from models.runtimes.template import DEFAULT, Choice, Templates
 from models.search.templates import genetic, greedy
 from models.search.templates.encoding import Encoding
 from models.search.templates.genetic import Evaluate, Generation, Plan

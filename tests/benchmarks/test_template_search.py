@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from models.runtimes.template import RunTemplate, Templates
+from models.runtimes.run_template import RunTemplate
+from models.runtimes.template import Templates
 from models.search.templates.genetic import Plan, search
 from models.search.templates.workload import Estimates, Moment, Workload
 from models.simulation import generate

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from models.runtimes.template import RunTemplate
+from models.runtimes.run_template import RunTemplate
 from models.search.templates.workload import Estimates, Moment, Workload
 from models.site.state import Job
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from models.runtimes.template import PREDICTORS, RunTemplate
+from models.runtimes.run_template import PREDICTORS, RunTemplate
 from models.search.templates.workload import Workload
 
 PREDICTOR_BITS = 2

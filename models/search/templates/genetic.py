@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from models.runtimes.template import Choice, RunTemplate
+from models.runtimes.run_template import RunTemplate
+from models.runtimes.template import Choice
 from models.search.templates.encoding import Encoding, Gene
 from models.search.templates.workload import Estimates, Set, Workload, complete
 

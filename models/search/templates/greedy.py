@@ -10,7 +10,8 @@ from itertools import combinations
 
 import msgspec
 
-from models.runtimes.template import MOST_HISTORY, Choice, RunTemplate
+from models.runtimes.run_template import MOST_HISTORY, RunTemplate
+from models.runtimes.template import Choice
 from models.search.templates.encoding import ELAPSED, NODES
 from models.search.templates.genetic import Evaluate
 from models.search.templates.workload import Estimates, Set, Workload

@@ -10,16 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from models.runtimes.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.runtimes.template import (
-    LAST_RESORT,
     NODES,
     NOTHING,
     POINT,
-    PREDICTORS,
     SUREST_S,
-    UNIT,
     Choice,
-    RunTemplate,
     estimate,
     plus,
     student_quantiles,

@@ -11,14 +11,12 @@ from scipy import stats
 from models.engine.engine import Engine, Settings
 from models.records import AnyEvent, Prediction
 from models.registry import run_method_named
+from models.runtimes.run_template import MOST_HISTORY, UNIT, RunTemplate
 from models.runtimes.template import (
     DEFAULT,
-    MOST_HISTORY,
     NOTHING,
     SUREST_S,
-    UNIT,
     Choice,
-    RunTemplate,
     Templates,
     estimate,
     plus,

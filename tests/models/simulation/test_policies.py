@@ -8,37 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, End, Start, Submit
-from models.simulation import POLICIES, Actual, Estimates, Predicted, Scheduler, SimulatedJob, perform
+from models.simulation import POLICIES, Actual, Estimates, Scheduler, SimulatedJob
 from models.simulation.preemptive import Preemptive
-from models.site.state import Job
-
-CPUS = 8
-
-
-class Given(Estimates):
-    """Estimates by job, right or wrong."""
-
-    def __init__(self, seconds: dict[str, int]) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
-        return self.seconds[job.job]
-
-
-def make(number: int, submit: int, cpus: int, run: int, user: str | None = "u") -> SimulatedJob:
-    return SimulatedJob(
-        job=str(number),
-        submit=submit,
-        user=user,
-        group=None,
-        queue=None,
-        executable=None,
-        cpus=cpus,
-        run=run,
-        walltime=None,
-    )
-
+from tests.support.simulated_jobs import CPUS, Given, make
 
 Workload = tuple[list[SimulatedJob], dict[str, int]]
 
@@ -369,94 +341,6 @@ def test_who_runs_beside_a_short_newcomer(policy: str, left: set[str]) -> None:
     assert set(site.running) == left
 
 
-class Diary:
-    """A predictor that keeps what it is asked and told."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, float]] = []
-        self.told: list[tuple[str, float]] = []
-
-    def predict(self, job: Job, elapsed_s: float) -> float | None:
-        self.asked.append((job.id, elapsed_s))
-        return self.told[-1][1] if self.told else None
-
-    def learn(self, job: Job, run_s: float) -> None:
-        self.told.append((job.id, run_s))
-
-
-def test_predictors_learn_at_the_ends_and_a_users_queued_jobs_are_predicted_anew() -> None:
-    diary = Diary()
-    jobs = [make(1, 0, 8, 50, "ada"), make(2, 1, 8, 20, "ada"), make(3, 2, 8, 5, "bob"), make(4, 60, 8, 7, "ada")]
-    perform(jobs, CPUS, "lewf", Predicted(diary))
-    assert diary.told == [("1", 50), ("2", 20), ("4", 7), ("3", 5)]
-    # At 50, when 1 ends, 2 is of its user and queued; at 70, when 2 ends, so is 4: that is expected to run for 20, as 1
-    # did for 50, which 3 was, when it came, for an hour.
-    assert diary.asked == [("1", 0), ("2", 0), ("3", 0), ("2", 0), ("4", 0), ("4", 0)]
-
-
-def test_lerwf_asks_how_long_jobs_run_given_how_long_they_have() -> None:
-    diary = Diary()
-    perform([make(1, 0, 4, 50), make(2, 30, 4, 50)], CPUS, "lerwf", Predicted(diary))
-    assert ("1", 30.0) in diary.asked and ("2", 20.0) in diary.asked
-
-
-def test_estimates_without_a_prediction() -> None:
-    estimates = Predicted(Diary())
-    job = make(1, 0, 1, 1)
-    assert estimates.of(job) == 3600
-    estimates.learn(make(2, 0, 1, 100), 100)
-    estimates = Estimates()
-    for run in (100, 201):
-        estimates.learn(job, run)
-    assert estimates.of(job) == 151  # the mean, rounded up
-    assert estimates.of(job, 151) == 302 and estimates.of(job, 1000) == 2000
-    limited = SimulatedJob(
-        job="3", submit=0, user="u", group=None, queue=None, executable=None, cpus=1, run=9, walltime=500
-    )
-    assert estimates.of(limited) == 500
-    assert Given({"3": 100}).of(limited, 240) == 480
-    assert Given({"3": 100}).of(limited, 300) == 500
-    assert Given({"3": 100}).of(limited, 500) == 1000
-    assert Actual().of(limited) == 9
-
-
-def test_the_figures_by_hand() -> None:
-    # Both need 8 of 8: 1 from 0 to 40, 2 from 40 to 45 after a wait of 30; 3 from 100 to 120.
-    jobs = [make(1, 0, 8, 40), make(2, 10, 8, 5), make(3, 100, 4, 20)]
-    found = perform(jobs, CPUS, "fcfs", Actual())
-    assert (found.jobs, found.total_s, found.killed, found.suspended, found.suspensions) == (3, 120, 0, 0, 0)
-    assert found.utilisation == pytest.approx((8 * 40 + 8 * 5 + 4 * 20) / (8 * 120))
-    assert found.wait_s == pytest.approx(30 / 3)
-    assert found.response_s == pytest.approx((40 + 35 + 20) / 3)
-    assert found.slowdown == pytest.approx((1 + 3.5 + 1) / 3)
-
-
-def test_the_figures_of_the_killed_and_the_suspended() -> None:
-    jobs = [make(1, 0, 8, 30), make(2, 1, 8, 5)]
-    estimates = {"1": 12, "2": 9}
-    killed = perform(jobs, CPUS, "easy-kill", Given(estimates))
-    assert (killed.killed, killed.total_s, killed.utilisation) == (1, 17, 1.0)
-    assert killed.slowdown == pytest.approx((1 + 1.6) / 2)
-    suspended = perform(jobs, CPUS, "easy-preemptive", Given(estimates))
-    assert (suspended.suspended, suspended.suspensions, suspended.utilisation) == (1, 2, 1.0)
-    assert suspended.wait_s == pytest.approx(11 / 2)
-    assert suspended.response_s == pytest.approx((35 + 16) / 2)
-
-
-def test_no_jobs_and_no_such_policy() -> None:
-    with pytest.raises(ValueError, match="no jobs"):
-        perform([], CPUS, "fcfs", Actual())
-    with pytest.raises(KeyError):
-        perform([make(1, 0, 1, 1)], CPUS, "lottery", Actual())
-
-
 @every
 def test_what_runs_for_no_time_makes_room_within_the_second(policy: str) -> None:
     assert ends_of(policy, [make(1, 0, 8, 0), make(2, 0, 8, 5), make(3, 5, 8, 0)]) == {"1": 0, "2": 5, "3": 5}
-
-
-@every
-def test_progress_is_told_once_a_job(policy: str) -> None:
-    steps: list[int] = []
-    perform(QUEUED, CPUS, policy, Actual(), lambda: steps.append(1))
-    assert len(steps) == len(QUEUED)

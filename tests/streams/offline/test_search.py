@@ -8,7 +8,8 @@ import pytest
 
 from models.engine.engine import Engine, Settings
 from models.records import End
-from models.runtimes.template import RunTemplate, Templates
+from models.runtimes.run_template import RunTemplate
+from models.runtimes.template import Templates
 from models.search.templates.genetic import Plan
 from models.search.templates.workload import Moment
 from streams.cli.app import main

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.runtimes.template import RunTemplate
+from models.runtimes.run_template import RunTemplate
 from models.search.templates.encoding import Encoding
 from models.search.templates.genetic import (
     ELITE,

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.runtimes.template import LAST_RESORT, Choice, RunTemplate, Templates
+from models.runtimes.run_template import LAST_RESORT, RunTemplate
+from models.runtimes.template import Choice, Templates
 from models.search.templates.workload import Moment, Workload, complete
 from models.site.runs import RunHistory
 from models.site.state import Job

@@ -1,0 +1,142 @@
+"""A template for run times: by what jobs are alike, and how the run times of a category become an estimate."""
+
+import math
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from models.site.runs import ATTRIBUTES, Template
+
+MOST_HISTORY = 65_536
+"""Runs kept of a category at most: what stands for "not limited"."""
+
+UNIT = 2**23
+"""A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
+
+Sums of whole numbers are exact, in whatever order they are added up and however often something is taken away again;
+with `MOST_HISTORY` points none of the sums of squares exceeds 64 bits.
+"""
+
+PREDICTORS: dict[str, Callable[[int], int]] = {
+    "mean": lambda cpus: 0,
+    "linear": lambda cpus: min(cpus, UNIT),
+    "inverse": lambda cpus: round(UNIT / cpus),
+    "logarithmic": lambda cpus: round(math.log(cpus) * UNIT / 32),
+}
+"""What is made of a category's run times t: their mean, or a regression t = b0 + b1·x over x(n) of the processors n.
+
+A regression does not depend on the unit of x, which is such that x is at most `UNIT`.
+"""
+
+DATA = ("absolute", "relative")
+"""What a data point is: a run time in seconds, or its share of the requested walltime."""
+
+EXAMPLE = "user,cpus/4 mean relative 4096"
+
+
+LAST_RESORT = "elapsed/64 mean absolute 64"
+"""What all jobs of a site ran: for those that are like none."""
+
+
+class RunTemplate(msgspec.Struct, frozen=True):
+    """By what jobs are alike, how many of the last runs of a category are used, and how.
+
+    As text it is four words: the attributes with commas ("site" where there is none), which are those of
+    `models.site.runs.ATTRIBUTES` in their order, `cpus/N` for ranges of N processors and `elapsed/N` for the use of the
+    time that a job has run already; a predictor; "absolute" or "relative"; and the history's length.
+
+    A job that has run for a while is compared with those only that ran as long: with `elapsed/N` those whose run time
+    is at least the elapsed time rounded down to a multiple of N seconds.
+
+    >>> str(RunTemplate.parse("cpus/4,user mean relative 4096"))
+    'user,cpus/4 mean relative 4096'
+    """
+
+    attributes: tuple[str, ...]
+    predictor: str = "mean"
+    relative: bool = False
+    history: int = MOST_HISTORY
+    elapsed: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "RunTemplate":
+        """The template that a text describes.
+
+        Raises:
+            ValueError: says which of its words is wrong and what was expected.
+        """
+        try:
+            attributes, predictor, data, history = text.split()
+        except ValueError:
+            raise _fault(text, "expected four words: attributes, predictor, data and history") from None
+        names = [] if attributes == "site" else attributes.split(",")
+        if len({name.partition("/")[0] for name in names}) < len(names):
+            raise _fault(text, "an attribute stands there twice")
+        ranges = {kind: _size(text, name) for name in names if (kind := name.partition("/")[0]) in ("cpus", "elapsed")}
+        for name in names:
+            if name.partition("/")[0] not in ranges and name not in ATTRIBUTES:
+                raise _fault(text, f"no attribute {name!r}; there are: {', '.join(ATTRIBUTES)}, cpus/N, elapsed/N")
+        if predictor not in PREDICTORS:
+            raise _fault(text, f"no predictor {predictor!r}; there are: {', '.join(PREDICTORS)}")
+        if data not in DATA:
+            raise _fault(text, f"data is {data!r}; expected {' or '.join(DATA)}")
+        if not history.isdecimal() or not 2 <= int(history) <= MOST_HISTORY:
+            raise _fault(text, f"history is {history!r}; expected 2 to {MOST_HISTORY}")
+        kept = [name for name in names if not name.startswith("elapsed/")]
+        return cls.of(kept, predictor, data == "relative", int(history), ranges.get("elapsed"))
+
+    @classmethod
+    def of(
+        cls,
+        attributes: Iterable[str],
+        predictor: str = "mean",
+        relative: bool = False,
+        history: int = MOST_HISTORY,
+        elapsed: int | None = None,
+    ) -> "RunTemplate":
+        """The template with its attributes in the order in which those of all templates stand."""
+        return cls(tuple(sorted(attributes, key=_place)), predictor, relative, history, elapsed)
+
+    def __str__(self) -> str:
+        elapsed = () if self.elapsed is None else (f"elapsed/{self.elapsed}",)
+        attributes = ",".join((*self.attributes, *elapsed)) or "site"
+        return f"{attributes} {self.predictor} {DATA[self.relative]} {self.history}"
+
+    @property
+    def kept(self) -> Template:
+        """The categories' histories that it reads."""
+        return Template(self.attributes, self.history)
+
+    def least_s(self, elapsed_s: float) -> int:
+        """Seconds that a run must have taken, for a job that has run for `elapsed_s`, to be compared with it."""
+        return 0 if self.elapsed is None else int(elapsed_s // self.elapsed) * self.elapsed
+
+    def scale(self, walltime: float | None) -> float:
+        """The seconds of a data point's unit, for a job of this walltime; NaN where it cannot be told without one."""
+        if not self.relative:
+            return 1.0
+        return walltime / UNIT if walltime else math.nan
+
+    def point(self, run_s: float, walltime: float | None) -> int:
+        """A run as a data point; -1 where it is none. What ran over its walltime ran for all of it."""
+        if not self.relative:
+            return min(round(run_s), UNIT)
+        return round(min(run_s / walltime, 1.0) * UNIT) if walltime else -1
+
+
+def _size(text: str, name: str) -> int | None:
+    """The N of `cpus/N` or `elapsed/N`; None for plain `cpus`, the ranges of powers of two."""
+    kind, slash, size = name.partition("/")
+    if kind == "cpus" and not slash:
+        return None
+    if not size.isdecimal() or not 1 <= int(size) <= 1_000_000_000 or size != str(int(size)):
+        raise _fault(text, f"{name!r}: expected {kind}/N with N from 1 to 1000000000")
+    return int(size)
+
+
+def _place(name: str) -> int:
+    return list(ATTRIBUTES).index(name.partition("/")[0])
+
+
+def _fault(text: str, problem: str) -> ValueError:
+    return ValueError(f"template {text!r}: {problem}; an example: {EXAMPLE!r}")
