@@ -14,7 +14,7 @@ from streams.errors import place_and_problem
 from streams.terminal import printable
 
 if TYPE_CHECKING:
-    from streams.sources.feed import Publisher
+    from streams.sources.publisher import Publisher
 
 commands = typer.Typer()
 
@@ -44,6 +44,7 @@ def feed(
     Events keep their own times; the messages are stamped with the wall clock.
     """
     from streams.sources import feed as feeding
+    from streams.sources.publisher import feed as publish
 
     pace = _speed(speed)
     settings = settings_of(context)
@@ -51,7 +52,7 @@ def feed(
     sources = [source if limit is None else source.first(limit) for source in whole]
     events = feeding.until(feeding.timeline(sources), math.inf if until is None else until * 3600)
     with progress("events", sum(source.count for source in sources) if until is None else None) as advance:
-        feeding.feed(settings, feeding.paced(events, pace), lambda _: advance(), _show_fed)
+        publish(settings, feeding.paced(events, pace), lambda _: advance(), _show_fed)
 
 
 def _speed(text: str) -> float:

@@ -18,7 +18,7 @@ from streams.client.watch import Skipped, Wanted, read
 from streams.errors import UserError
 from streams.offline.replay import replay
 from streams.settings import Settings
-from streams.sources.feed import feed
+from streams.sources.publisher import feed
 from streams.topics import Topics
 
 MAX_SILENCE_S = 15.0
