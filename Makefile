@@ -1,8 +1,10 @@
-# Each target sets up what it needs: a .venv here, brought up to date when pyproject.toml has changed.
+# Each target sets up what it needs: a .venv here, brought up to date when what is required has changed.
 #
 #   make demo               predictions beside what then happens, for a simulated grid; TRACE=file for a trace
+#   make check              ruff, mypy and all tests that need no server: what one runs while working
 #   make test               every check there is: ruff, mypy, all tests
-#   make lint, make bench   the first two; what measures speed
+#   make lint, make bench   ruff and mypy alone; what measures speed
+#   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,13 +12,32 @@ CODE := models streams deploy tests
 FIT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c '$(FIT)' >/dev/null 2>&1 && command -v "$$python" && break; done)
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --prefer-binary
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
+	--no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo test lint bench
+# Installs queuecast with one of its extras, $(1): the versions in requirements/, or any that pyproject.toml allows
+# where those cannot be had. A package with another hash than its own is never taken.
+define install
+	echo "installing queuecast into $(VENV): about a minute"
+	if $(PIP) install --require-hashes -r requirements/build.txt -r requirements/$(1).txt 2>$(VENV)/install.log; then \
+		$(PIP) install --no-build-isolation --no-deps -e .; \
+	elif grep -q 'DO NOT MATCH THE HASHES' $(VENV)/install.log; then \
+		cat $(VENV)/install.log >&2; exit 1; \
+	else \
+		echo "requirements/$(1).txt does not fit this machine ($(VENV)/install.log says why): taking what pyproject.toml allows"; \
+		$(PIP) install --prefer-binary -e '.[$(1)]'; \
+	fi
+endef
+
+.PHONY: demo check test lint bench lock
 .SILENT:
 
 demo: $(VENV)/local
 	$(BIN)/queuecast demo $(if $(TRACE),"$(TRACE)")
+
+check: lint
+	$(BIN)/python -m pytest -m 'not stack and not benchmark' --hypothesis-profile=check
 
 test: lint
 	$(BIN)/python -m pytest
@@ -29,16 +50,24 @@ lint: $(VENV)/dev
 bench: $(VENV)/dev
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
 
+lock: $(VENV)/lock
+	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra local -c requirements/dev.txt -o requirements/local.txt
+	$(COMPILE) pyproject.toml --extra serve -c requirements/dev.txt -o requirements/serve.txt
+	printf 'hatchling>=1.27\neditables\n' | $(COMPILE) - -c requirements/dev.txt -o requirements/build.txt
+
 # What is installed for development includes what the local stack needs.
-$(VENV)/dev: pyproject.toml | $(BIN)/python
-	echo "installing queuecast and its tools into $(VENV): about a minute"
-	$(INSTALL) -e '.[dev]'
+$(VENV)/dev: pyproject.toml requirements/build.txt requirements/dev.txt | $(BIN)/python
+	$(call install,dev)
 	touch $(VENV)/local $@
 
-$(VENV)/local: pyproject.toml | $(BIN)/python
-	echo "installing queuecast into $(VENV): about a minute"
-	$(INSTALL) -e '.[local]'
+$(VENV)/local: pyproject.toml requirements/build.txt requirements/local.txt | $(BIN)/python
+	$(call install,local)
 	touch $@
+
+$(VENV)/lock: | $(BIN)/python
+	"$(PYTHON)" -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --no-input uv
 
 $(BIN)/python:
 	test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with its venv module was found; name one: make PYTHON=…" >&2; exit 1; }

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from benchmarks.test_worker_speed import JOBS, SITES, Outputs
 
 from models.records import AnyEvent, Capacity
+from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
 from tests.integration.conftest import deploy  # noqa: F401  # the fixture
 from tests.support.deployment import Deployment, interleaved, simulated
 
