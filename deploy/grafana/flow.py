@@ -9,7 +9,7 @@ QUANTILES = {0.5: "median", 0.9: "90 %", 0.99: "99 %"}
 INSTANCE = "{{instance}}"
 LATENCY, ANSWERS = "queuecast_prediction_latency_seconds", "queuecast_answer_latency_seconds"
 READ, LATE = "queuecast_messages_read_total", "queuecast_late_predictions_total"
-REQUESTS, REQUEST = "queuecast_http_requests_total", "queuecast_http_request_seconds"
+REQUESTS, REQUEST = "queuecast_http_requests_total", "queuecast_http_request_duration_seconds"
 OURS = '{__name__=~"queuecast_sites|queuecast_http_requests_total"}'
 """What a worker shows, and what the HTTP service."""
 
@@ -100,7 +100,7 @@ def flow() -> Dashboard:
                         "Requests",
                         "Answered each second, by route and status.",
                         "reqps",
-                        Query(rate(REQUESTS, "route, status", PROCESSES), "{{route}} {{status}}"),
+                        Query(rate(REQUESTS, "path, status_code", PROCESSES), "{{path}} {{status_code}}"),
                     ),
                     lines("Time of a request", "From a request to the end of its answer.", "s", *_quantiles(REQUEST)),
                 ]

@@ -1,4 +1,4 @@
-"""Those who ask and those who watch: questions and answers over Kafka or HTTP, standing estimates, rankings.
+"""The side that asks and reads: questions and answers over Kafka or HTTP, cached estimates, rankings, `watch`.
 
-Nothing here runs in a worker.
+Nothing in here runs in a worker.
 """

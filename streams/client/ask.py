@@ -1,4 +1,4 @@
-"""A ranking of sites at a terminal: asked through Kafka, or of a service."""
+"""The command `ask`: asks for a ranking of sites, through Kafka or from an HTTP service, and prints it."""
 
 import asyncio
 import json
@@ -16,24 +16,28 @@ from rich.table import Table
 from rich.text import Text
 
 from models.ranking import JobRequest, RankedSite, Ranking
-from streams.client.client import Asker
+from streams.client.client import QuestionClient
 from streams.client.ranking import ask_ranking
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings
 from streams.terminal import duration, moment, printable
 
-WIDE = 110
-"""Columns from which on there is room for the reasons within the table."""
+MIN_COLUMNS_FOR_REASONS = 110
+"""A terminal this wide has room for the reasons in the table; a narrower one gets them below it."""
 
-BOUND = "0.9"
-"""The bound that is shown."""
+SHOWN_BOUND = "0.9"
+"""The bound that the table shows."""
 
-SERVICE_S = 90.0
-"""Within which a service must answer; it waits for workers `serve.answer_seconds`, a minute at most."""
+SERVICE_TIMEOUT_S = 90.0
+"""How long to wait for a service, which itself waits `serve.answer_seconds` for workers, a minute at most."""
 
 
 def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None) -> Ranking:
-    """The sites for a job, asked through Kafka.
+    """Rank the sites for a job, asking their workers through Kafka.
+
+    Parameters:
+        sites: only these; by default all that are known.
+        run_s: the job's run time at a site of speed 1, in seconds, where the user knows it.
 
     Raises:
         UserError: Kafka cannot be reached or refuses, or no site is known.
@@ -42,30 +46,34 @@ def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: f
 
 
 async def _ask(settings: Settings, job: JobRequest, sites: Sequence[str], run_s: float | None) -> Ranking:
-    asker = Asker(settings, outcomes=False)
+    client = QuestionClient(settings, outcomes=False)
     try:
-        await asker.start()
-        return await ask_ranking(asker, job, settings.serve.sites, sites, run_s)
+        await client.start()
+        return await ask_ranking(client, job, settings.serve.sites, sites, run_s)
     finally:
-        await asker.stop()
+        await client.stop()
 
 
 def ask_service(
     url: str, token: str | None, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None
 ) -> Ranking:
-    """The same of a service, by its address.
+    """Rank the sites for a job, asking an HTTP service. The other parameters are those of `ask`.
+
+    Parameters:
+        url: the service's address, http://host:port or https://….
+        token: the service's token, where it asks for one.
 
     Raises:
-        UserError: it cannot be reached or refuses, or the address is none.
+        UserError: the service cannot be reached or refuses, or the address is not one.
     """
-    asked: list[tuple[str, Any]] = [*msgspec.structs.asdict(job).items(), ("run", run_s), *(("site", s) for s in sites)]
-    query = urlencode([(name, value) for name, value in asked if value is not None])
+    fields: dict[str, Any] = {**msgspec.structs.asdict(job), "run": run_s, "site": list(sites)}
+    query = urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
         raise UserError(f"--url is {url!r}; expected http://host:port or https://…")
     request = urllib.request.Request(f"{url.rstrip('/')}/v1/rank?{query}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=SERVICE_S) as answer:
+        with urllib.request.urlopen(request, timeout=SERVICE_TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(), type=Ranking)
     except urllib.error.HTTPError as error:
         raise UserError(f"{url}: {_detail(error)}") from None
@@ -85,10 +93,10 @@ def _detail(error: urllib.error.HTTPError) -> str:
 
 
 def check(ranking: Ranking) -> None:
-    """Make sure that something could be ranked.
+    """Make sure that at least one site has an estimate.
 
     Raises:
-        UserError: nothing was; it says why.
+        UserError: none has; the message says why.
     """
     if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
         return
@@ -100,16 +108,16 @@ def check(ranking: Ranking) -> None:
 
 
 def show(ranking: Ranking, width: int | None = None) -> None:
-    """Print a ranking as a table, and under it what has no room in it.
+    """Print a ranking as a table, and below it the reasons and the sites that were left out.
 
     Parameters:
-        width: columns; by default the terminal's.
+        width: in columns; by default the terminal's.
     """
     console = Console(file=sys.stdout, width=width, highlight=False)
+    with_reasons = console.width >= MIN_COLUMNS_FOR_REASONS
     if ranking.ranking:
-        console.print(_table(ranking.ranking, console.width >= WIDE))
-    notes = [] if console.width >= WIDE else [(ranked.site, _why(ranked)) for ranked in ranking.ranking]
-    _list(console, "why", notes)
+        console.print(_table(ranking.ranking, with_reasons))
+    _list(console, "why", [] if with_reasons else [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
     _list(console, "left out", [(out.site, out.reason) for out in ranking.left_out])
 
 
@@ -127,7 +135,7 @@ def _table(ranking: Sequence[RankedSite], with_reasons: bool) -> Table:
             ranked.site,
             _span(ranked.predicted_response_s),
             _span(ranked.predicted_wait_s),
-            _span((ranked.bounds or {}).get(BOUND)),
+            _span((ranked.bounds or {}).get(SHOWN_BOUND)),
             _span(ranked.predicted_run_s),
             "–" if ranked.predicted_start is None else moment(ranked.predicted_start)[:-3],
             f"{live.queued_jobs}, {live.running_jobs}, {live.free_cpus}",
@@ -148,7 +156,7 @@ def _why(ranked: RankedSite) -> str:
 
 
 def _list(console: Console, head: str, lines: Sequence[tuple[str, str]]) -> None:
-    """Lines under a head, each with its site before it; those that are too long go on further in."""
+    """Print lines under a heading, each behind its site's name; a long line is broken within its column."""
     if not lines:
         return
     table = Table.grid(padding=(0, 2))

@@ -1,4 +1,4 @@
-"""What stands to be read of the sites without asking: standing estimates and the latest outcomes."""
+"""Standing estimates and latest outcomes of all sites, kept in memory as they come from their topics."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,120 +9,129 @@ import msgspec
 from models.records import Outcome, StandingEstimate
 from models.site.shapes import HOUR_S, Shape, covering
 
-KEPT_OUTCOMES = 50
-"""The latest jobs of a site and method whose outcomes are kept."""
+MAX_OUTCOMES = 50
+"""How many jobs of a site and method are kept with their outcomes: the latest ones."""
 
-OUTDATED_S = 2 * HOUR_S
-"""An estimate that is older by so much than the newest of its site is of a shape that is no longer offered."""
+MAX_BEHIND_NEWEST_S = 2 * HOUR_S
+"""An estimate that is older than the newest of its site by more than this is for a shape that is not offered now."""
 
 _decode_key = msgspec.json.Decoder(tuple[str, int, float, str | None]).decode
 _decode_estimate = msgspec.json.Decoder(StandingEstimate).decode
 _decode_outcome = msgspec.json.Decoder(Outcome).decode
 
 
-class Stood(NamedTuple):
-    """A standing estimate and when it came to the broker (Unix seconds)."""
+class CachedEstimate(NamedTuple):
+    """A standing estimate, and when the broker got it (Unix seconds)."""
 
     estimate: StandingEstimate
     updated: float
 
 
 class SiteEstimates(NamedTuple):
-    """What stands of a site: its estimates by size, walltime and queue, and when the latest came (Unix seconds)."""
+    """A site's standing estimates by queue, size and walltime, and when the latest of them came (Unix seconds)."""
 
     estimates: list[StandingEstimate]
     updated: float
 
     @property
     def latest(self) -> StandingEstimate:
-        """The one that was made last."""
+        """The estimate that was made last."""
         return max(self.estimates, key=lambda estimate: estimate.made_at)
 
 
-class Board:
-    """What stands to be read of the sites: their standing estimates and latest outcomes, as messages bring them.
+class EstimateCache:
+    """The sites' standing estimates and latest outcomes.
 
     Parameters:
-        hours: after so long an estimate that was not made anew is forgotten.
+        hours: an estimate that was not renewed for this long is dropped.
+        clock: the current time in Unix seconds.
     """
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.time) -> None:
-        self._oldest_s = hours * HOUR_S
+        self._max_age_s = hours * HOUR_S
         self._clock = clock
-        self._estimates: dict[str, dict[Shape, Stood]] = {}
+        self._estimates: dict[str, dict[Shape, CachedEstimate]] = {}
         self._partitions: dict[str, int] = {}
         self._outcomes: dict[str, dict[str, dict[tuple[str, int], Outcome]]] = {}
 
     @property
     def sites(self) -> list[str]:
-        """The sites of which estimates stand, by name."""
-        return sorted(site for site in list(self._estimates) if self._stood(site))
+        """The names of the sites that have estimates, sorted."""
+        return sorted(site for site in list(self._estimates) if self._current(site))
 
     def partition(self, site: str) -> int | None:
-        """The partition on which the site's estimates lie, and its worker listens; None where none has been seen."""
+        """The partition of the site's estimates, so also of its worker; None for an unknown site."""
         return self._partitions.get(site)
 
     def estimates(self, site: str) -> SiteEstimates | None:
-        """What stands of a site; None where nothing does."""
-        stood = self._stood(site)
-        if not stood:
+        """A site's estimates; None where there are none."""
+        current = self._current(site)
+        if not current:
             return None
-        order = sorted(stood, key=lambda shape: (shape.queue or "", shape.cpus, shape.walltime))
-        return SiteEstimates([stood[shape].estimate for shape in order], max(one.updated for one in stood.values()))
+        order = sorted(current, key=lambda shape: (shape.queue or "", shape.cpus, shape.walltime))
+        updated = max(cached.updated for cached in current.values())
+        return SiteEstimates([current[shape].estimate for shape in order], updated)
 
-    def _stood(self, site: str) -> Mapping[Shape, Stood]:
-        """What stands of a site, after dropping what is outdated."""
-        stood = self._estimates.get(site, {})
-        newest = max((found.updated for found in stood.values()), default=0.0)
-        oldest = max(newest - OUTDATED_S, self._clock() - self._oldest_s)
-        for shape in [shape for shape, found in stood.items() if found.updated < oldest]:
-            del stood[shape]
-        if not stood:
+    def _current(self, site: str) -> Mapping[Shape, CachedEstimate]:
+        """A site's estimates, after the outdated ones were dropped."""
+        cached = self._estimates.get(site, {})
+        newest = max((one.updated for one in cached.values()), default=0.0)
+        oldest = max(newest - MAX_BEHIND_NEWEST_S, self._clock() - self._max_age_s)
+        for shape in [shape for shape, one in cached.items() if one.updated < oldest]:
+            del cached[shape]
+        if not cached:
             self._estimates.pop(site, None)
-        return stood
+        return cached
 
     def covering(self, site: str, cpus: int, walltime: float | None, queue: str | None) -> StandingEstimate | None:
-        """The estimate of the least shape that a job fits into; None where there is none."""
-        stood = self._stood(site)
-        shape = covering(stood, cpus, walltime, queue)
-        return None if shape is None else stood[shape].estimate
-
-    def outcomes(self, site: str, method: str) -> list[Outcome]:
-        """The latest outcomes of a site's jobs, each job once, the newest first.
+        """The estimate for the smallest shape that the job fits into; None where there is none.
 
         Parameters:
-            method: whose; where it has none, those of another one.
+            walltime: seconds.
         """
-        kept = self._outcomes.get(site, {})
-        return list(kept.get(method, next(iter(kept.values()), {})).values())[::-1]
+        current = self._current(site)
+        shape = covering(current, cpus, walltime, queue)
+        return None if shape is None else current[shape].estimate
+
+    def outcomes(self, site: str, method: str) -> list[Outcome]:
+        """The latest outcomes of a site's jobs, the newest first, one for each job.
+
+        Parameters:
+            method: whose outcomes; where this method has none, those of another method.
+        """
+        by_method = self._outcomes.get(site, {})
+        return list(by_method.get(method, next(iter(by_method.values()), {})).values())[::-1]
 
     def knows(self, site: str) -> bool:
-        """Whether anything is known of a site."""
-        return site in self._outcomes or bool(self._stood(site))
+        """Whether there are estimates or outcomes of a site."""
+        return site in self._outcomes or bool(self._current(site))
 
     def put_estimate(self, key: bytes, value: bytes | None, partition: int, updated: float) -> None:
-        """Take in a message of the topic of estimates; one without a value takes an estimate back.
+        """Take a message from the topic of estimates. A message without a value removes the estimate.
+
+        Parameters:
+            updated: when the broker got the message (Unix seconds).
 
         Raises:
-            msgspec.MsgspecError: it is none.
+            msgspec.MsgspecError: the message is not an estimate.
         """
         site, cpus, walltime, queue = _decode_key(key)
         self._partitions[site] = partition
-        stood = self._estimates.setdefault(site, {})
+        cached = self._estimates.setdefault(site, {})
         if value:
-            stood[Shape(cpus, walltime, queue)] = Stood(_decode_estimate(value), updated)
+            cached[Shape(cpus, walltime, queue)] = CachedEstimate(_decode_estimate(value), updated)
         else:
-            stood.pop(Shape(cpus, walltime, queue), None)
+            cached.pop(Shape(cpus, walltime, queue), None)
 
     def put_outcome(self, value: bytes) -> None:
-        """Take in a message of the topic of outcomes; that of a job's end replaces that of its start.
+        """Take a message from the topic of outcomes. The outcome at a job's end replaces the one at its start.
 
         Raises:
-            msgspec.MsgspecError: it is none.
+            msgspec.MsgspecError: the message is not an outcome.
         """
         outcome = _decode_outcome(value)
-        kept = self._outcomes.setdefault(outcome.site, {}).setdefault(outcome.method, {})
-        kept.pop((outcome.job, outcome.attempt), None)
-        kept[outcome.job, outcome.attempt] = outcome
-        if len(kept) > KEPT_OUTCOMES:
-            del kept[next(iter(kept))]
+        latest = self._outcomes.setdefault(outcome.site, {}).setdefault(outcome.method, {})
+        latest.pop((outcome.job, outcome.attempt), None)
+        latest[outcome.job, outcome.attempt] = outcome
+        if len(latest) > MAX_OUTCOMES:
+            del latest[next(iter(latest))]

@@ -1,4 +1,4 @@
-"""Where questions wait for their answers."""
+"""Questions that were sent and wait for their answers."""
 
 import asyncio
 import uuid
@@ -10,15 +10,15 @@ import msgspec
 from models.records import AnyAnswer, AnyQuestion
 from streams.errors import Unreachable, UserError
 
-MOST_OPEN = 5000
-"""Questions that may be open at once: the bound on memory."""
+MAX_OPEN_QUESTIONS = 5000
+"""How many questions may be open at the same time; this bounds the memory."""
 
 
-class Silent(UserError):
-    """No worker has answered in time."""
+class AnswerTimeout(UserError):
+    """No worker answered in time."""
 
 
-class Busy(UserError):
+class TooManyQuestions(UserError):
     """Too many questions are open."""
 
 
@@ -27,41 +27,44 @@ def new_id() -> str:
     return uuid.uuid4().hex
 
 
-class _Head(msgspec.Struct):
-    """Whose answer it is."""
+class _AnswerId(msgspec.Struct):
+    """The part of an answer that says which question it belongs to."""
 
     id: str
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_id = msgspec.json.Decoder(_AnswerId).decode
 _answer: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)
 
 
-class Desk:
-    """Where questions wait for their answers.
+class PendingQuestions:
+    """Sends questions and matches the answers to them by id.
 
     Parameters:
-        send: sends a question; done when the broker has it.
-        seconds: how long an answer is waited for; after a third of that the question is sent once more, for it may
-            have come while its site was on the way from one worker to another.
+        send: sends a question; it returns when the broker has the question.
+        seconds: how long to wait for an answer. After a third of this time the question is sent a second time: the
+            first one may have come while its site moved from one worker to another.
+        max_open: how many questions may be open at the same time.
     """
 
-    def __init__(self, send: Callable[[AnyQuestion], Awaitable[Any]], seconds: float, most: int = MOST_OPEN) -> None:
+    def __init__(
+        self, send: Callable[[AnyQuestion], Awaitable[Any]], seconds: float, max_open: int = MAX_OPEN_QUESTIONS
+    ) -> None:
         self._send = send
         self._seconds = seconds
-        self._most = most
+        self._max_open = max_open
         self._open: dict[str, asyncio.Future[AnyAnswer]] = {}
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
-        """The answer, whatever it says.
+        """Send a question and return its answer, also when the answer is a refusal.
 
         Raises:
-            Silent: no worker has answered in time.
-            Unreachable: nor has a broker taken the question.
-            Busy: too many questions are open.
+            AnswerTimeout: no worker answered in time.
+            Unreachable: no broker took the question in time.
+            TooManyQuestions: too many questions are open.
         """
-        if len(self._open) >= self._most:
-            raise Busy(f"{self._most} questions are open; ask again later")
+        if len(self._open) >= self._max_open:
+            raise TooManyQuestions(f"{self._max_open} questions are open; ask again later")
         answer: asyncio.Future[AnyAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = answer
         sent = False
@@ -75,17 +78,17 @@ class Desk:
                 return await answer
         except TimeoutError:
             if sent:
-                raise Silent(f"no worker answers for the site {question.site!r}; is one running?") from None
+                raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?") from None
             raise Unreachable(f"kafka: no broker took the question within {self._seconds:g} s") from None
         finally:
             del self._open[question.id]
 
-    def take(self, value: bytes) -> None:
-        """Hand an answer to who waits for it, where somebody here does.
+    def resolve(self, value: bytes) -> None:
+        """Take an answer from its topic. An answer to a question that is not open here is ignored.
 
         Raises:
-            msgspec.MsgspecError: it is none.
+            msgspec.MsgspecError: the message is not an answer.
         """
-        answer = self._open.get(_decode_head(value).id)
+        answer = self._open.get(_decode_id(value).id)
         if answer is not None and not answer.done():
             answer.set_result(_answer.decode(value))

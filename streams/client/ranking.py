@@ -1,72 +1,75 @@
-"""Asks many sites at once, and ranks them for a job."""
+"""Asks many sites at the same time, and ranks them for a job."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from models.ranking import JobRequest, Ranking, Said, hindrance, rank
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, WaitAnswer
-from streams.client.client import Asking
-from streams.client.estimates import Board
-from streams.client.questions import Silent, new_id
+from streams.client.client import QuestionClient
+from streams.client.estimates import EstimateCache
+from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
 from streams.settings import SiteSettings
 
 
-async def ask_all(asker: Asking, questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
-    """What each site answers, asked all at once; None where no worker answers in time, or Kafka is away.
+async def ask_all(client: QuestionClient, questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
+    """Ask all questions at the same time, one for each site, and return the answers by site.
+
+    A site's answer is None where no worker answers in time, or Kafka is away.
 
     Raises:
-        Busy: too many questions are open.
+        TooManyQuestions: too many questions are open.
     """
 
     async def ask(question: AnyQuestion) -> AnyAnswer | None:
         try:
-            return await asker.ask(question)
-        except (Silent, Unreachable):
+            return await client.ask(question)
+        except (AnswerTimeout, Unreachable):
             return None
 
-    wanted = list(questions)
-    answers = await asyncio.gather(*map(ask, wanted))
-    return {question.site: answer for question, answer in zip(wanted, answers, strict=True)}
+    asked = list(questions)
+    answers = await asyncio.gather(*map(ask, asked))
+    return {question.site: answer for question, answer in zip(asked, answers, strict=True)}
 
 
 async def ask_ranking(
-    asker: Asking,
+    client: QuestionClient,
     job: JobRequest,
-    set_of: Mapping[str, SiteSettings],
+    site_settings: Mapping[str, SiteSettings],
     sites: Sequence[str] = (),
     run_s: float | None = None,
 ) -> Ranking:
-    """The sites for a job, each asked what it would tell it; one that is silent, or cannot be asked because Kafka is
-    away, is taken by its standing estimate.
+    """Ask the sites about a job, and rank them by their answers.
+
+    For a site whose worker does not answer, or while Kafka is away, its standing estimate is used.
 
     Parameters:
-        set_of: what is set of some sites.
-        sites: only these; by default those of which estimates stand, or anything is set.
+        site_settings: the settings of sites that have any.
+        sites: only these; by default all that have estimates or settings.
         run_s: see `models.ranking.rank`.
 
     Raises:
-        Busy: too many questions are open.
+        TooManyQuestions: too many questions are open.
     """
-    chosen = list(dict.fromkeys(sites or [*asker.board.sites, *set_of]))
-    known = {site: set_of.get(site, SiteSettings()) for site in chosen}
+    chosen = list(dict.fromkeys(sites or [*client.cache.sites, *site_settings]))
+    known = {site: site_settings.get(site, SiteSettings()) for site in chosen}
     questions = [
         job.question(new_id(), site, known[site].speed) for site in chosen if hindrance(job, known[site]) is None
     ]
-    answers = await ask_all(asker, questions)
-    said = {site: _said(asker.board, job, site, known[site], answers.get(site)) for site in chosen}
+    answers = await ask_all(client, questions)
+    said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
     return rank(job, said, known, run_s)
 
 
-def _said(board: Board, job: JobRequest, site: str, known: SiteSettings, answer: AnyAnswer | None) -> Said:
-    """What there is to be said about a job at a site."""
+def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: AnyAnswer | None) -> Said:
+    """The worker's answer, else a standing estimate, else why there is neither."""
     if isinstance(answer, WaitAnswer):
         return answer
     if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
         return "unknown site: no event of it has been seen"
-    standing = board.covering(site, job.cpus, job.walltime_at(known.speed), job.queue)
+    standing = cache.covering(site, job.cpus, job.walltime_at(known.speed), job.queue)
     if standing is not None:
         return standing
-    if (stood := board.estimates(site)) and stood.latest.site_cpus < job.cpus:
-        return stood.latest  # which says how many processors there are
+    if (cached := cache.estimates(site)) and cached.latest.site_cpus < job.cpus:
+        return cached.latest  # the ranking sees from it that the job is larger than the site
     return f"no answer: {answer.detail}" if isinstance(answer, NoAnswer) else "no worker answers for this site"

@@ -1,4 +1,4 @@
-"""Predictions and outcomes as they come, for people to read or for programs to take up."""
+"""The command `watch`: predictions and outcomes as they come, as text for people or JSON for programs."""
 
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Protocol
@@ -24,36 +24,36 @@ class Message(Protocol):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A message that is not the record its topic should hold."""
+    """A message that is not a record of its topic's kind."""
 
     reason: str
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which records to show: of a site, of a job; None for all."""
+class WatchFilter(msgspec.Struct, frozen=True):
+    """Which records to show: those of a site, those of a job; None for all."""
 
     site: str | None = None
     job: str | None = None
 
     def includes(self, record: Prediction | Outcome) -> bool:
-        """Whether a record is one of them."""
+        """Whether to show a record."""
         return self.site in (None, record.site) and self.job in (None, record.job)
 
 
 def watch(
-    settings: Settings, wanted: Wanted, outcomes: bool = False, from_beginning: bool = False
+    settings: Settings, shown: WatchFilter, outcomes: bool = False, from_beginning: bool = False
 ) -> Generator[tuple[Prediction | Outcome | Skipped, bytes, int | None]]:
-    """Records as they come, without end; those of one site in order.
+    """Read records as they come, without end; those of one site come in order.
 
-    Each with the bytes it came as and, where it left the worker late, the seconds that it had taken.
+    Each comes with its bytes and, where the worker sent it late, the delay in seconds.
 
     Parameters:
-        wanted: which ones.
-        outcomes: those too.
-        from_beginning: what is kept already too.
+        shown: which records.
+        outcomes: whether to read outcomes too.
+        from_beginning: whether to read what is on the topics already.
 
     Raises:
-        UserError: the broker cannot be reached or refuses, or a topic is missing or not ours to read.
+        UserError: the broker cannot be reached or refuses, or a topic is missing or this user may not read it.
     """
     topics = Topics(settings.kafka.prefix)
     kinds: dict[str, type[Prediction] | type[Outcome]] = {topics.predictions: Prediction}
@@ -68,18 +68,18 @@ def watch(
             enable_auto_commit=False,
         )
         try:
-            yield from read(consumer, kinds, wanted)
+            yield from read(consumer, kinds, shown)
         finally:
             consumer.close()
 
 
 def read(
-    messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], wanted: Wanted
+    messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], shown: WatchFilter
 ) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes, int | None]]:
-    """The wanted records of messages, and those that cannot be read.
+    """Decode messages: give the records that the filter shows, and a `Skipped` for each message that is no record.
 
     Parameters:
-        kinds: what each topic holds.
+        kinds: the kind of record of each topic.
     """
     decoders: dict[str, Any] = {topic: msgspec.json.Decoder(kind) for topic, kind in kinds.items()}
     for message in messages:
@@ -90,7 +90,7 @@ def read(
             place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
             yield Skipped(f"{place}: {error}"), value, None
         else:
-            if wanted.includes(record):
+            if shown.includes(record):
                 yield record, value, _late(message.headers)
 
 
@@ -100,12 +100,16 @@ def _late(headers: Iterable[tuple[str, bytes]]) -> int | None:
 
 
 def json_line(raw: bytes) -> str:
-    """A record's JSON as it came, in one printable line."""
+    """A record's JSON, unchanged, as one printable line."""
     return printable(msgspec.json.format(raw, indent=-1).decode("utf-8", "replace"))
 
 
 def line(record: Prediction | Outcome, late: int | None = None) -> str:
-    """A record in one line, printable whatever its names hold; with the mark that it was late by so many seconds."""
+    """A record as one printable line.
+
+    Parameters:
+        late: by how many seconds the worker sent it late; None where it was in time.
+    """
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
     attempt = f" (attempt {record.attempt})" if record.attempt else ""
     time = record.made_at if isinstance(record, Prediction) else record.observed_at

@@ -1,5 +1,4 @@
-"""The HTTP service: what the sites would tell a job, for people and programs that do not speak Kafka.
+"""The HTTP service, for people and programs that do not use Kafka: `web` has the paths, `service` the answers.
 
-`service` says what each request is answered, `web` at which paths and with which parameters, `around` what goes round
-every answer, `run` runs it. It keeps nothing: what stands is on the topics, the rest is asked of the workers.
+No state is stored in here: estimates are read from their topic, everything else is asked of the workers.
 """

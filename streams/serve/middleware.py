@@ -1,12 +1,9 @@
-"""What goes round every answer: headers for browsers' safety, and the counting of requests."""
+"""What applies to every request: security headers on its answer, and Prometheus metrics about it."""
 
-import time
-from collections.abc import MutableMapping
-from typing import Any
+from litestar.plugins.prometheus import PrometheusConfig
+from litestar.types import Message, Scope
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, PlatformCollector, ProcessCollector
-
-SAFETY = {
+SECURITY_HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -16,67 +13,18 @@ SAFETY = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Nothing from elsewhere, nothing in a frame, nothing taken for what it is not, nothing kept."""
-
-OTHER = "other"
-"""The route of a request to no path that there is."""
+"""Browsers load nothing from other hosts, show nothing in a frame, guess no content types and store nothing."""
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper limits of the histogram of request durations, in seconds."""
 
-_safety = [(name.encode(), value.encode()) for name, value in SAFETY.items()]
+METRICS = PrometheusConfig(app_name="queuecast", prefix="queuecast_http", group_path=True, buckets=list(BUCKETS))
+"""Counts requests by path template and status, and measures how long they take."""
 
-
-class Requests:
-    """This process's counters of requests, in a registry of their own."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        self._count = Counter(
-            "queuecast_http_requests",
-            "Requests answered, by route and status.",
-            ["route", "status"],
-            registry=self.registry,
-        )
-        self._seconds = Histogram(
-            "queuecast_http_request_seconds",
-            "From a request to the end of its answer.",
-            ["route"],
-            buckets=BUCKETS,
-            registry=self.registry,
-        )
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """A request has been answered."""
-        self._count.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+_headers = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
-class Around:
-    """An ASGI app, with safe headers on every answer, and every request counted."""
-
-    def __init__(self, app: Any, requests: Requests) -> None:
-        self._app = app
-        self._requests = requests
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def send_on(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_safety]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_on)
-        finally:
-            if status:  # else whoever asked has hung up
-                route = scope.get("path_template") or OTHER
-                self._requests.answered(route, status, time.perf_counter() - began)
+async def add_security_headers(message: Message, _: Scope) -> None:
+    """Put the security headers on an answer before it is sent."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [*message.get("headers", ()), *_headers]

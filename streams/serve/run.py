@@ -1,4 +1,4 @@
-"""Runs the service in this process."""
+"""Runs the HTTP service in this process."""
 
 import asyncio
 import logging
@@ -15,25 +15,24 @@ import uvicorn
 from litestar import Litestar
 
 from streams import logs
-from streams.client.client import Asker
+from streams.client.client import QuestionClient
 from streams.errors import UserError
-from streams.serve.middleware import Around, Requests
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 1000
-"""At once; further ones are told 503."""
+MAX_CONNECTIONS = 1000
+"""Open connections; a further one gets status 503."""
 
 
 def run_serve(settings: Settings) -> None:
-    """Serve until told to stop (SIGTERM, SIGINT); while Kafka is away that is what is said.
+    """Serve until a SIGTERM or SIGINT. While Kafka is away, requests get status 503 with this reason.
 
     Raises:
-        UserError: the port cannot be had.
-        SystemExit: the same, which the log has told where it is in JSON; or told to stop.
+        UserError: the port cannot be used.
+        SystemExit: the same where the log is JSON, after the reason was logged; or a signal came.
     """
     serve = settings.serve
     name = f"serve-{serve.web_port}"
@@ -41,7 +40,7 @@ def run_serve(settings: Settings) -> None:
         msgspec.structs.replace(settings.worker, instance=name, log_format=serve.log_format, log_level=serve.log_level)
     )
     if serve.log_level == "info":
-        logging.getLogger("aiokafka").setLevel("WARNING")  # what it reads says nothing to anybody
+        logging.getLogger("aiokafka").setLevel("WARNING")  # at info it logs every assignment of partitions
     signal.signal(signal.SIGTERM, _stopped)
     try:
         _run(settings, listen(serve))
@@ -53,15 +52,15 @@ def run_serve(settings: Settings) -> None:
 
 
 def _stopped(*_: Any) -> None:
-    """In good order; while it serves it is the server's to be told, which tells it on when it has ended."""
+    """Exit with status 0. While uvicorn runs, it handles the signal itself and raises it again when it has ended."""
     raise SystemExit(0)
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """The socket to serve at.
+    """The socket to serve on.
 
     Raises:
-        UserError: the port is taken, or none of this machine's.
+        UserError: the port is in use, or the host is not an address of this machine.
     """
     host, port = settings.web_host, settings.web_port
     try:
@@ -75,7 +74,7 @@ def listen(settings: ServeSettings) -> socket.socket:
 
 
 def is_open(settings: ServeSettings) -> bool:
-    """Whether others than this machine's may ask without a token."""
+    """Whether other machines can ask without a token."""
     if settings.token is not None or settings.web_host == "localhost":
         return False
     with suppress(ValueError):
@@ -85,19 +84,19 @@ def is_open(settings: ServeSettings) -> bool:
 
 def _run(settings: Settings, listening: socket.socket) -> None:
     serve = settings.serve
-    asker, requests = Asker(settings), Requests()
+    client = QuestionClient(settings)
 
     @asynccontextmanager
     async def connected(_: Litestar) -> AsyncIterator[None]:
-        trying = asyncio.create_task(asker.keep_trying())
+        trying = asyncio.create_task(client.keep_trying())
         try:
             yield
         finally:
             trying.cancel()
             await asyncio.gather(trying, return_exceptions=True)
-            await asker.stop()
+            await client.stop()
 
-    app = build_app(Service(asker, settings), settings, requests, [connected])
+    app = build_app(Service(client, settings), settings, [connected])
     log.info("serves http://%s:%d", serve.web_host, serve.web_port)
     if is_open(serve):
         log.warning(
@@ -106,7 +105,7 @@ def _run(settings: Settings, listening: socket.socket) -> None:
             serve.web_port,
         )
     config = uvicorn.Config(
-        Around(app, requests),
+        app,
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -114,7 +113,7 @@ def _run(settings: Settings, listening: socket.socket) -> None:
         ws="none",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=math.ceil(serve.answer_seconds) + 1,
     )
     uvicorn.Server(config).run(sockets=[listening])

@@ -1,4 +1,4 @@
-"""What each request is answered, HTTP apart."""
+"""The answers of the service, without anything of HTTP."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -21,8 +21,8 @@ from models.records import (
     WaitAnswer,
     WeekAccuracy,
 )
-from streams.client.client import Asking
-from streams.client.estimates import Board
+from streams.client.client import QuestionClient
+from streams.client.estimates import EstimateCache
 from streams.client.questions import new_id
 from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import Unreachable, UserError
@@ -32,13 +32,14 @@ A = TypeVar("A", bound=Answer)
 
 
 class UnknownSite(UserError):
-    """There is no such site."""
+    """There is no site of this name."""
 
 
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
-    """A site as its standing estimates tell of it, and what is set of it.
+    """A site as its standing estimates describe it, and its settings.
 
-    `made_at` is in the site's own time, `updated_at` by the wall clock (both Unix seconds).
+    `made_at` is in the site's own time, `updated_at` is wall-clock time (both Unix seconds). `max_walltime` is in
+    seconds.
     """
 
     site: str
@@ -53,28 +54,28 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     queues: list[str]
 
 
-class Sites(msgspec.Struct, kw_only=True, frozen=True):
-    """The sites by name."""
+class SiteList(msgspec.Struct, kw_only=True, frozen=True):
+    """All sites, sorted by name."""
 
     sites: list[SiteSummary]
 
 
-class SiteEstimatesTold(msgspec.Struct, kw_only=True, frozen=True):
-    """A site's standing estimates, by queue, size and walltime."""
+class SiteEstimateList(msgspec.Struct, kw_only=True, frozen=True):
+    """A site's standing estimates, sorted by queue, size and walltime."""
 
     site: str
     estimates: list[StandingEstimate]
 
 
 class SiteOutcomes(msgspec.Struct, kw_only=True, frozen=True):
-    """The latest jobs that started or left the queue, each with what had been predicted; the newest first."""
+    """The latest jobs that started or were cancelled, with their predictions; the newest first."""
 
     site: str
     outcomes: list[Outcome]
 
 
 class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
-    """A user's live jobs by site; `unanswered` are the sites whose workers did not answer in time."""
+    """A user's queued and running jobs by site; `unanswered` are the sites whose workers did not answer in time."""
 
     user: str
     sites: list[JobsAnswer]
@@ -82,43 +83,43 @@ class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SiteAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """How good a site's predictions were, week by week; `method` is the one that counts."""
+    """The accuracy of a site's predictions, week by week; `method` is the site's default method."""
 
     site: str
     method: str
     weeks: list[WeekAccuracy]
 
 
-class Accuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """The accuracy by site; `unanswered` are the sites whose workers did not answer in time."""
+class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
+    """The accuracy of all sites; `unanswered` are the sites whose workers did not answer in time."""
 
     sites: list[SiteAccuracy]
     unanswered: list[str]
 
 
 class Service:
-    """Answers from what stands and what the workers say.
+    """Answers from the cached estimates and from the workers.
 
-    Raises, whatever it is asked:
-        Unreachable: Kafka is away, or what stands has not been read yet.
-        Silent: the site's worker has not answered in time.
-        Busy: too many questions are open.
+    Any method may raise:
+        Unreachable: Kafka is away, or the estimates were not read yet.
+        AnswerTimeout: the site's worker did not answer in time.
+        TooManyQuestions: too many questions are open.
         UnknownSite: there is no such site.
     """
 
-    def __init__(self, asker: Asking, settings: Settings) -> None:
-        self._asker = asker
+    def __init__(self, client: QuestionClient, settings: Settings) -> None:
+        self._client = client
         self._sites = settings.serve.sites
         self._method = settings.engine.method
 
-    def sites(self) -> Sites:
-        """The sites of which estimates stand."""
-        return Sites(sites=[self._summary(site) for site in self._board.sites])
+    def sites(self) -> SiteList:
+        """The sites that have estimates."""
+        return SiteList(sites=[self._summary(site) for site in self._cache.sites])
 
     def _summary(self, site: str) -> SiteSummary:
-        stood, known = self._board.estimates(site), self._sites.get(site, SiteSettings())
-        assert stood is not None
-        latest = stood.latest
+        found, known = self._cache.estimates(site), self._sites.get(site, SiteSettings())
+        assert found is not None
+        latest = found.latest
         return SiteSummary(
             site=site,
             cpus=latest.site_cpus,
@@ -127,68 +128,68 @@ class Service:
             max_walltime=known.max_walltime,
             live=latest.live,
             made_at=latest.made_at,
-            updated_at=stood.updated,
+            updated_at=found.updated,
             method=latest.method,
-            queues=sorted({estimate.queue for estimate in stood.estimates if estimate.queue is not None}),
+            queues=sorted({estimate.queue for estimate in found.estimates if estimate.queue is not None}),
         )
 
-    def estimates(self, site: str) -> SiteEstimatesTold:
-        """What stands of a site."""
-        stood = self._board.estimates(site)
-        if stood is None:
-            raise UnknownSite(f"no estimates stand of a site {site!r}")
-        return SiteEstimatesTold(site=site, estimates=stood.estimates)
+    def estimates(self, site: str) -> SiteEstimateList:
+        """A site's standing estimates."""
+        found = self._cache.estimates(site)
+        if found is None:
+            raise UnknownSite(f"there are no estimates for a site {site!r}")
+        return SiteEstimateList(site=site, estimates=found.estimates)
 
     def outcomes(self, site: str, most: int) -> SiteOutcomes:
-        """What became of its latest jobs."""
-        board = self._board
-        if not board.knows(site):
+        """A site's latest outcomes, `most` at most."""
+        cache = self._cache
+        if not cache.knows(site):
             raise UnknownSite(f"nothing is known of a site {site!r}")
-        return SiteOutcomes(site=site, outcomes=board.outcomes(site, self._method)[:most])
+        return SiteOutcomes(site=site, outcomes=cache.outcomes(site, self._method)[:most])
 
-    async def hindrance(self) -> str | None:
-        """Why nothing can be asked just now; None where it can."""
-        return await self._asker.hindrance()
+    async def problem(self) -> str | None:
+        """Why no question can be asked now; None when it can."""
+        return await self._client.problem()
 
     async def site(self, site: str) -> SiteAnswer:
-        """How the site is, as its worker says."""
+        """The state of a site, from its worker."""
         return await self._ask(SiteQuestion(id=new_id(), site=site), SiteAnswer)
 
     async def wait(self, site: str, job: JobRequest) -> WaitAnswer:
-        """What the site would tell this job now."""
+        """The prediction for a job if it were submitted to the site now."""
         return await self._ask(job.question(new_id(), site), WaitAnswer)
 
     async def rank(self, job: JobRequest, sites: Sequence[str], run_s: float | None) -> Ranking:
-        """The sites for this job."""
+        """The ranking of sites for a job; see `streams.client.ranking.ask_ranking`."""
         self._check_read()
-        return await ask_ranking(self._asker, job, self._sites, sites, run_s)
+        return await ask_ranking(self._client, job, self._sites, sites, run_s)
 
     async def jobs(self, user: str) -> UserJobs:
-        """A user's live jobs at all sites."""
-        questions = [JobsQuestion(id=new_id(), site=site, user=user) for site in self._board.sites]
-        told = await ask_all(self._asker, questions)
-        answers, unanswered = _sorted_out(told, JobsAnswer)
+        """A user's queued and running jobs at all sites."""
+        questions = [JobsQuestion(id=new_id(), site=site, user=user) for site in self._cache.sites]
+        by_site = await ask_all(self._client, questions)
+        answers, unanswered = _split(by_site, JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
 
-    async def accuracy(self) -> Accuracy:
-        """How good the predictions of all sites were."""
-        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._board.sites]
-        told = await ask_all(self._asker, questions)
-        answers, unanswered = _sorted_out(told, SiteAnswer)
+    async def accuracy(self) -> AccuracyReport:
+        """The accuracy of all sites' predictions."""
+        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        by_site = await ask_all(self._client, questions)
+        answers, unanswered = _split(by_site, SiteAnswer)
         sites = [SiteAccuracy(site=answer.site, method=answer.method, weeks=answer.weeks) for answer in answers]
-        return Accuracy(sites=sites, unanswered=unanswered)
+        return AccuracyReport(sites=sites, unanswered=unanswered)
 
     @property
-    def _board(self) -> Board:
+    def _cache(self) -> EstimateCache:
         self._check_read()
-        return self._asker.board
+        return self._client.cache
 
     def _check_read(self) -> None:
-        if self._asker.trouble is not None:
-            raise Unreachable(self._asker.trouble)
+        if self._client.startup_problem is not None:
+            raise Unreachable(self._client.startup_problem)
 
     async def _ask(self, question: AnyQuestion, kind: type[A]) -> A:
-        answer = await self._asker.ask(question)
+        answer = await self._client.ask(question)
         if isinstance(answer, kind):
             return answer
         if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
@@ -197,7 +198,7 @@ class Service:
         raise Unreachable(f"the worker of the site {question.site!r} could not answer: {detail}")
 
 
-def _sorted_out(told: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
+def _split(by_site: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:
     """The answers of this kind, and the sites that gave none."""
-    answers = [answer for answer in told.values() if isinstance(answer, kind)]
-    return answers, [site for site, answer in told.items() if not isinstance(answer, kind)]
+    answers = [answer for answer in by_site.values() if isinstance(answer, kind)]
+    return answers, [site for site, answer in by_site.items() if not isinstance(answer, kind)]

@@ -1,7 +1,7 @@
-"""The paths of the service and their parameters, what each may answer, and the OpenAPI document that says so.
+"""The paths of the service with their parameters and answers, and the OpenAPI document about them.
 
-Errors are JSON: `{"status_code": 400, "detail": "cpus: Expected `int` >= 1"}`. What is wrong with a request is said by
-the name of the parameter; a parameter that there is not is wrong too, lest a misspelt one goes unseen.
+Errors are JSON: `{"status_code": 400, "detail": "cpus: Expected `int` >= 1"}`. The detail names the parameter that is
+wrong. An unknown parameter is an error too, so that a misspelt one is noticed.
 """
 
 import hmac
@@ -25,16 +25,24 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPIType, Schema, SecurityScheme
 from litestar.params import FromPath, Parameter
 from litestar.types import ControllerRouterHandler
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
 from models.records import JobsAnswer, Name, SiteAnswer, WaitAnswer
-from streams.client.estimates import KEPT_OUTCOMES
-from streams.client.questions import Silent
+from streams.client.estimates import MAX_OUTCOMES
+from streams.client.questions import AnswerTimeout
 from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
-from streams.serve.middleware import Requests
-from streams.serve.service import Accuracy, Service, SiteEstimatesTold, SiteOutcomes, Sites, UnknownSite, UserJobs
+from streams.serve.middleware import METRICS, add_security_headers
+from streams.serve.service import (
+    AccuracyReport,
+    Service,
+    SiteEstimateList,
+    SiteList,
+    SiteOutcomes,
+    UnknownSite,
+    UserJobs,
+)
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,33 +50,34 @@ log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 
 RETRY_S = 2
-"""Seconds after which it is worth asking again who was not ready."""
+"""Seconds after which a client should try again when the service was not ready."""
 
 
 class Problem(msgspec.Struct, kw_only=True, frozen=True):
-    """Why a request has no answer."""
+    """Why a request failed."""
 
     status_code: int
     detail: str
 
 
-SAID = {
+DESCRIPTIONS = {
     400: "A parameter is wrong; the detail names it.",
     401: "The token is missing or wrong.",
     404: "There is no such site.",
-    503: "Not ready: Kafka is away, or too much is asked.",
-    504: "The site's worker has not answered in time.",
+    503: "Not ready: Kafka is away, or too many questions are open.",
+    504: "The site's worker did not answer in time.",
 }
 
 
-def _may(*statuses: int) -> dict[int, ResponseSpec]:
-    """The problems that a path may answer with."""
+def _errors(*statuses: int) -> dict[int, ResponseSpec]:
+    """The errors that a path may answer with, for the OpenAPI document."""
     return {
-        status: ResponseSpec(Problem, description=SAID[status], generate_examples=False) for status in sorted(statuses)
+        status: ResponseSpec(Problem, description=DESCRIPTIONS[status], generate_examples=False)
+        for status in sorted(statuses)
     }
 
 
-MOST = 1_000_000_000
+MAX_COUNT = 1_000_000_000
 JOB = frozenset(JobRequest.__struct_fields__)
 """The parameters that describe a job."""
 
@@ -76,7 +85,7 @@ JOB = frozenset(JobRequest.__struct_fields__)
 Duration = Annotated[
     str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
 ]
-Whole = Annotated[int, Parameter(ge=0, le=MOST)]
+Whole = Annotated[int, Parameter(ge=0, le=MAX_COUNT)]
 Word = Annotated[str, Parameter(max_length=256)]
 NamedSite = FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The site's name.")]]
 SiteNames = Annotated[
@@ -84,7 +93,7 @@ SiteNames = Annotated[
     Parameter(
         max_items=1000,
         description="Only these sites; by default all that are known.",
-        # Of names within a list the document would not tell by itself what they are.
+        # Litestar does not document the type of a list's items when it has constraints.
         schema_extra={"items": Schema(type=OpenAPIType.STRING, min_length=1, max_length=256)},
     ),
 ]
@@ -92,8 +101,8 @@ Served = NamedDependency[Service]
 Described = NamedDependency[JobRequest]
 
 
-def job_asked(
-    cpus: Annotated[int, Parameter(ge=1, le=MOST, description="Processors.")] = 1,
+def job_request(
+    cpus: Annotated[int, Parameter(ge=1, le=MAX_COUNT, description="Processors.")] = 1,
     walltime: Duration = "",
     nodes: Whole = 0,
     gpus: Whole = 0,
@@ -104,7 +113,7 @@ def job_asked(
     account: Word = "",
     executable: Word = "",
 ) -> JobRequest:
-    """The job that a request describes; what is empty, or 0, is not said."""
+    """The job that a request describes; an empty value, or 0, means that it is not given."""
     return JobRequest(
         cpus=cpus,
         walltime=_seconds("walltime", walltime),
@@ -128,81 +137,81 @@ def _seconds(name: str, text: str) -> float | None:
         raise ValidationException(detail=f"{name}: {error}") from None
 
 
-@get("/sites", responses=_may(400, 401, 503))
-async def sites(service: Served) -> Sites:
-    """The sites of which estimates stand, and how they are."""
+@get("/sites", responses=_errors(400, 401, 503))
+async def sites(service: Served) -> SiteList:
+    """All sites that have estimates, with their live state."""
     return service.sites()
 
 
-@get("/sites/{site:str}", responses=_may(400, 401, 404, 503, 504))
+@get("/sites/{site:str}", responses=_errors(400, 401, 404, 503, 504))
 async def site_now(site: NamedSite, service: Served) -> SiteAnswer:
-    """A site as its worker knows it: its live jobs, the head of its queue, how good its predictions were."""
+    """A site's state from its worker: its live jobs, the first jobs of its queue, the accuracy of its predictions."""
     return await service.site(site)
 
 
-@get("/sites/{site:str}/estimates", responses=_may(400, 401, 404, 503))
-async def estimates(site: NamedSite, service: Served) -> SiteEstimatesTold:
-    """A site's standing estimates, one a size, walltime and queue."""
+@get("/sites/{site:str}/estimates", responses=_errors(400, 401, 404, 503))
+async def estimates(site: NamedSite, service: Served) -> SiteEstimateList:
+    """A site's standing estimates, one for each size, walltime and queue."""
     return service.estimates(site)
 
 
-@get("/sites/{site:str}/outcomes", responses=_may(400, 401, 404, 503), opt={"query": {"most"}})
+@get("/sites/{site:str}/outcomes", responses=_errors(400, 401, 404, 503), opt={"query": {"most"}})
 async def outcomes(
-    site: NamedSite, service: Served, most: Annotated[int, Parameter(ge=1, le=KEPT_OUTCOMES)] = KEPT_OUTCOMES
+    site: NamedSite, service: Served, most: Annotated[int, Parameter(ge=1, le=MAX_OUTCOMES)] = MAX_OUTCOMES
 ) -> SiteOutcomes:
-    """What became of a site's latest jobs, beside what had been predicted; the newest first."""
+    """The outcomes of a site's latest jobs with their predictions; the newest first."""
     return service.outcomes(site, most)
 
 
-@get("/sites/{site:str}/wait", responses=_may(400, 401, 404, 503, 504), opt={"query": JOB})
+@get("/sites/{site:str}/wait", responses=_errors(400, 401, 404, 503, 504), opt={"query": JOB})
 async def wait(site: NamedSite, service: Served, job: Described) -> WaitAnswer:
-    """How long this job would wait at a site, if it came now."""
+    """How long this job would wait if it were submitted to the site now."""
     return await service.wait(site, job)
 
 
-@get("/rank", responses=_may(400, 401, 503), opt={"query": {*JOB, "run", "site"}})
+@get("/rank", responses=_errors(400, 401, 503), opt={"query": {*JOB, "run", "site"}})
 async def ranking(
     service: Served,
     job: Described,
     site: SiteNames = (),
     run: Duration = "",
 ) -> Ranking:
-    """The sites for this job, by the response time that it can expect; `run` is its run time at a site of speed 1."""
+    """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1."""
     return await service.rank(job, site, _seconds("run", run))
 
 
-@get("/users/{user:str}/jobs", responses=_may(400, 401, 503))
+@get("/users/{user:str}/jobs", responses=_errors(400, 401, 503))
 async def jobs(
     user: FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The user's name.")]],
     service: Served,
 ) -> UserJobs:
-    """A user's live jobs at all sites, and what was predicted of them."""
+    """A user's queued and running jobs at all sites, with their predictions."""
     return await service.jobs(user)
 
 
-@get("/accuracy", responses=_may(400, 401, 503))
-async def accuracy(service: Served) -> Accuracy:
-    """How good the predictions of all sites were, week by week."""
+@get("/accuracy", responses=_errors(400, 401, 503))
+async def accuracy(service: Served) -> AccuracyReport:
+    """The accuracy of all sites' predictions, week by week."""
     return await service.accuracy()
 
 
 @get("/healthz", media_type=MediaType.TEXT)
 async def healthz() -> str:
-    """That this process answers."""
+    """Whether this process answers at all."""
     return "ok\n"
 
 
 @get("/readyz", media_type=MediaType.TEXT, responses={503: ResponseSpec(str, media_type=MediaType.TEXT)})
 async def readyz(service: Served) -> Response[str]:
-    """Whether sites can be asked just now; if not, why."""
-    hindrance = await service.hindrance()
-    return Response("ready\n") if hindrance is None else Response(f"{hindrance}\n", status_code=503)
+    """Whether the sites can be asked now; if not, why."""
+    problem = await service.problem()
+    return Response("ready\n") if problem is None else Response(f"{problem}\n", status_code=503)
 
 
 @get("/metrics", media_type=MediaType.TEXT)
-async def metrics(state: State) -> Response[bytes]:
-    """What Prometheus reads."""
-    return Response(generate_latest(state.requests.registry), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])
+async def metrics() -> Response[bytes]:
+    """The metrics of this process, for Prometheus."""
+    return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])
 
 
 @get("/", include_in_schema=False)
@@ -213,7 +222,7 @@ async def index(state: State) -> Response[bytes]:
 
 @get("/static/{name:str}", include_in_schema=False)
 async def static(name: FromPath[str], state: State) -> Response[bytes]:
-    """What the page consists of."""
+    """The page's scripts, styles and images."""
     return _file(state.page, name)
 
 
@@ -223,8 +232,8 @@ def _file(files: Mapping[str, bytes], name: str) -> Response[bytes]:
     return Response(files[name], media_type=guess_type(name)[0] or "application/octet-stream")
 
 
-def let_in(token: str) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]:
-    """A guard that lets in those who show the token, and takes as long over a nearly right one as over any other."""
+def require_token(token: str) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]:
+    """A guard that asks for the token. It compares in constant time, so that timing tells nothing about the token."""
     expected = token.encode()
 
     def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -237,8 +246,8 @@ def let_in(token: str) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRout
     return guard
 
 
-def no_others(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard against parameters that there are not, and those that are given twice."""
+def refuse_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """A guard against unknown parameters, and against parameters that are given twice."""
     known = handler.opt.get("query", frozenset())
     for name, times in Counter(name for name, _ in connection.query_params.multi_items()).items():
         if name not in known:
@@ -248,50 +257,50 @@ def no_others(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRoute
             raise ValidationException(detail=f"{name}: expected once, it is given {times} times")
 
 
-def _told(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response[Problem]:
+def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response[Problem]:
     content = Problem(status_code=status, detail=detail)
     return Response(content, status_code=status, headers=dict(headers or {}), media_type=MediaType.JSON)
 
 
-def _refused(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """What is wrong with a request, each parameter by its name."""
+def _bad_request(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    """An error whose detail names each parameter that is wrong."""
     found = error.extra if isinstance(error.extra, list) else []
     wrong = [f"{item.get('key', 'request')}: {item.get('message')}" for item in found if isinstance(item, dict)]
-    return _told(error.status_code, "; ".join(wrong) or error.detail, error.headers)
+    return _error(error.status_code, "; ".join(wrong) or error.detail, error.headers)
 
 
-def _unanswered(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
+def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
     if isinstance(error, UnknownSite):
-        return _told(404, str(error))
-    if isinstance(error, Silent):
-        return _told(504, str(error))
-    return _told(503, str(error), {"Retry-After": str(RETRY_S)})
+        return _error(404, str(error))
+    if isinstance(error, AnswerTimeout):
+        return _error(504, str(error))
+    return _error(503, str(error), {"Retry-After": str(RETRY_S)})
 
 
 def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     log.error("%s failed", request.url.path, exc_info=error)
-    return _told(500, "internal error; the log says more")
+    return _error(500, "internal error; the log says more")
 
 
 def build_app(
-    service: Service, settings: Settings, requests: Requests, lifespan: "list[Callable[[Litestar], Any]] | None" = None
+    service: Service, settings: Settings, lifespan: "list[Callable[[Litestar], Any]] | None" = None
 ) -> Litestar:
-    """The app; with a token in the settings, it asks for it under /v1."""
+    """The app. Where the settings have a token, the paths under /v1 ask for it."""
     token = settings.serve.token
     v1: list[ControllerRouterHandler] = [sites, site_now, estimates, outcomes, wait, ranking, jobs, accuracy]
     scheme = SecurityScheme(type="http", scheme="bearer", description="The `token` of the settings' section `serve`.")
-    asked = Router(
+    api = Router(
         "/v1",
         route_handlers=v1,
-        guards=[*([let_in(token)] if token else []), no_others],
-        dependencies={"job": Provide(job_asked, sync_to_thread=False)},
+        guards=[*([require_token(token)] if token else []), refuse_unknown_parameters],
+        dependencies={"job": Provide(job_request, sync_to_thread=False)},
         security=[{"token": []}] if token else None,
     )
     app = Litestar(
-        [asked, healthz, readyz, metrics, index, static],
+        [api, healthz, readyz, metrics, index, static],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
-        exception_handlers={HTTPException: _refused, UserError: _unanswered, Exception: _failed},
-        state=State({"requests": requests, "page": {file.name: file.read_bytes() for file in PAGE.glob("*")}}),
+        exception_handlers={HTTPException: _bad_request, UserError: _no_answer, Exception: _failed},
+        state=State({"page": {file.name: file.read_bytes() for file in PAGE.glob("*")}}),
         openapi_config=OpenAPIConfig(
             title="queuecast",
             version=_version(),
@@ -301,15 +310,17 @@ def build_app(
             use_handler_docstrings=True,
             components=Components(security_schemes={"token": scheme} if token else None),
         ),
+        middleware=[METRICS.middleware],
+        before_send=[add_security_headers],
         lifespan=lifespan,
         logging_config=None,
     )
-    _tell_types(app.openapi_schema.components.schemas)
+    _document_types(app.openapi_schema.components.schemas)
     return app
 
 
-def _tell_types(schemas: Mapping[str, Schema]) -> None:
-    """Answers say of which type they are, which the document would not tell by itself."""
+def _document_types(schemas: Mapping[str, Schema]) -> None:
+    """Add to the document the `type` field of answers, which msgspec writes as their tag and Litestar leaves out."""
     for kind in (WaitAnswer, SiteAnswer, JobsAnswer):
         schema = schemas[kind.__name__]
         schema.properties = {"type": Schema(const=str(kind.__struct_config__.tag)), **(schema.properties or {})}

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from models.records import AnyEvent, NoAnswer, WaitQuestion
-from streams.client.client import FETCH_MS, Asker
+from streams.client.client import MAX_FETCH_WAIT_MS, QuestionClient
 from streams.client.questions import new_id
 from tests.integration.conftest import deploy  # noqa: F401  # the fixture
 from tests.support.deployment import PARTITIONS, Deployment, interleaved, simulated, until
@@ -59,7 +59,7 @@ async def echoes(here: Deployment) -> list[float]:
     """Messages to a topic and back, over clients like those of who asks."""
     options, topic = here.settings.kafka.async_options(), here.topics.answers
     producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
-    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, fetch_max_wait_ms=FETCH_MS)
+    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, fetch_max_wait_ms=MAX_FETCH_WAIT_MS)
     await asyncio.gather(producer.start(), consumer.start())
     places = [TopicPartition(topic, part) for part in range(PARTITIONS)]
     consumer.assign(places)
@@ -86,18 +86,18 @@ async def echoes(here: Deployment) -> list[float]:
 
 async def questions(here: Deployment) -> list[float]:
     """What-if questions, each of another site and shape."""
-    asker = Asker(here.settings)
-    await asker.start()
+    client = QuestionClient(here.settings)
+    await client.start()
 
     async def ask(number: int) -> None:
         site, cpus = SITES[number % len(SITES)], 1 + number % 128
-        told = await asker.ask(WaitQuestion(id=new_id(), site=site, cpus=cpus, walltime=60.0 * number))
+        told = await client.ask(WaitQuestion(id=new_id(), site=site, cpus=cpus, walltime=60.0 * number))
         assert not isinstance(told, NoAnswer)
 
     try:
         return await paced(ask)
     finally:
-        await asker.stop()
+        await client.stop()
 
 
 def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[AnyEvent]) -> None:  # noqa: F811
@@ -116,12 +116,12 @@ def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[An
 
 def _sites(here: Deployment) -> list[str]:
     async def look() -> list[str]:
-        asker = Asker(here.settings, outcomes=False)
-        await asker.start()
+        client = QuestionClient(here.settings, outcomes=False)
+        await client.start()
         try:
-            return asker.board.sites
+            return client.cache.sites
         finally:
-            await asker.stop()
+            await client.stop()
 
     return asyncio.run(look())
 

@@ -11,7 +11,7 @@ from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
 from models.simulation.grid import GridSite, Load, Routed, route
 from models.simulation.routing import ASKED, ByWhatIf, ShortestQueue
 from models.site.state import REQUEST, Job
-from streams.client.client import Asker
+from streams.client.client import QuestionClient
 from streams.client.questions import new_id
 from tests.integration.conftest import Deploy
 from tests.support.deployment import Deployment, ready, until
@@ -29,9 +29,9 @@ POLICIES = {site.name: site.policy for site in SITES}
 class ThroughKafka:
     """Tells a worker what happens at the sites, and asks it by topic where a job would wait least."""
 
-    def __init__(self, here: Deployment, asker: Asker, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, here: Deployment, client: QuestionClient, loop: asyncio.AbstractEventLoop) -> None:
         self._here = here
-        self._asker = asker
+        self._client = client
         self._loop = loop
         self._cpus: dict[str, int] = {}
         self.asked = 0
@@ -58,7 +58,7 @@ class ThroughKafka:
     async def _ask(self, job: Job, site: str) -> float:
         while True:
             request = {name: getattr(job, name) for name in REQUEST}
-            told = await self._asker.ask(WaitQuestion(id=new_id(), site=site, **request))
+            told = await self._client.ask(WaitQuestion(id=new_id(), site=site, **request))
             if isinstance(told, WaitAnswer) and told.made_at >= job.submit:
                 return float("inf") if told.predicted_wait_s is None else told.predicted_wait_s
             await asyncio.sleep(0.002)
@@ -66,17 +66,17 @@ class ThroughKafka:
 
 @contextmanager
 def asking(here: Deployment) -> Iterator[ThroughKafka]:
-    """An asker in a loop of its own."""
+    """A client in a loop of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     serve = msgspec.structs.replace(here.settings.serve, answer_seconds=20.0)
-    asker = Asker(msgspec.structs.replace(here.settings, serve=serve), outcomes=False)
+    client = QuestionClient(msgspec.structs.replace(here.settings, serve=serve), outcomes=False)
     try:
-        asyncio.run_coroutine_threadsafe(asker.start(), loop).result(timeout=60)
-        yield ThroughKafka(here, asker, loop)
+        asyncio.run_coroutine_threadsafe(client.start(), loop).result(timeout=60)
+        yield ThroughKafka(here, client, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(asker.stop(), loop).result(timeout=60)
+        asyncio.run_coroutine_threadsafe(client.stop(), loop).result(timeout=60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

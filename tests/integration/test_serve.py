@@ -90,7 +90,7 @@ def test_only_who_has_the_token_is_told(serve: ServeProcess) -> None:
     for path in ("/", "/healthz", "/readyz", "/metrics", "/schema/openapi.json"):
         assert get(serve, path, None)[0] == 200
     assert "<html" in get(serve, "/", None)[1]
-    assert 'queuecast_http_requests_total{route="/v1/sites",status="401"}' in get(serve, "/metrics", None)[1]
+    assert 'path="/v1/sites",status_code="401"}' in get(serve, "/metrics", None)[1]
 
 
 def test_the_command_asks_it_too(serve: ServeProcess, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sites to ask without a broker: what stands of them, and engines that answer."""
+"""Sites to ask without a broker: their standing estimates, and engines that answer."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -10,18 +10,20 @@ from models.engine.engine import Engine, Settings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
-from streams.client.estimates import Board
-from streams.client.questions import Desk, Silent
+from streams.client.client import QuestionClient
+from streams.client.estimates import EstimateCache
+from streams.client.questions import AnswerTimeout
+from streams.settings import Settings as AllSettings
 
 NOW = 1.8e9
-"""When it is, by the wall clock."""
+"""The wall clock's time (Unix seconds)."""
 
 USER = "u1"
 
 
 @cache
 def engine(site: str, seed: int, cpus: int = 64) -> Engine:
-    """A busy site's engine, in the middle of its day; only to be asked."""
+    """A busy site's engine, in the middle of its day; tests ask it and do not change it."""
     found = Engine(site, Settings(history=100))
     events: list[AnyEvent] = list(run(generate(seed, 80, cpus, 0.9), cpus, site, "easy"))
     for event in events[:170]:
@@ -30,46 +32,46 @@ def engine(site: str, seed: int, cpus: int = 64) -> Engine:
 
 
 def key(site: str, shape: Shape) -> bytes:
-    """The key of a shape's estimate."""
+    """The message key of a shape's estimate."""
     return msgspec.json.encode([site, *shape])
 
 
 def outcome(site: str, job: str, method: str = "qespera", **fields: object) -> bytes:
-    """An outcome as it comes."""
+    """An outcome as it comes from its topic."""
     told = {"site": site, "job": job, "attempt": 0, "made_at": 1.0, "method": method, "observed_at": 5.0}
     waits = {"predicted_wait_s": 3.0, "predicted_run_s": 9.0, "actual_wait_s": 4.0, "error_s": -1.0}
     return msgspec.json.encode(told | waits | fields)
 
 
-class FakeAsker:
-    """Asks engines in this process.
+class FakeClient(QuestionClient):
+    """A client without a broker: engines in this process answer its questions.
 
     Parameters:
-        silent: sites whose estimates stand, but whose workers do not answer.
+        silent: sites that have estimates, but whose workers do not answer.
     """
 
-    def __init__(self, engines: Iterable[Engine] = (), silent: Iterable[str] = (), seconds: float = 2.0) -> None:
-        self.trouble: str | None = None
-        self.broker: str | None = None
-        self.board = Board(hours=24, clock=lambda: NOW)
+    def __init__(self, engines: Iterable[Engine] = (), silent: Iterable[str] = ()) -> None:
+        super().__init__(AllSettings())
+        self.startup_problem = None
+        self.broker_problem: str | None = None
+        self.cache = EstimateCache(hours=24, clock=lambda: NOW)
         self.asked: list[AnyQuestion] = []
         self._engines = {engine.site: engine for engine in engines}
         self._silent = frozenset(silent)
-        self._desk = Desk(self._send, seconds)
         for number, one in enumerate(self._engines.values()):
             shapes = grid(sizes(one.context.cpus), WALLTIMES, ())
             for shape, estimate in zip(shapes, standing(one, shapes, one.time), strict=True):
-                self.board.put_estimate(key(one.site, shape), msgspec.json.encode(estimate), number, NOW - 60)
+                self.cache.put_estimate(key(one.site, shape), msgspec.json.encode(estimate), number, NOW - 60)
             for job in range(60):
-                self.board.put_outcome(outcome(one.site, str(job)))
+                self.cache.put_outcome(outcome(one.site, str(job)))
 
     async def ask(self, question: AnyQuestion) -> AnyAnswer:
         if question.site in self._silent:
-            raise Silent(f"no worker answers for the site {question.site!r}; is one running?")
-        return await self._desk.ask(question)
+            raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?")
+        return await super().ask(question)
 
-    async def hindrance(self) -> str | None:
-        return self.broker
+    async def problem(self) -> str | None:
+        return self.startup_problem or self.broker_problem
 
     async def _send(self, question: AnyQuestion) -> None:
         self.asked.append(question)
@@ -79,4 +81,4 @@ class FakeAsker:
             if known is None
             else answer(question, known, known.time)
         )
-        self._desk.take(msgspec.json.encode(told))
+        self._pending.resolve(msgspec.json.encode(told))

@@ -14,7 +14,7 @@ from deploy.local.stack.process import Server
 from models.engine.engine import Record
 from models.engine.engine import Settings as EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
-from streams.client.watch import Skipped, Wanted, read
+from streams.client.watch import Skipped, WatchFilter, read
 from streams.errors import UserError
 from streams.offline.replay import replay
 from streams.settings import Settings
@@ -80,7 +80,7 @@ def records_from_topics(
         ):
             polled = consumer.poll(timeout_ms=100, max_records=2000)
             last_record_at = time.monotonic() if polled or feeder.is_alive() else last_record_at
-            yield [record for record, *_ in read(chain.from_iterable(polled.values()), kinds, Wanted())]
+            yield [record for record, *_ in read(chain.from_iterable(polled.values()), kinds, WatchFilter())]
             _check(feeder, servers)
         if progress.records < feeder.expected:
             raise UserError(

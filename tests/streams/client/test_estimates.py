@@ -1,4 +1,4 @@
-"""What stands of the sites."""
+"""The cache of standing estimates and outcomes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 from models.records import LiveState, StandingEstimate
 from models.site.shapes import Shape
-from streams.client.estimates import KEPT_OUTCOMES, Board
+from streams.client.estimates import MAX_OUTCOMES, EstimateCache
 from tests.support.asked import NOW, key, outcome
 
 HOUR = 3600.0
@@ -20,42 +20,42 @@ def estimate(site: str, shape: Shape, **fields: Any) -> bytes:
     return msgspec.json.encode(StandingEstimate(site=site, **shape._asdict(), **values))
 
 
-class TestBoard:
-    def put(self, board: Board, site: str, shape: Shape, updated: float = NOW, **fields: Any) -> None:
-        board.put_estimate(key(site, shape), estimate(site, shape, **fields), 3, updated)
+class TestEstimateCache:
+    def put(self, cache: EstimateCache, site: str, shape: Shape, updated: float = NOW, **fields: Any) -> None:
+        cache.put_estimate(key(site, shape), estimate(site, shape, **fields), 3, updated)
 
-    def board(self) -> Board:
-        return Board(hours=24, clock=lambda: NOW)
+    def cache(self) -> EstimateCache:
+        return EstimateCache(hours=24, clock=lambda: NOW)
 
     def test_the_latest_estimate_of_a_shape_counts(self) -> None:
-        board = self.board()
+        cache = self.cache()
         for wait_s in (1.0, 5.0):
-            self.put(board, "alder", Shape(4, 600.0), predicted_wait_s=wait_s)
-        self.put(board, "alder", Shape(8, 600.0), made_at=9.0)
-        self.put(board, "birch", Shape(4, 600.0, "long"))
-        assert board.sites == ["alder", "birch"]
-        stood = board.estimates("alder")
-        assert stood is not None
-        assert [(one.cpus, one.predicted_wait_s) for one in stood.estimates] == [(4, 5.0), (8, 2.0)]
-        assert stood.latest.cpus == 8
-        assert board.partition("alder") == 3
-        assert (board.estimates("elm"), board.partition("elm"), board.knows("elm")) == (None, None, False)
+            self.put(cache, "alder", Shape(4, 600.0), predicted_wait_s=wait_s)
+        self.put(cache, "alder", Shape(8, 600.0), made_at=9.0)
+        self.put(cache, "birch", Shape(4, 600.0, "long"))
+        assert cache.sites == ["alder", "birch"]
+        found = cache.estimates("alder")
+        assert found is not None
+        assert [(one.cpus, one.predicted_wait_s) for one in found.estimates] == [(4, 5.0), (8, 2.0)]
+        assert found.latest.cpus == 8
+        assert cache.partition("alder") == 3
+        assert (cache.estimates("elm"), cache.partition("elm"), cache.knows("elm")) == (None, None, False)
 
     def test_an_estimate_may_be_taken_back(self) -> None:
-        board = self.board()
-        self.put(board, "alder", Shape(4, 600.0))
-        board.put_estimate(key("alder", Shape(4, 600.0)), None, 3, NOW)
-        assert (board.sites, board.estimates("alder")) == ([], None)
-        board.put_estimate(key("elm", Shape(4, 600.0)), None, 3, NOW)
-        assert board.sites == []
+        cache = self.cache()
+        self.put(cache, "alder", Shape(4, 600.0))
+        cache.put_estimate(key("alder", Shape(4, 600.0)), None, 3, NOW)
+        assert (cache.sites, cache.estimates("alder")) == ([], None)
+        cache.put_estimate(key("elm", Shape(4, 600.0)), None, 3, NOW)
+        assert cache.sites == []
 
     def test_what_is_older_by_hours_than_the_newest_of_its_site_is_dropped(self) -> None:
-        board = self.board()
-        self.put(board, "alder", Shape(4, 600.0), NOW - 3 * HOUR)
-        self.put(board, "birch", Shape(4, 600.0), NOW - 3 * HOUR)
-        self.put(board, "alder", Shape(8, 600.0), NOW - 2 * HOUR)
-        self.put(board, "alder", Shape(16, 600.0), NOW)
-        alder, birch = board.estimates("alder"), board.estimates("birch")
+        cache = self.cache()
+        self.put(cache, "alder", Shape(4, 600.0), NOW - 3 * HOUR)
+        self.put(cache, "birch", Shape(4, 600.0), NOW - 3 * HOUR)
+        self.put(cache, "alder", Shape(8, 600.0), NOW - 2 * HOUR)
+        self.put(cache, "alder", Shape(16, 600.0), NOW)
+        alder, birch = cache.estimates("alder"), cache.estimates("birch")
         assert alder is not None
         assert birch is not None
         assert [one.cpus for one in alder.estimates] == [8, 16]
@@ -63,37 +63,37 @@ class TestBoard:
         assert len(birch.estimates) == 1
 
     def test_a_site_whose_estimates_have_not_been_made_anew_for_a_day_is_forgotten(self) -> None:
-        board = self.board()
-        self.put(board, "alder", Shape(4, 600.0), NOW - 25 * HOUR)
-        assert board.sites == []
+        cache = self.cache()
+        self.put(cache, "alder", Shape(4, 600.0), NOW - 25 * HOUR)
+        assert cache.sites == []
 
     def test_a_job_is_taken_for_the_least_shape_that_it_fits_into(self) -> None:
-        board = self.board()
+        cache = self.cache()
         for cpus in (4, 8, 16):
-            self.put(board, "alder", Shape(cpus, 600.0))
-        found = board.covering("alder", 5, 60.0, None)
+            self.put(cache, "alder", Shape(cpus, 600.0))
+        found = cache.covering("alder", 5, 60.0, None)
         assert found is not None
         assert found.cpus == 8
-        assert board.covering("alder", 17, 60.0, None) is None
-        assert board.covering("elm", 1, 60.0, None) is None
+        assert cache.covering("alder", 17, 60.0, None) is None
+        assert cache.covering("elm", 1, 60.0, None) is None
 
     def test_the_latest_outcomes_are_kept_each_job_once_the_newest_first(self) -> None:
-        board = self.board()
-        for job in range(KEPT_OUTCOMES + 5):
-            board.put_outcome(outcome("alder", str(job)))
-        board.put_outcome(outcome("alder", "20", actual_run_s=7.0))
-        board.put_outcome(outcome("alder", "1", "zero"))
-        found = board.outcomes("alder", "qespera")
+        cache = self.cache()
+        for job in range(MAX_OUTCOMES + 5):
+            cache.put_outcome(outcome("alder", str(job)))
+        cache.put_outcome(outcome("alder", "20", actual_run_s=7.0))
+        cache.put_outcome(outcome("alder", "1", "zero"))
+        found = cache.outcomes("alder", "qespera")
         assert [one.job for one in found[:3]] == ["20", "54", "53"]
         assert found[0].actual_run_s == 7.0
-        assert len(found) == KEPT_OUTCOMES
-        assert [one.job for one in board.outcomes("alder", "zero")] == ["1"]
-        assert board.outcomes("alder", "ibl") == found  # which nobody runs there
-        assert board.outcomes("elm", "qespera") == []
+        assert len(found) == MAX_OUTCOMES
+        assert [one.job for one in cache.outcomes("alder", "zero")] == ["1"]
+        assert cache.outcomes("alder", "ibl") == found  # which nobody runs there
+        assert cache.outcomes("elm", "qespera") == []
 
     @pytest.mark.parametrize(
         ("given", "value"), [(b"", None), (b'["alder"]', b"{}"), (b'["a",1,2.0,null]', b"{}"), (b"\xff", b"")]
     )
     def test_what_is_no_estimate_is_refused(self, given: bytes, value: bytes | None) -> None:
         with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
-            self.board().put_estimate(given, value, 0, NOW)
+            self.cache().put_estimate(given, value, 0, NOW)

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from models.records import Outcome, Prediction
-from streams.client.watch import Skipped, Wanted, json_line, line, read
+from streams.client.watch import Skipped, WatchFilter, json_line, line, read
 
 KINDS: dict[str, type[Prediction] | type[Outcome]] = {"p": Prediction, "o": Outcome}
 
@@ -104,23 +104,25 @@ def test_a_json_line_is_one_line_of_the_same_json() -> None:
     assert json_line(raw) == '{"site":"möhre","new":[1.50,1e3]}'
 
 
-def test_wanted_records_are_given_as_they_came() -> None:
+def test_the_filtered_records_come_with_their_own_bytes() -> None:
     one, other, end = prediction(job="1"), prediction(site="kth"), outcome(job="1")
     messages = [message(one), message(other), message(end)]
 
-    def given(wanted: Wanted) -> list[Any]:
-        return [record for record, *_ in read(messages, KINDS, wanted)]
+    def given(shown: WatchFilter) -> list[Any]:
+        return [record for record, *_ in read(messages, KINDS, shown)]
 
-    assert given(Wanted()) == [one, other, end]
-    assert given(Wanted(site="ctc")) == [one, end]
-    assert given(Wanted(job="4711")) == [other]
-    assert given(Wanted("kth", "1")) == []
-    assert [raw for _, raw, _ in read(messages, KINDS, Wanted(job="1"))] == [messages[0].value, messages[2].value]
+    assert given(WatchFilter()) == [one, other, end]
+    assert given(WatchFilter(site="ctc")) == [one, end]
+    assert given(WatchFilter(job="4711")) == [other]
+    assert given(WatchFilter("kth", "1")) == []
+    assert [raw for _, raw, _ in read(messages, KINDS, WatchFilter(job="1"))] == [messages[0].value, messages[2].value]
 
 
 @pytest.mark.parametrize("value", [None, b"", b"what", b'{"site": 1}', b"\xff\xfe", msgspec.json.encode(outcome())])
 def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> None:
-    skipped, good = (record for record, *_ in read([Message("p", value), message(prediction())], KINDS, Wanted("ctc")))
+    skipped, good = (
+        record for record, *_ in read([Message("p", value), message(prediction())], KINDS, WatchFilter("ctc"))
+    )
     assert isinstance(skipped, Skipped)
     assert skipped.reason.startswith("p, partition 3, offset 17: ")
     assert good == prediction()
@@ -137,7 +139,9 @@ def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> Non
     ],
 )
 def test_a_late_prediction_is_told_with_its_delay(headers: list[tuple[str, bytes]], late: int | None) -> None:
-    ((record, _, found),) = read([Message("p", msgspec.json.encode(prediction()), headers=headers)], KINDS, Wanted())
+    ((record, _, found),) = read(
+        [Message("p", msgspec.json.encode(prediction()), headers=headers)], KINDS, WatchFilter()
+    )
     assert found == late
     assert isinstance(record, Prediction)
     assert line(record, found).endswith(" late]") == (late is not None)

@@ -1,6 +1,7 @@
 """The HTTP service, with engines in this process to ask."""
 
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,15 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
 from models.records import AnyAnswer, AnyQuestion
-from streams.client.questions import Busy
+from streams.client.questions import TooManyQuestions
 from streams.errors import UserError
 from streams.serve import web
-from streams.serve.middleware import SAFETY, Around, Requests
+from streams.serve.middleware import SECURITY_HEADERS
 from streams.serve.run import is_open, listen
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, SiteSettings
-from tests.support.asked import USER, FakeAsker, engine
+from tests.support.asked import USER, FakeClient, engine
 
 TOKEN = "correct horse battery"
 JOB = "cpus=8&walltime=1h"
@@ -32,15 +33,15 @@ def engines() -> list[Engine]:
     return [engine("alder", 1), engine("birch", 2, 128)]
 
 
-def app_of(asker: FakeAsker, **serve: Any) -> Any:
-    """The service over an asker, with these settings of its section."""
-    chosen, requests = Settings(serve=ServeSettings(**serve)), Requests()
-    return Around(build_app(Service(asker, chosen), chosen, requests), requests)
+def app_of(questions: FakeClient, **serve: Any) -> Any:
+    """The service over an questions, with these settings of its section."""
+    chosen = Settings(serve=ServeSettings(**serve))
+    return build_app(Service(questions, chosen), chosen)
 
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    with TestClient(app_of(FakeAsker(engines()))) as found:
+    with TestClient(app_of(FakeClient(engines()))) as found:
         yield found
 
 
@@ -53,7 +54,7 @@ def told(client: Client, path: str, status: int = 200) -> Any:
 class TestAnswers:
     def test_the_sites_and_what_is_set_of_them(self) -> None:
         sites = {"birch": SiteSettings(speed=2.0, max_cpus=64, max_walltime=3600.0)}
-        with TestClient(app_of(FakeAsker(engines()), sites=sites)) as client:
+        with TestClient(app_of(FakeClient(engines()), sites=sites)) as client:
             alder, birch = told(client, "/v1/sites")["sites"]
         assert (alder["site"], alder["cpus"], alder["speed"], alder["max_cpus"]) == ("alder", 64, 1.0, None)
         assert (birch["site"], birch["cpus"], birch["speed"]) == ("birch", 128, 2.0)
@@ -78,12 +79,12 @@ class TestAnswers:
         assert [outcome["job"] for outcome in found] == [str(59 - back) for back in range(count)]
 
     def test_how_long_a_job_would_wait(self) -> None:
-        asker = FakeAsker(engines())
-        with TestClient(app_of(asker)) as client:
+        questions = FakeClient(engines())
+        with TestClient(app_of(questions)) as client:
             query = "cpus=8&walltime=1-00:00:00&queue=&user=ada&nodes=2&gpus=1&memory=4096&executable=%2Fbin%2Ftrue"
             found = told(client, f"/v1/sites/alder/wait?{query}")
         assert (found["type"], found["site"]) == ("wait", "alder")
-        (asked,) = asker.asked
+        (asked,) = questions.asked
         said = {"cpus": 8, "walltime": 86_400.0, "user": "ada", "nodes": 2, "gpus": 1, "memory": 4096}
         assert {name: getattr(asked, name) for name in said} == said
         assert (asked.queue, asked.group, asked.executable) == (None, None, "/bin/true")  # type: ignore[union-attr]
@@ -97,7 +98,7 @@ class TestAnswers:
         assert [one["site"] for one in told(client, "/v1/rank?cpus=100")["ranking"]] == ["birch"]
 
     def test_a_users_jobs_and_the_accuracy_with_the_sites_that_were_silent(self) -> None:
-        with TestClient(app_of(FakeAsker(engines(), silent=["birch"]))) as client:
+        with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
             jobs = told(client, f"/v1/users/{USER}/jobs")
             accuracy = told(client, "/v1/accuracy")
             nobody = told(client, "/v1/users/nobody/jobs")
@@ -143,13 +144,13 @@ class TestRefusals:
 
     @pytest.mark.parametrize("path", ["sites/alder", f"sites/alder/wait?{JOB}"])
     def test_a_silent_worker(self, path: str) -> None:
-        with TestClient(app_of(FakeAsker(engines(), silent=["alder"]))) as client:
+        with TestClient(app_of(FakeClient(engines(), silent=["alder"]))) as client:
             assert "no worker answers" in told(client, f"/v1/{path}", 504)["detail"]
 
     def test_while_nothing_has_been_read_it_is_not_ready(self) -> None:
-        asker = FakeAsker(engines())
-        asker.trouble = asker.broker = "kafka: no broker answers"
-        with TestClient(app_of(asker)) as client:
+        questions = FakeClient(engines())
+        questions.startup_problem = questions.broker_problem = "kafka: no broker answers"
+        with TestClient(app_of(questions)) as client:
             for path in ("sites", "sites/alder/estimates", "sites/alder/outcomes", "rank", "accuracy", "users/u/jobs"):
                 answer = client.get(f"/v1/{path}")
                 assert (answer.status_code, answer.json()["detail"]) == (503, "kafka: no broker answers")
@@ -159,16 +160,16 @@ class TestRefusals:
             assert client.get("/healthz").text == "ok\n"
 
     def test_too_many_questions(self) -> None:
-        class Crowded(FakeAsker):
+        class Crowded(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
-                raise Busy("5000 questions are open; ask again later")
+                raise TooManyQuestions("5000 questions are open; ask again later")
 
         with TestClient(app_of(Crowded(engines()))) as client:
             for path in ("sites/alder", "rank", "accuracy"):
                 assert "questions are open" in told(client, f"/v1/{path}", 503)["detail"]
 
     def test_a_flaw_of_ours_tells_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
-        class Broken(FakeAsker):
+        class Broken(FakeClient):
             async def ask(self, question: AnyQuestion) -> AnyAnswer:
                 raise ZeroDivisionError("of secrets")
 
@@ -185,7 +186,7 @@ class TestRefusals:
 class TestToken:
     @pytest.fixture
     def locked(self) -> Iterator[Client]:
-        with TestClient(app_of(FakeAsker(engines()), token=TOKEN)) as found:
+        with TestClient(app_of(FakeClient(engines()), token=TOKEN)) as found:
             yield found
 
     @pytest.mark.parametrize(
@@ -208,31 +209,39 @@ class TestToken:
         assert locked.get(path).status_code == 200
 
 
-class TestAround:
-    @pytest.mark.parametrize("path", ["/v1/sites", "/v1/rank?cpus=0", "/nothing", "/healthz", "/schema/openapi.json"])
-    def test_every_answer_has_the_safe_headers(self, client: Client, path: str) -> None:
-        headers = client.get(path).headers
-        assert {name: headers.get(name) for name in SAFETY} == SAFETY
-
-    def test_requests_are_counted_by_route_and_status(self, client: Client) -> None:
-        for path in ("sites/alder", "sites/birch", "sites/elm", "rank?cpus=0"):
-            client.get(f"/v1/{path}")
-        client.get("/nowhere")
-        answer = client.get("/metrics")
-        assert answer.headers["content-type"].count("charset") == 1
-        counted = {
-            (sample.labels["route"], sample.labels["status"]): sample.value
+def requests_counted(client: Client) -> Counter[tuple[str, str]]:
+    """How many requests this process has answered, by path and status."""
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"].count("charset") == 1
+    return Counter(
+        {
+            (sample.labels["path"], sample.labels["status_code"]): int(sample.value)
             for family in text_string_to_metric_families(answer.text)
             for sample in family.samples
             if sample.name == "queuecast_http_requests_total"
         }
+    )
+
+
+class TestMiddleware:
+    @pytest.mark.parametrize("path", ["/v1/sites", "/v1/rank?cpus=0", "/nothing", "/healthz", "/schema/openapi.json"])
+    def test_every_answer_has_the_security_headers(self, client: Client, path: str) -> None:
+        headers = client.get(path).headers
+        assert {name: headers.get(name) for name in SECURITY_HEADERS} == SECURITY_HEADERS
+
+    def test_requests_are_counted_by_path_and_status(self, client: Client) -> None:
+        before = requests_counted(client)
+        for path in ("sites/alder", "sites/birch", "sites/elm", "rank?cpus=0"):
+            client.get(f"/v1/{path}")
+        client.get("/nowhere")
+        counted = requests_counted(client) - before
+        assert counted.pop(("/metrics", "200")) == 1
         assert counted == {
-            ("/v1/sites/{site}", "200"): 2.0,
-            ("/v1/sites/{site}", "404"): 1.0,
-            ("/v1/rank", "400"): 1.0,
-            ("other", "404"): 1.0,
+            ("/v1/sites/{site}", "200"): 2,
+            ("/v1/sites/{site}", "404"): 1,
+            ("/v1/rank", "400"): 1,
         }
-        assert 'queuecast_http_request_seconds_count{route="/v1/sites/{site}"} 3.0' in answer.text
+        assert "queuecast_http_request_duration_seconds_bucket" in client.get("/metrics").text
 
 
 class TestPage:
@@ -243,7 +252,7 @@ class TestPage:
         (tmp_path / "page" / "app.js").write_text("'use strict'")
         (tmp_path / "secret").write_text("hidden")
         monkeypatch.setattr(web, "PAGE", tmp_path / "page")
-        with TestClient(app_of(FakeAsker(engines()), token=TOKEN)) as found:
+        with TestClient(app_of(FakeClient(engines()), token=TOKEN)) as found:
             yield found
 
     def test_it_is_served_to_everybody(self, page: Client) -> None:
@@ -284,7 +293,7 @@ class TestListening:
         assert is_open(ServeSettings(web_host=host, token=token)) is expected
 
 
-schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeAsker(engines()), token=TOKEN))
+schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(engines()), token=TOKEN))
 
 
 @schema.parametrize()
