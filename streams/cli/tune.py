@@ -12,7 +12,7 @@ from streams.errors import UserError
 
 if TYPE_CHECKING:
     from models.engine.engine import Settings as EngineSettings
-    from streams.offline.tune import Stretch
+    from streams.offline.stretch import Stretch
     from streams.sources.swf import Trace
 
 commands = typer.Typer()
@@ -91,7 +91,7 @@ def tune(
     else:
         profile = _tune_qespera(read, settings, (ids, rows, every))
     if save:
-        from streams.offline.search import save as write
+        from streams.offline.files import save as write
 
         write(profile, save)
 
@@ -132,8 +132,9 @@ def _is_given(context: typer.Context, name: str) -> bool:
 def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> str:
     from models.search.tuning import aae_s
     from streams.offline import tune as tuning
+    from streams.offline.stretch import stretch_of
 
-    stretch = tuning.stretch_of(trace, *where)
+    stretch = stretch_of(trace, *where)
     with progress("jobs", stretch.steps) as advance:
         found = tuning.tune(stretch, settings, advance)
     tuning.show(found, stretch)
@@ -153,21 +154,22 @@ def _search_ibl(
     resume: Path | None,
 ) -> str:
     from models.search.ibl import Plan
-    from streams.offline import tune as tuning
+    from streams.offline import ibl_search as searching
+    from streams.offline.stretch import stretch_of
 
-    stretch = tuning.stretch_of(trace, *where)
+    stretch = stretch_of(trace, *where)
     with progress("jobs", len(stretch.trace.jobs)) as advance:
-        examples = tuning.examples_of(stretch, settings, target, advance)
-    wanted = tuning.Wanted(plan=Plan(*plan), workers=workers, file=resume)
+        examples = searching.examples_of(stretch, settings, target, advance)
+    wanted = searching.Wanted(plan=Plan(*plan), workers=workers, file=resume)
     with progress("generations", wanted.plan.generations) as advance:
-        found = tuning.search(examples, wanted, settings, lambda _: advance())
-    tuning.show_search(found)
+        found = searching.search(examples, wanted, settings, lambda _: advance())
+    searching.show_search(found)
     _warn_of_few(stretch)
-    return tuning.search_profile(found, settings)
+    return searching.search_profile(found, settings)
 
 
 def _warn_of_few(stretch: "Stretch") -> None:
-    from streams.offline.tune import FEW
+    from streams.offline.stretch import FEW
 
     if len(stretch.jobs) < FEW:
         tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
@@ -184,7 +186,7 @@ def _search_templates(
     resume: Path | None,
 ) -> str:
     from models.search.templates.genetic import Plan
-    from streams.offline import search as searching
+    from streams.offline import template_search as searching
 
     wanted = searching.Wanted(kind=kind, plan=Plan(*plan), jobs=jobs, running=running, workers=workers, file=resume)
     with progress("generations" if kind == "genetic" else "steps", wanted.plan.generations) as advance:

@@ -2,12 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, signal
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -22,13 +18,10 @@ from models.search.templates.genetic import Evaluate, Generation, Plan
 from models.search.templates.workload import Moment, Set, Workload, complete
 from models.site.state import Job
 from streams.errors import UserError
+from streams.offline.files import Kept, read_state, write_state
+from streams.offline.processes import judging
 from streams.sources.swf import Trace, events_of
 from streams.terminal import show_table
-
-STATE_VERSION = 1
-
-One = TypeVar("One")
-Said = TypeVar("Said")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -67,16 +60,6 @@ class Found(msgspec.Struct, frozen=True):
     steps: list[Step]
     before_s: float
     run_s: float
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A search that may go on: what a state file holds, as JSON. `workload` tells the jobs it is on from others."""
-
-    v: int = STATE_VERSION
-    workload: str
-
-
-Which = TypeVar("Which", bound=Kept)
 
 
 class State(Kept, frozen=True, kw_only=True):
@@ -123,38 +106,6 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
     if not jobs:
         raise UserError(f"{trace.path}: no job started among the first {count}")
     return Workload(jobs, run_s, moments)
-
-
-_judge: Callable[[Any], Any] | None = None
-"""What this process judges with, where it is one of those of `judging`."""
-
-
-def _take(judge: Callable[[Any], Any]) -> None:
-    global _judge
-    _judge = judge
-    signal(SIGINT, SIG_IGN)  # the process that began the search ends it
-
-
-def _judged(one: Any) -> Any:
-    assert _judge is not None
-    return _judge(one)
-
-
-@contextmanager
-def judging(judge: Callable[[One], Said], workers: int) -> Iterator[Callable[[Sequence[One]], Iterable[Said]]]:
-    """What judges many in their order, in so many processes, each with its own copy of `judge`; one is this one."""
-    if workers == 1:
-        yield lambda many: map(judge, many)
-        return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _take, (judge,))
-
-    def judge_all(many: Sequence[One]) -> Iterable[Said]:
-        return pool.map(_judged, many)
-
-    try:
-        yield judge_all
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def search(trace: Trace, wanted: Wanted, settings: Settings, report: Callable[[Step], None] = lambda _: None) -> Found:
@@ -212,41 +163,6 @@ def _read(file: Path, workload: Workload, plan: Plan) -> State | None:
     return state
 
 
-def read_state(file: Path, kind: type[Which], workload: str) -> Which | None:
-    """What the state file holds; nothing where there is none yet.
-
-    Raises:
-        UserError: it cannot be read, or is of another kind of search or of one on other jobs.
-    """
-    try:
-        state = msgspec.json.decode(file.read_bytes(), type=kind)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise UserError(f"{file}: is not the state of a search: {error}") from None
-    if state.v != STATE_VERSION:
-        raise UserError(f"{file}: a state of version {state.v}; this queuecast reads {STATE_VERSION}")
-    if state.workload != workload:
-        raise UserError(f"{file}: the state of a search on other jobs")
-    return state
-
-
-def write_state(file: Path, state: Kept) -> None:
-    """Replace the file in one step, so that an interruption leaves the one or the other.
-
-    Raises:
-        UserError: it cannot be written.
-    """
-    new = file.with_name(f"{file.name}.new")
-    try:
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
-        new.replace(file)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}") from None
-
-
 def show(found: Found) -> None:
     """Print how the search went, the set it found, and its error beside that of the set in force."""
     lines = [[str(step.number), *map(_minutes, (step.best_s, step.mean_s, step.worst_s))] for step in found.steps]
@@ -266,15 +182,3 @@ def profile(templates: Sequence[str], choice: Choice) -> str:
     listed = "".join(f"    {msgspec.json.encode(text).decode()},\n" for text in templates)
     engine = f'[engine]\nruntimes = "{Templates.name}"\n'
     return f'{engine}\n[engine.parameters.{Templates.name}]\nchoice = "{choice}"\ntemplates = [\n{listed}]\n'
-
-
-def save(profile: str, file: Path) -> None:
-    """Write a profile.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    try:
-        file.write_text(profile, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}") from None

@@ -14,7 +14,8 @@ from models.search.templates.genetic import Plan
 from models.search.templates.workload import Moment
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.offline.search import Found, Step, Wanted, profile, save, search, show, workload_of
+from streams.offline.files import save
+from streams.offline.template_search import Found, Step, Wanted, profile, search, show, workload_of
 from streams.settings import load_settings
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, swf_line

@@ -1,0 +1,128 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.engine import Settings
+from models.records import Outcome
+from models.search.ibl import Examples, Generation, Plan, Target, settings_of
+from streams.cli.app import main
+from streams.errors import UserError
+from streams.offline import ibl_search
+from streams.offline.files import save
+from streams.offline.ibl_search import Found, Wanted
+from streams.offline.replay import replay
+from streams.offline.stretch import stretch_of
+from streams.settings import load_settings
+from streams.sources.swf import Trace, events_of
+
+Capture = pytest.CaptureFixture[str]
+ROWS = (120, 180)
+
+
+IBL = Settings(method="zero", parameters={"ibl": {"neighbours": 5, "run_neighbours": 7}})
+PLAN = Plan(6, 3, seed=2)
+
+
+def examples_of(trace: Trace, target: Target = "wait", rows: tuple[int, int] = ROWS) -> Examples:
+    return ibl_search.examples_of(stretch_of(trace, None, rows, 2), IBL, target)
+
+
+def searched(examples: Examples, report: Callable[[Generation], None] = lambda _: None, **wanted: Any) -> Found:
+    return ibl_search.search(examples, Wanted(**{"plan": PLAN, **wanted}), IBL, report)
+
+
+def replayed_error(trace: Trace, settings: Settings, target: Target) -> float:
+    """The error over the stretch, as a share of the mean wait or run time, in a replay by these settings."""
+    jobs = stretch_of(trace, None, ROWS, 2).jobs
+    items = replay(events_of(trace, "made"), msgspec.structs.replace(settings, shadows=()))
+    last = {item.job: item for item in items if isinstance(item, Outcome) and item.job in jobs}
+    if target == "wait":
+        pairs = [(outcome.predicted_wait_s, outcome.actual_wait_s) for outcome in last.values()]
+    else:
+        pairs = [(outcome.predicted_run_s, outcome.actual_run_s or 0.0) for outcome in last.values()]
+    counted = [(said or 0.0, true) for said, true in pairs if target == "wait" or true]
+    return sum(abs(said - true) for said, true in counted) / sum(true for _, true in counted)
+
+
+@pytest.mark.parametrize(("target", "setting"), [("wait", "method"), ("run", "runtimes")])
+def test_what_is_found_for_ibl_predicts_as_was_said(trace: Trace, target: Target, setting: str) -> None:
+    found = searched(examples_of(trace, target))
+    assert found.error == min(found.generations[-1].errors.values())
+    assert target == "run" or found.error <= found.before_error  # 7 neighbours are none of those tried
+    in_force = msgspec.structs.replace(IBL, **{setting: "ibl"})
+    assert replayed_error(trace, in_force, target) == pytest.approx(found.before_error)
+    save(ibl_search.search_profile(found, IBL), Path("made.toml"))
+    engine = load_settings(Path("made.toml"), {}).engine
+    assert getattr(engine, setting) == "ibl"
+    assert engine.parameters["ibl"] == IBL.parameters["ibl"] | settings_of(found.parameters, target)
+    assert replayed_error(trace, engine, target) == pytest.approx(found.error)
+
+
+def test_nothing_after_the_stretch_is_searched(trace: Trace) -> None:
+    later = [msgspec.structs.replace(job, wait=job.wait + 9e5, run=1.0) for job in trace.jobs[ROWS[1] :]]
+    changed = msgspec.structs.replace(trace, jobs=[*trace.jobs[: ROWS[1]], *later])
+    assert examples_of(changed).fingerprint == examples_of(trace).fingerprint
+    assert examples_of(changed, rows=(120, 182)).fingerprint != examples_of(trace, rows=(120, 182)).fingerprint
+
+
+def test_a_search_for_ibl_that_was_interrupted_is_resumed(trace: Trace) -> None:
+    examples, file = examples_of(trace), Path("state.json")
+    whole = searched(examples)
+
+    class Interrupt(Exception):
+        pass
+
+    def interrupt(generation: Generation) -> None:
+        if generation.number == 2:
+            raise Interrupt
+
+    with pytest.raises(Interrupt):
+        searched(examples, interrupt, file=file)
+    assert len(msgspec.json.decode(file.read_bytes())["errors"]) < len(
+        {bits for generation in whole.generations for bits in generation.errors}
+    )
+    assert searched(examples, file=file) == whole
+    assert searched(examples, file=file, workers=2) == whole  # all is known
+    assert searched(examples, file=file, plan=Plan(6, 4, seed=2)).generations[:3] == whole.generations
+    with pytest.raises(UserError, match="of a search on other jobs"):
+        searched(examples_of(trace, "run"), file=file)
+
+
+def test_a_search_for_ibl_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
+    examples, plan = examples_of(trace), Plan(4, 2)
+    assert searched(examples, plan=plan, workers=2) == searched(examples, plan=plan)
+
+
+@pytest.mark.parametrize(("option", "target"), [("--method", "wait"), ("--runtimes", "run")])
+def test_the_command_searches_for_ibl(trace: Trace, capsys: Capture, option: str, target: Target) -> None:
+    Path("queuecast.toml").write_text(
+        '[engine]\nmethod = "zero"\n[engine.parameters.ibl]\nneighbours = 5\nrun_neighbours = 7\n'
+    )
+    plan = ["--population", "6", "--generations", "3", "--seed", "2", "--workers", "1"]
+    arguments = ["tune", "made.swf", option, "ibl", "--rows", "120", "180", *plan]
+    assert main([*arguments, "--save", "made.toml"]) == 0
+    said, found = capsys.readouterr(), searched(examples_of(trace, target))
+    assert Path("made.toml").read_text() == ibl_search.search_profile(found, IBL)
+    ibl_search.show_search(found)
+    assert said.out == capsys.readouterr().out
+    last = [line.split() for line in said.out.splitlines()][-1]
+    assert last == ["found", f"{found.error * found.mean_s:.2f}", f"{found.error:.3f}"]
+    assert "only 31 jobs were predicted" in said.err
+    shorter = [word if word != "3" else "1" for word in arguments]
+    assert main([*shorter, "--resume", "state.json"]) == 0
+    capsys.readouterr()
+    assert main([*arguments, "--resume", "state.json", "--save", "again.toml"]) == 0
+    assert capsys.readouterr().out == said.out
+    assert Path("again.toml").read_text() == Path("made.toml").read_text()
+    assert main(["--config", "made.toml", "replay", "made.swf", "--rows", "200", "240"]) == 0
+    assert "ibl" in capsys.readouterr().out
+
+
+def test_run_times_need_jobs_that_ran(trace: Trace) -> None:
+    jobs = [msgspec.structs.replace(job, run=-1.0, status=5) for job in trace.jobs]
+    stretch = stretch_of(msgspec.structs.replace(trace, jobs=jobs), None, ROWS, 2)
+    with pytest.raises(UserError, match=r"made\.swf: no job of that range ran"):
+        ibl_search.examples_of(stretch, IBL, "run")
