@@ -1,20 +1,34 @@
-"""What all tests share: one real Kafka and one real Redis a session; and that in CI none is skipped."""
+"""What all tests share: one real Kafka and one real Redis a session, and what CI asks for."""
 
 import os
 from collections.abc import Generator, Iterator
-from typing import TypeVar
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
 
 from deploy.local.stack import LocalStack, StackUnavailable, fetch
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
 
 # A change is judged by the same examples each time it is checked; new ones are looked for at the developer's desk.
 hypothesis.settings.register_profile("ci", derandomize=True)
+hypothesis.settings.register_profile("check", derandomize=True, max_examples=20)
 if os.environ.get("CI") == "true":
     hypothesis.settings.load_profile("ci")
 
+BENCHMARKS = Path(__file__).parent / "benchmarks"
+
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what measures speed."""
+    for item in items:
+        if BENCHMARKS in item.path.parents:
+            item.add_marker("benchmark")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,3 +64,41 @@ def local_stack(require_stack: None) -> Iterator[LocalStack]:
     """Kafka and Redis in a temporary directory; a test that stops them starts them again."""
     with LocalStack() as stack:
         yield stack
+
+
+@pytest.fixture(scope="module")
+def stack(require_stack: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """Servers of a module's own, which may be killed without harm to other tests."""
+    with LocalStack(tmp_path_factory.mktemp("own")) as own:
+        yield own
+
+
+@pytest.fixture
+def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
+    """Makes deployments on the session's servers, each apart from the others.
+
+    `worker`, `estimates` and `engine` are a deployment's settings, `redis` another URL than the session's, `partitions`
+    the number of each topic's partitions.
+    """
+    with ExitStack() as made:
+
+        def make(
+            redis: str | None = None,
+            worker: dict[str, Any] | None = None,
+            partitions: int = PARTITIONS,
+            estimates: dict[str, Any] | None = None,
+            **engine: Any,
+        ) -> Deployment:
+            settings = settings_on(
+                local_stack.kafka.bootstrap,
+                redis or local_stack.redis.url,
+                {"checkpoint_events": 200, "checkpoint_seconds": 0.5} | (worker or {}),
+                {"history": 150} | engine,
+                partitions,
+                estimates,
+            )
+            deployment = Deployment(settings, tmp_path / settings.redis.prefix)
+            made.callback(deployment.close)
+            return deployment
+
+        yield make

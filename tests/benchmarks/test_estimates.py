@@ -1,15 +1,12 @@
 """What standing estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
 
-from collections.abc import Callable
-
 import pytest
 
 from models.records import AnyEvent, Capacity
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
-from tests.integration.conftest import deploy  # noqa: F401  # the fixture
-from tests.support.deployment import Deployment, interleaved, simulated
+from tests.support.deployment import Deploy, Deployment, interleaved, simulated
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long]
+pytestmark = pytest.mark.stack
 
 TURNS = 3
 LEAST_RATIO = 0.6
@@ -29,7 +26,7 @@ def rate(here: Deployment, events: list[AnyEvent]) -> float:
     return len(events) / outputs.seconds
 
 
-def test_events_a_second_with_estimates_beside_those_without(deploy: Callable[..., Deployment]) -> None:  # noqa: F811
+def test_events_a_second_with_estimates_beside_those_without(deploy: Deploy) -> None:
     events = interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
     rates: dict[str, list[float]] = {"without": [], "with": []}
     records = 0

@@ -1,7 +1,5 @@
 from time import perf_counter
 
-import pytest
-
 from models.engine.engine import Engine, Settings
 from models.records import End, Start, Submit
 from models.site.spearman import warm_up
@@ -43,7 +41,6 @@ def cycles(engine: Engine, begin: int) -> float:
     return perf_counter() - before
 
 
-@pytest.mark.benchmark
 def test_an_event_costs_the_same_however_many_jobs_are_queued() -> None:
     warm_up()
     engines = {queued: engine_with(queued) for queued in (FEW, MANY)}

@@ -1,6 +1,6 @@
 """What a site takes of a worker's memory: its resident size with some large sites less that of an empty one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -8,10 +8,9 @@ import pytest
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Cancel, End, Submit
 from models.simulation import generate, run
-from tests.integration.conftest import deploy  # noqa: F401  # the fixture
-from tests.support.deployment import Deployment, interleaved, metrics, until
+from tests.support.deployment import Deploy, interleaved, metrics, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 SITES = ("alder", "birch", "cedar", "douglas")
 HISTORY = 6000
@@ -22,7 +21,7 @@ MOST_MB = 40.0
 PATIENCE_S = 900.0
 
 
-def test_memory_of_a_site(deploy: Callable[..., Deployment]) -> None:  # noqa: F811
+def test_memory_of_a_site(deploy: Deploy) -> None:
     here = deploy(history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
     worker = here.worker
     events = interleaved(*(overloaded(site, seed) for seed, site in enumerate(SITES)))

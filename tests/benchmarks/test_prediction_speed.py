@@ -12,8 +12,6 @@ from models.simulation import generate, run
 from models.site.state import Job, Phase
 from models.waits.qespera import Qespera
 
-pytestmark = pytest.mark.benchmark
-
 HISTORY = 6000
 LEAST_RATIO = 50.0
 

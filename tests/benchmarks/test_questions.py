@@ -13,12 +13,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from models.records import AnyEvent, NoAnswer, WaitQuestion
 from streams.client.client import MAX_FETCH_WAIT_MS, QuestionClient
 from streams.client.questions import new_id
-from tests.integration.conftest import deploy  # noqa: F401  # the fixture
-from tests.support.deployment import PARTITIONS, Deployment, interleaved, simulated, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 
 SITES = ("alder", "birch", "cedar")
 JOBS = 2500
@@ -100,7 +98,7 @@ async def questions(here: Deployment) -> list[float]:
         await client.stop()
 
 
-def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[AnyEvent]) -> None:  # noqa: F811
+def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[AnyEvent]) -> None:
     here, flowing = deploy(history=6000), iter(events)
     here.worker.start()
     here.send(islice(flowing, BEFORE))

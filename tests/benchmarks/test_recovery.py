@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice, pairwise
 from pathlib import Path
@@ -13,12 +13,10 @@ import pytest
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Capacity, Submit
 from models.simulation import generate
-from tests.integration.conftest import deploy  # noqa: F401  # the fixture
-from tests.support.deployment import Deployment, interleaved, metrics, simulated, sites, until
+from tests.support.deployment import Deploy, Deployment, interleaved, metrics, simulated, sites, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long]
+pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 
 BACK_S = 10.0
 """Wanted from a worker's kill, when it is started again at once, to its first prediction."""
@@ -73,7 +71,7 @@ def show(title: str, rows: list[tuple[str, float, float]]) -> None:
         print(f"{name:58} {measured:7.1f} s {wanted:5.0f} s")
 
 
-def test_a_large_site_is_back_and_moves(deploy: Deploy, tmp_path: Path) -> None:  # noqa: F811
+def test_a_large_site_is_back_and_moves(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=2, history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
     first, second = here.worker, WorkerProcess(tmp_path / "second", here.settings)
     with first:
@@ -129,7 +127,7 @@ def grown(here: Deployment, site: str) -> Iterator[AnyEvent]:
     return coming
 
 
-def test_twenty_sites_go_on_while_one_of_three_workers_is_killed(deploy: Deploy, tmp_path: Path) -> None:  # noqa: F811
+def test_twenty_sites_go_on_while_one_of_three_workers_is_killed(deploy: Deploy, tmp_path: Path) -> None:
     here = deploy(partitions=6, history=HISTORY)
     workers = [here.worker, *(WorkerProcess(tmp_path / name, here.settings) for name in ("second", "third"))]
     coming = interleaved(*(islice(submits(site, 0.0, seed), 1000) for seed, site in enumerate(SITES)))

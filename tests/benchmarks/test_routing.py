@@ -20,7 +20,7 @@ from models.simulation.routing import (
     ShortestQueue,
 )
 
-pytestmark = [pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 SEEDS = (1, 2, 3, 4, 5)
 """None of those by which the grids and the rules were settled."""

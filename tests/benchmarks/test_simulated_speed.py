@@ -14,8 +14,6 @@ from models.site.runs import RunHistory
 from models.site.state import Job, Phase, SiteState
 from models.waits.simulated import Simulated
 
-pytestmark = pytest.mark.benchmark
-
 RUNNING = QUEUED = 1000
 PREDICTIONS = 200
 NOW = 1e9

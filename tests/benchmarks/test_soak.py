@@ -6,7 +6,7 @@ A shorter one, of no fewer events than the histories need to fill up, is `QUEUEC
 import heapq
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count, islice
 from statistics import median
 
@@ -16,10 +16,9 @@ import pytest
 
 from models.records import AnyEvent, Submit
 from models.simulation import SimulatedJob, generate, run
-from tests.integration.conftest import deploy  # noqa: F401  # the fixture
-from tests.support.deployment import Deployment, jobs_predicted, metrics, until
+from tests.support.deployment import Deploy, Deployment, jobs_predicted, metrics, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark, pytest.mark.long, pytest.mark.timeout(4 * 3600)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(4 * 3600)]
 
 EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1080000"))
 """300 a second for an hour."""
@@ -44,7 +43,7 @@ SLOWEST = 100.0
 """Events a second below which we wait no longer."""
 
 
-def test_memory_stays_flat_under_an_hours_load(deploy: Callable[..., Deployment]) -> None:  # noqa: F811
+def test_memory_stays_flat_under_an_hours_load(deploy: Deploy) -> None:
     here = deploy(history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
     worker, sizes, submits, sent = here.worker, list[float](), 0, 0
     worker.start()

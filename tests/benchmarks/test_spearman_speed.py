@@ -3,7 +3,6 @@ from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from scipy import stats
 
 from models.site.spearman import RollingSpearman, warm_up
@@ -50,7 +49,6 @@ def by_scipy(x: Floats, y: Floats) -> Floats:
     return np.asarray(stats.spearmanr(x, y).statistic)[-1, :-1]
 
 
-@pytest.mark.benchmark
 def test_a_push_is_fifty_times_faster_than_scipy_on_the_same_window() -> None:
     x, y = job_like_rows(SIZE + 1000)
     warm_up()

@@ -14,8 +14,6 @@ from models.simulation import generate
 from models.site.runs import RunHistory
 from models.site.state import Job
 
-pytestmark = pytest.mark.benchmark
-
 JOBS = 10_000
 LEAST_RATIO = 10.0
 

@@ -14,12 +14,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent, Capacity, Submit
-from tests.integration.conftest import deploy  # noqa: F401  # the fixture
-from tests.support.deployment import PARTITIONS, Deployment, interleaved, simulated, sites, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, sites, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.benchmark]
+pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 
 SITES = ("alder", "birch", "cedar")
 JOBS = 1500
@@ -88,7 +86,7 @@ class Outputs:
         return (max(stamps) - min(stamps)) / 1000
 
 
-def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:  # noqa: F811
+def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     rates: dict[str, list[float]] = {"bare": [], "worker": []}
     told = sum(not isinstance(event, Capacity) for event in events)  # of any other one record follows
     for turn in range(2):
@@ -135,7 +133,7 @@ def of_job(value: bytes) -> Any:
     return record["site"], record.get("job"), record.get("type", "submit")
 
 
-def test_latency_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:  # noqa: F811
+def test_latency_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     first, some = events[: PACE * SETTLING_IN_S], events[PACE * SETTLING_IN_S :][: PACE * PACED_S]
     here = deploy(history=6000)
     with bare_loop(here, tmp_path / "bare"):

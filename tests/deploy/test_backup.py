@@ -16,7 +16,6 @@ from deploy.local.stack.process import Server
 from models.records import AnyEvent
 from streams.settings import Settings
 from streams.topics import create_topics, partitions_of
-from tests.integration.conftest import stack  # noqa: F401  # the fixture
 from tests.support.deployment import Deployment, Said, interleaved, settings_on, simulated, unique, until
 
 pytestmark = pytest.mark.stack
@@ -26,7 +25,7 @@ JOBS = 150
 
 
 @pytest.fixture
-def settings(stack: LocalStack) -> Settings:  # noqa: F811
+def settings(stack: LocalStack) -> Settings:
     worker = {"checkpoint_events": 50, "checkpoint_seconds": 0.5}
     return settings_on(stack.kafka.bootstrap, stack.redis.url, worker, {"history": 50}, partitions=1)
 
@@ -90,7 +89,7 @@ def degraded(said: Said, last: int) -> set[str | None]:
 
 
 def test_kafka_and_redis_go_on_together_and_not_apart(
-    stack: LocalStack,  # noqa: F811
+    stack: LocalStack,
     settings: Settings,
     store: Any,
     tmp_path: Path,

@@ -32,6 +32,7 @@ from tests.integration.test_locked_doors import Doors, doors  # noqa: F401  # th
 from tests.support.command import Command
 from tests.support.deployment import (
     PARTITIONS,
+    Deploy,
     Deployment,
     engine_after,
     interleaved,
@@ -43,7 +44,6 @@ from tests.support.deployment import (
 
 pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 SITES = ("alder", "birch")
 JOB = ("ask", "--cpus", "8", "--walltime", "1h")
 HASHED = (murmur2(SITES[1].encode()) & 0x7FFFFFFF) % PARTITIONS

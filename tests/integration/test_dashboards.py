@@ -14,10 +14,9 @@ from deploy.local.stack import Prometheus
 from deploy.local.stack.servers import RULES
 from deploy.local.up import ServeProcess
 from models.records import AnyEvent, WaitQuestion
-from tests.integration.conftest import Deploy
 from tests.support import scraped
 from tests.support.dashboards import FILES, asked
-from tests.support.deployment import Deployment, Message, simulated, until
+from tests.support.deployment import Deploy, Deployment, Message, simulated, until
 
 pytestmark = pytest.mark.stack
 

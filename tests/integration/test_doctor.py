@@ -8,8 +8,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from deploy.local.up import as_toml
 from streams.cli.app import main
-from tests.integration.conftest import Deploy
-from tests.support.deployment import Deployment, simulated
+from tests.support.deployment import Deploy, Deployment, simulated
 
 pytestmark = pytest.mark.stack
 

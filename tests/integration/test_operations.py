@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from streams.topics import create_topics
 from tests.support.command import Command
 from tests.support.deployment import (
     PARTITIONS,
+    Deploy,
     Deployment,
     interleaved,
     metrics,
@@ -34,7 +35,6 @@ from tests.support.deployment import (
 
 pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 SITES = ("alder", "birch", "cedar", "oak")
 FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.processor: forged"
 

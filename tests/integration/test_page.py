@@ -16,9 +16,8 @@ from deploy.local.stack import LocalStack
 from deploy.local.up import ServeProcess
 from models.records import AnyEvent, Capacity, Start, Submit
 from streams.settings import Settings
-from tests.integration.conftest import Deploy
 from tests.support.browser import Browser, browsing
-from tests.support.deployment import Deployment, interleaved, settings_on, simulated, until
+from tests.support.deployment import Deploy, Deployment, interleaved, settings_on, simulated, until
 
 pytestmark = pytest.mark.stack
 

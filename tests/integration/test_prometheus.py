@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ from deploy.local.stack import Prometheus
 from deploy.local.stack.servers import RULES
 from streams.sources.swf import events_of, read_swf
 from tests.support import scraped
-from tests.support.deployment import Deployment, until
+from tests.support.deployment import Deploy, until
 from tests.support.scraped import value
 from tests.support.traces import made_trace, shared_path
 
 pytestmark = pytest.mark.stack
-
-Deploy = Callable[..., Deployment]
 
 
 @pytest.fixture

@@ -1,18 +1,16 @@
 """Workers join and leave while twenty sites are fed; their states move with their partitions, and nothing shows."""
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from deploy.local.up import WorkerProcess
-from tests.support.deployment import Deployment, interleaved, simulated, sites, unique, until
+from tests.support.deployment import Deploy, interleaved, simulated, sites, unique, until
 
 pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 
 SITES = tuple(f"site-{number:02d}" for number in range(20))
 PARTITIONS = 6

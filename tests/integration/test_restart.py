@@ -1,7 +1,6 @@
 """A worker that is stopped, killed or joined by another goes on as if nothing had happened."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,11 +10,10 @@ from deploy.local.stack import Redis
 from deploy.local.up import WorkerProcess
 from models.engine.engine import Anomaly, Engine
 from models.records import AnyEvent, Prediction, Submit
-from tests.support.deployment import Deployment, interleaved, metrics, parts, simulated, sites, unique, until
+from tests.support.deployment import Deploy, Deployment, interleaved, metrics, parts, simulated, sites, unique, until
 
 pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 
 

@@ -13,8 +13,7 @@ from models.simulation.routing import ASKED, ByWhatIf, ShortestQueue
 from models.site.state import REQUEST, Job
 from streams.client.client import QuestionClient
 from streams.client.questions import new_id
-from tests.integration.conftest import Deploy
-from tests.support.deployment import Deployment, ready, until
+from tests.support.deployment import Deploy, Deployment, ready, until
 
 SITES = (
     GridSite("alder", 128, 0.60, "easy"),

@@ -13,8 +13,7 @@ from models.engine.answers import answer, standing
 from models.engine.engine import Engine
 from models.records import AnyAnswer, NoAnswer, StandingEstimate, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import WALLTIMES, grid, sizes
-from tests.integration.conftest import Deploy
-from tests.support.deployment import PARTITIONS, Deployment, interleaved, metrics, ready, simulated, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, metrics, ready, simulated, until
 
 QUICK = {"seconds": 1.0, "share": 0.5}
 

@@ -1,7 +1,6 @@
 """An upgrade in place: what an earlier version stored, its topics and its states, is gone on with."""
 
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
@@ -15,12 +14,11 @@ from models.site.runs import Run
 from streams import topics
 from streams.topics import admin, create_topics
 from streams.worker.store import _category
-from tests.support.deployment import PARTITIONS, Deployment, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, until
 from tests.support.golden import Golden, first_version
 
 pytestmark = pytest.mark.stack
 
-Deploy = Callable[..., Deployment]
 
 _encode = msgspec.json.Encoder().encode
 

@@ -18,12 +18,10 @@ from streams.offline.replay import replay
 from streams.sources.feed import sources_of, timeline
 from streams.sources.swf import read_swf
 from tests.support.command import Command
-from tests.support.deployment import Deployment, Message, interleaved, metrics, parts, simulated, unique
+from tests.support.deployment import Deploy, Message, interleaved, metrics, parts, simulated, unique
 from tests.support.traces import trace_path
 
 pytestmark = pytest.mark.stack
-
-Deploy = Callable[..., Deployment]
 
 
 def three_simulated_sites() -> list[AnyEvent]:

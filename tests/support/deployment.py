@@ -223,6 +223,10 @@ class Deployment:
         return ":".join((self.settings.redis.prefix, f"{{{site}}}", *parts))
 
 
+Deploy = Callable[..., Deployment]
+"""What the fixture `deploy` gives."""
+
+
 def page(worker: WorkerProcess) -> str:
     """What a worker shows Prometheus now."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
