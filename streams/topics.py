@@ -168,14 +168,14 @@ def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
         client.alter_configs([ConfigResource(kind, name, limits)])
 
 
-class Found(msgspec.Struct, frozen=True):
+class TopicState(msgspec.Struct, frozen=True):
     """A topic as the broker tells of it: how many partitions it has, none where it is missing, and what we may do."""
 
     partitions: int
     allowed: frozenset[str]
 
 
-def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, Found]:
+def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, TopicState]:
     """The topics with these names, for those who may know of them.
 
     Raises:
@@ -188,7 +188,7 @@ def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, Found]:
         name = topic["name"]
         if topic["error_code"] == TopicAuthorizationFailedError.errno:
             raise refused(settings.kafka, "see", name)
-        found[name] = Found(len(topic["partitions"]), frozenset(topic["authorized_operations"] or ()))
+        found[name] = TopicState(len(topic["partitions"]), frozenset(topic["authorized_operations"] or ()))
     return found
 
 

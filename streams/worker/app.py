@@ -1,4 +1,4 @@
-"""The worker: one Faust agent that reads events, and what goes out because of them."""
+"""Builds the worker's Faust app: one agent that processes events, and what runs beside it."""
 
 from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
@@ -18,17 +18,17 @@ from streams.topics import STATE_MESSAGE_BYTES, Topics, holder_of
 from streams.worker.faust_compat import QueuecastApp, SiteTable
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
-from streams.worker.processor import Worker
+from streams.worker.processor import Processor
 from streams.worker.questions import Questions
-from streams.worker.standing import Standing
+from streams.worker.standing import StandingEstimates
 from streams.worker.store import SiteStore, connect
 
 HEARTBEAT_S = 0.5
-"""Between a worker's signs of life, by whose answers it hears that others join or leave."""
+"""Seconds between heartbeats; by their answers a worker learns that others join or leave."""
 
 
 class EventsTopic:
-    """What the ledger asks of the events topic, and tells about it."""
+    """The events topic as the ledger needs it."""
 
     def __init__(self, app: QueuecastApp, name: str, metrics: Metrics) -> None:
         self._app = app
@@ -36,7 +36,7 @@ class EventsTopic:
         self._metrics = metrics
 
     async def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """Each partition's end: the offset that its next event will have.
+        """The end of each partition: the offset that its next event will have.
 
         Raises:
             OSError: the broker does not answer.
@@ -48,74 +48,90 @@ class EventsTopic:
         return {tp.partition: end for tp, end in found.items()}
 
     def renewed(self, partition: int) -> None:
-        """A partition has been made anew, or cut short, since its states were stored."""
+        """Count a partition that was made anew, or cut short, since its states were stored."""
         self._metrics.renewed(partition)
 
 
 def build_app(settings: Settings, directory: str) -> QueuecastApp:
-    """The app with its topics, table, agent, timer and web pages; Faust may use `directory`."""
+    """The app: its topics and table, the agent that processes events, checkpoints, rebalances and web pages.
+
+    Parameters:
+        directory: where Faust may write.
+    """
     topics = Topics(settings.kafka.prefix)
     app = QueuecastApp(topics.group, datadir=directory, **_options(settings))
     events = app.topic(topics.events, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-    # States are large: a few at a time are enough to be held while the changelog is read.
-    columns = {"key_type": bytes, "value_type": bytes, "recovery_buffer_size": 4}
-    table = app.Table("sites", partitions=settings.topics.partitions, **columns)
-    store = SiteStore(connect(settings.redis), settings.redis.prefix)
-    ledger = Ledger(table, store, settings.engine, settings.worker)
+    # States are large, so only a few are held at a time while the changelog is read.
+    table = app.Table(
+        "sites", partitions=settings.topics.partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4
+    )
+    ledger = Ledger(table, SiteStore(connect(settings.redis), settings.redis.prefix), settings.engine, settings.worker)
     metrics = Metrics(ledger, settings.worker.metric_sites)
     ledger.events = EventsTopic(app, topics.events, metrics)
-    worker = Worker(app, settings, ledger, metrics)
+    processor = Processor(app, settings, ledger, metrics)
     app.holder_of = partial(holder_of, settings)
-    app.check_alive = ledger.before_write = worker.check_alive
-    standing = Standing(ledger.slots, settings.estimates, partial(_send, app, topics.estimates))
+    app.check_alive = ledger.before_write = processor.check_alive
+
+    @app.agent(events, concurrency=1, name="process_events")
+    async def process_events(stream: StreamT[bytes]) -> None:
+        """Process every event of this worker's partitions, in order; acknowledging them is the ledger's."""
+        async with app.stopping_on_error():
+            async for message in stream.noack().events():
+                await processor.take(message)
+
+    @app.timer(min(settings.worker.checkpoint_seconds / 2, 1.0))
+    async def checkpoint() -> None:
+        """Begin the checkpoints that are due, also when no further event comes."""
+        async with app.stopping_on_error():
+            await processor.checkpoint_due()
+
+    _follow_partitions(app, processor, table, topics.events)
+    _add_estimates_and_answers(app, settings, processor, ledger, metrics)
+    _add_pages(app, processor, metrics, topics.events)
+    return app
+
+
+def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable, events: str) -> None:
+    """Load the sites of partitions that come, and hand over those of partitions that go."""
+
+    @table.on_recover
+    async def take_over() -> None:
+        # Until Faust has sought back, which follows: of what it delivers before, it has dropped a part.
+        app.consumer.stop_flow()
+        async with app.stopping_on_error():  # Faust would ignore the error
+            await processor.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == events})
+
+    @app.on_partitions_revoked.connect(weak=False)
+    async def hand_over(_: faust.App, revoked: set[Any], **__: Any) -> None:
+        await processor.hand_over({tp.partition for tp in revoked if tp.topic == events})
+
+    @app.on_before_shutdown.connect(weak=False)
+    async def hand_over_all(*_: Any, **__: Any) -> None:
+        if app.failed is None:
+            await processor.hand_over(processor.partitions)
+
+
+def _add_estimates_and_answers(
+    app: QueuecastApp, settings: Settings, processor: Processor, ledger: Ledger, metrics: Metrics
+) -> None:
+    """Keep standing estimates fresh and answer questions, beside the events."""
+    send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
+    standing = StandingEstimates(ledger.handles, settings.estimates, send)
     metrics.show(standing)
-    questions = Questions(settings.kafka, ledger.slots, lambda: worker.partitions, metrics)
+    questions = Questions(settings.kafka, ledger.handles, lambda: processor.partitions, metrics)
     app.task(standing.run)
     app.task(questions.run)
 
-    @app.agent(events, concurrency=1, name="forecast")
-    async def forecast(stream: StreamT[bytes]) -> None:
-        """Every event of every site here: apply it, and send out what follows."""
-        try:
-            async for message in stream.noack().events():
-                await worker.take(message)
-        except Exception as error:
-            await app.give_up(error)
-            raise
 
-    @app.timer(min(settings.worker.checkpoint_seconds / 2, 1.0))
-    async def settle() -> None:
-        """What has been open for long is settled, also when no further event comes."""
-        try:
-            await worker.settle_due()
-        except Exception as error:
-            await app.give_up(error)
-            raise
-
-    @table.on_recover
-    async def recovered() -> None:
-        app.consumer.stop_flow()  # until Faust has sought back: what it delivers before leaves out what it dropped
-        try:
-            await worker.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == topics.events})
-        except Exception as error:  # which Faust would let pass
-            await app.give_up(error)
-            raise
-
-    @app.on_partitions_revoked.connect(weak=False)
-    async def revoked(_: faust.App, revoked: set[Any], **__: Any) -> None:
-        await worker.hand_over({tp.partition for tp in revoked if tp.topic == topics.events})
-
-    @app.on_before_shutdown.connect(weak=False)
-    async def leaving(*_: Any, **__: Any) -> None:
-        if app.failed is None:
-            await worker.hand_over({slot.partition for slot in ledger})
+def _add_pages(app: QueuecastApp, processor: Processor, metrics: Metrics, events: str) -> None:
+    """The pages for Prometheus and for those who watch over the process."""
 
     @app.page("/metrics")
     async def show_metrics(*_: Any) -> Response:
         with suppress(ConsumerNotStarted):
-            metrics.lag(app.consumer, topics.events)
-        await worker.health.look()
-        metrics.servers(worker.health)
+            metrics.lag(app.consumer, events)
+        await processor.health.look()
+        metrics.servers(processor.health)
         return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.page("/healthz")
@@ -124,10 +140,8 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
 
     @app.page("/readyz")
     async def show_readiness(*_: Any) -> Response:
-        hindrance = await worker.hindrance()
+        hindrance = await processor.hindrance()
         return Response(text="ready\n") if hindrance is None else Response(status=503, text=f"{hindrance}\n")
-
-    return app
 
 
 async def _send(app: QueuecastApp, topic: str, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:

@@ -5,7 +5,8 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import faust
@@ -192,6 +193,15 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
                 await self.give_up(error)
                 raise
             await self.sleep(1.0)
+
+    @asynccontextmanager
+    async def stopping_on_error(self) -> AsyncIterator[None]:
+        """Stop the worker when the block raises; Faust alone would restart what failed, or ignore it."""
+        try:
+            yield
+        except Exception as error:
+            await self.give_up(error)
+            raise
 
     async def give_up(self, error: BaseException) -> None:
         """Stop the worker because of an error."""

@@ -6,13 +6,13 @@ import msgspec
 
 from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter
 
-LARGEST = 65_536
+MAX_MESSAGE_BYTES = 65_536
 """Bytes of the largest message that is read as an event."""
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that do not decode."""
 
-SHOWN = 1_000
+MAX_SHOWN_BYTES = 1_000
 """Bytes of a message that its dead letter repeats."""
 
 M = TypeVar("M", AnyEvent, AnyQuestion)
@@ -21,14 +21,14 @@ _event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 _question: msgspec.json.Decoder[AnyQuestion] = msgspec.json.Decoder(AnyQuestion)
 
 
-class _Head(msgspec.Struct):
+class _MessageHead(msgspec.Struct):
     """The fields that tell what a message means to be."""
 
     type: str | None = None
     v: int = VERSION
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(_MessageHead).decode
 
 
 class Unreadable(Exception):
@@ -61,8 +61,8 @@ def read_question(key: bytes | None, value: bytes | None) -> AnyQuestion:
 def _read(key: bytes | None, value: bytes | None, decoder: msgspec.json.Decoder[M], types: tuple[str, ...]) -> M:
     if not value:
         raise Unreadable("empty", "the message has no value")
-    if len(value) > LARGEST:
-        raise Unreadable("too_large", f"{len(value)} bytes; at most {LARGEST} are read")
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise Unreadable("too_large", f"{len(value)} bytes; at most {MAX_MESSAGE_BYTES} are read")
     try:
         message = decoder.decode(value)
     except UNDECODABLE as error:
@@ -107,7 +107,7 @@ def dead_letter(
         topic=topic,
         partition=partition,
         offset=offset,
-        value=_printable(raw[:SHOWN].decode("utf-8", "backslashreplace")),
+        value=_printable(raw[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace")),
         value_bytes=len(raw),
     )
 

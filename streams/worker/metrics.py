@@ -19,8 +19,8 @@ from models.measures import Histogram as Counted
 from models.site.features import FEATURES
 from models.site.state import SITE, Phase
 from streams.worker.health import Health
-from streams.worker.ledger import Ledger, Slot
-from streams.worker.standing import Standing
+from streams.worker.ledger import Ledger, SiteHandle
+from streams.worker.standing import StandingEstimates
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -105,7 +105,7 @@ class Metrics:
         """The answer to a question has left, which had arrived at the broker at `arrived`."""
         self._answers.observe(max(time.time() - arrived, 0.0))
 
-    def show(self, standing: Standing) -> None:
+    def show(self, standing: StandingEstimates) -> None:
         """Tell about standing estimates too."""
         self.registry.register(StandingCollector(standing, self._most_sites))
 
@@ -134,8 +134,8 @@ class EngineCollector:
     queue.
     """
 
-    def __init__(self, slots: Iterable[Slot], most_sites: int) -> None:
-        self._slots = slots
+    def __init__(self, handles: Iterable[SiteHandle], most_sites: int) -> None:
+        self._handles = handles
         self._most_sites = most_sites
 
     def describe(self) -> Iterator[Metric]:
@@ -144,9 +144,9 @@ class EngineCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Every family, with a sample a site; O(sites · methods)."""
-        slots = list(self._slots)
-        engines = [slot.engine for slot in slots[: self._most_sites]]
-        yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(slots))
+        handles = list(self._handles)
+        engines = [handle.engine for handle in handles[: self._most_sites]]
+        yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(handles))
         yield from _counts(engines)
         yield from _accuracy(engines)
         yield from _run_accuracy(engines)
@@ -155,7 +155,7 @@ class EngineCollector:
 class StandingCollector:
     """Reads what is kept of the standing estimates at each scrape: four shapes a site, for the first `most_sites`."""
 
-    def __init__(self, standing: Standing, most_sites: int) -> None:
+    def __init__(self, standing: StandingEstimates, most_sites: int) -> None:
         self._standing = standing
         self._most_sites = most_sites
 
@@ -183,11 +183,11 @@ class StandingCollector:
             "Work of the live jobs that is still to be done, by their predicted run times, over the processors.",
             labels=["site"],
         )
-        for site, kept in list(self._standing.kept.items())[: self._most_sites]:
-            made.add_metric([site], kept.made)
-            if kept.drain_s is not None:
-                drain.add_metric([site], kept.drain_s)
-            for shape, wait_s in self._standing.shown(kept):
+        for site, estimates in list(self._standing.estimates.items())[: self._most_sites]:
+            made.add_metric([site], estimates.made)
+            if estimates.drain_s is not None:
+                drain.add_metric([site], estimates.drain_s)
+            for shape, wait_s in self._standing.shown(estimates):
                 if wait_s is not None:
                     waits.add_metric([site, str(shape.cpus), f"{shape.walltime:.0f}"], wait_s)
         yield from (records, waits, made, drain)

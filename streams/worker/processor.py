@@ -1,9 +1,9 @@
-"""What the agent does with each message."""
+"""What the agent does with each message of the events topic."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import faust
@@ -16,35 +16,48 @@ from streams.topics import LATE, Topics
 from streams.worker.faust_compat import QueuecastApp
 from streams.worker.health import Health
 from streams.worker.intake import Unreadable, dead_letter, read_event
-from streams.worker.ledger import Ledger, Slot
+from streams.worker.ledger import Ledger, SiteHandle
 from streams.worker.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-SETTLE_S = 5.0
-"""Seconds that a worker takes at most to settle what is open when its partitions are taken from it."""
+HAND_OVER_S = 5.0
+"""Seconds that a last checkpoint may take when partitions are taken away."""
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Worker:
-    """What the agent does with each message: read it, apply it, send what follows, and tell the ledger."""
+def since_boot() -> float:
+    """Seconds since the machine started; time asleep (suspend) counts too where the system has such a clock."""
+    return time.clock_gettime(_CLOCK)
 
-    def __init__(self, app: QueuecastApp, settings: Settings, ledger: Ledger, metrics: Metrics) -> None:
+
+class Processor:
+    """Reads each message, applies it to its site's engine, sends what follows, and tells the ledger."""
+
+    def __init__(
+        self,
+        app: QueuecastApp,
+        settings: Settings,
+        ledger: Ledger,
+        metrics: Metrics,
+        clock: Callable[[], float] = since_boot,
+    ) -> None:
         self._app = app
         self.health = Health(settings)
         self._topics = Topics(settings.kafka.prefix)
         self._ledger = ledger
         self._metrics = metrics
         self._partitions: frozenset[int] = frozenset()
-        self._turn = 0  # counts how often partitions were taken away
-        self._session = settings.worker.session_seconds
+        self._revocations = 0  # how often partitions were taken away
+        self._max_asleep_s = settings.worker.session_seconds / 2
         self._late_s = settings.worker.late_seconds
-        self._alive: float | None = None  # when that was last looked at
+        self._clock = clock
+        self._last_alive: float | None = None  # by that clock
         self._overslept: RuntimeError | None = None
-        self._busy = asyncio.Lock()  # the agent, the timer and a rebalance take turns
+        self._busy = asyncio.Lock()  # the agent, the checkpoint timer and a rebalance take turns
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -64,10 +77,10 @@ class Worker:
                 event = read_event(raw.key, raw.value)
                 if not self._ledger.admits(event.site, partition):
                     raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
-                slot = await self._ledger.slot(event.site, partition)
-                if offset > slot.offset:  # else its state includes it already
-                    site, sends = event.site, await self._apply(slot, event, raw)
-                    slot.offset = offset
+                handle = await self._ledger.handle(event.site, partition)
+                if offset > handle.offset:  # else its state includes it already
+                    site, sends = event.site, await self._apply(handle, event, raw)
+                    handle.offset = offset
             except Unreadable as error:
                 sends = [await self._reject(error.reason, error.detail, None, raw)]
             if partition not in self._partitions:  # taken away meanwhile
@@ -76,13 +89,13 @@ class Worker:
             self._metrics.read(partition, offset, raw.timestamp)
             self._ledger.record(partition, message, site, sends)
             if self._ledger.full(partition):
-                await self._ledger.begin(partition)
+                await self._ledger.begin_checkpoint(partition)
 
-    async def _apply(self, slot: Slot, event: AnyEvent, raw: Any) -> list[Awaitable[Any]]:
-        """An event through its site's engine; gives the outputs on their way."""
+    async def _apply(self, handle: SiteHandle, event: AnyEvent, raw: Any) -> list[Awaitable[Any]]:
+        """Apply an event to its site's engine; returns its outputs, on their way to Kafka."""
         try:
-            records = slot.engine.apply(event)
-        except Exception as error:  # a flaw of ours must not stop the other sites, nor hide
+            records = handle.engine.apply(event)
+        except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
             where = {"site": event.site, "partition": raw.partition, "offset": raw.offset}
             log.exception("the engine failed", extra=where)
             return [await self._reject("engine_failed", repr(error), event.site, raw)]
@@ -100,7 +113,7 @@ class Worker:
         return await self._produce(self._topics.outcomes, key, record)
 
     def _lateness(self, arrived: float) -> list[tuple[str, bytes]]:
-        """The mark of a prediction that leaves late; a header, for the value stays the same when it is repeated."""
+        """The header of a prediction that leaves late; not a field, so that a repeat has the same value."""
         seconds = time.time() - arrived
         if seconds <= self._late_s:
             return []
@@ -124,17 +137,17 @@ class Worker:
 
     async def take_over(self, partitions: Iterable[int]) -> None:
         """Load the sites of partitions that have become this worker's."""
-        owned, turn = frozenset(partitions), self._turn
+        owned, before = frozenset(partitions), self._revocations
         async with self._busy:
-            if turn == self._turn:
+            if self._revocations == before:
                 await self._ledger.take_over(owned)
-            if turn == self._turn:
+            if self._revocations == before:
                 self._partitions = owned
-            else:  # some were taken away meanwhile, and what has been read may be old: the next turn begins anew
+            else:  # some were taken away meanwhile: what was read may be old, and the next assignment reads it again
                 self._ledger.drop(owned)
 
     async def hindrance(self) -> str | None:
-        """Why this worker can't process events just now; None where it can."""
+        """Why this worker can't process events now; None when it can."""
         if not self._partitions:
             return "no partitions: joining, reading back their states, or more workers than partitions"
         if self._ledger.trouble is not None:
@@ -143,47 +156,42 @@ class Worker:
         return self.health.broker or self.health.store
 
     def check_alive(self) -> None:
-        """Make sure that this process was not asleep for so long that its partitions may be another's.
+        """Make sure that this process did not sleep so long that another worker may own its partitions.
 
         Raises:
-            RuntimeError: it was; what it has in hand must not be written.
+            RuntimeError: it did; it must not write anything any more.
         """
-        now = since_boot()
-        asleep, self._alive = now - (self._alive or now), now
-        if asleep > self._session / 2 and self._overslept is None:
+        now = self._clock()
+        asleep, self._last_alive = now - (self._last_alive or now), now
+        if asleep > self._max_asleep_s and self._overslept is None:
             self._overslept = RuntimeError(
                 f"this process stood still for {asleep:.0f} s; its partitions may have a new owner"
             )
         if self._overslept is not None:
             raise self._overslept
 
-    async def settle_due(self) -> None:
-        """Settle what has been open for long enough."""
+    async def checkpoint_due(self) -> None:
+        """Begin a checkpoint of each partition that is due and has none running."""
         async with self._busy:
-            under_way = self._ledger.settling()
+            running = self._ledger.running_checkpoints()
             for partition in self._ledger.due():
-                if partition not in under_way:
-                    await self._ledger.begin(partition)
+                if partition not in running:
+                    await self._ledger.begin_checkpoint(partition)
 
     async def hand_over(self, partitions: Iterable[int]) -> None:
-        """Settle partitions that are being taken away, if there is time, and forget their sites."""
-        self._turn += 1
+        """Make a last checkpoint of partitions that are being taken away, if there is time, and forget their sites."""
+        self._revocations += 1
         self._partitions = self._partitions.difference(partitions)
         try:
-            async with asyncio.timeout(SETTLE_S), self._busy:
+            async with asyncio.timeout(HAND_OVER_S), self._busy:
                 for partition in partitions:
-                    await self._ledger.settle(partition)
+                    await self._ledger.checkpoint(partition)
         except TimeoutError:
-            log.warning("could not settle within %.0f s; the next owner will see those events again", SETTLE_S)
+            log.warning("no checkpoint within %.0f s; the next owner will see those events again", HAND_OVER_S)
         finally:
             self._ledger.drop(partitions)
 
 
-def since_boot() -> float:
-    """Seconds since some moment; while the machine is suspended they count too, where the system tells."""
-    return time.clock_gettime(_CLOCK)
-
-
 def _outgoing(records: Iterable[Record]) -> list[Record]:
-    """The records that go out: all but the anomalies that were taken in stride."""
+    """The records that go out: all but the anomalies of events that were accepted."""
     return [record for record in records if not isinstance(record, Anomaly) or record.rejected]

@@ -17,7 +17,7 @@ from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Nam
 from streams.settings import KafkaSettings
 from streams.topics import Topics
 from streams.worker.intake import UNDECODABLE, Unreadable, dead_letter, read_question
-from streams.worker.ledger import Slot
+from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
 from streams.worker.standing import site_time
 
@@ -39,7 +39,7 @@ class Questions:
     """Answers what is asked of the sites that this worker has.
 
     Parameters:
-        slots: these sites, by name.
+        handles: these sites, by name.
         partitions: tells which partitions are this worker's now.
         producer: takes the answers; one of its own by default, which waits for nothing that the events lead to.
     """
@@ -47,14 +47,14 @@ class Questions:
     def __init__(
         self,
         kafka: KafkaSettings,
-        slots: Mapping[str, Slot],
+        handles: Mapping[str, SiteHandle],
         partitions: Callable[[], frozenset[int]],
         metrics: Metrics,
         producer: AIOKafkaProducer | None = None,
     ) -> None:
         self._kafka = kafka
         self._topics = Topics(kafka.prefix)
-        self._slots = slots
+        self._handles = handles
         self._partitions = partitions
         self._metrics = metrics
         self._producer = producer
@@ -129,29 +129,29 @@ class Questions:
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
         """The answer, by the site's engine as it is now."""
-        slot = self._slots.get(question.site)
-        if slot is None:
+        handle = self._handles.get(question.site)
+        if handle is None:
             detail = f"no event of a site {question.site!r} has been seen"
             return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
         try:
-            return answer(question, slot.engine, site_time(slot.engine))
+            return answer(question, handle.engine, site_time(handle.engine))
         except Exception as error:  # a flaw of ours must not stop the other answers, nor hide
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
 
 
-class _Head(msgspec.Struct):
+class _QuestionHead(msgspec.Struct):
     """Whose answer it is, of a question that cannot be read as a whole."""
 
     id: Name
     site: Name
 
 
-def _whose(value: bytes | None) -> _Head | None:
+def _whose(value: bytes | None) -> _QuestionHead | None:
     try:
         return _decode_head(value or b"")
     except UNDECODABLE:
         return None
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(_QuestionHead).decode

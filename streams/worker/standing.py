@@ -20,17 +20,17 @@ from models.site.expiry import DAY_S
 from models.site.shapes import HOUR_S, Shape, covering, grid, sizes
 from models.site.state import SITE, Phase
 from streams.settings import EstimateSettings
-from streams.worker.ledger import Slot
+from streams.worker.ledger import SiteHandle
 
 log = logging.getLogger(__name__)
 
-SLICE_S = 0.002
-"""So long at a time, in the main, the events have to wait."""
+MAX_SLICE_S = 0.002
+"""Seconds that events wait at most, as a rule, while estimates are made."""
 
 TICK_S = 0.2
-"""Between looks for sites whose estimates are due."""
+"""Seconds between looks for sites whose estimates are due."""
 
-SHOWN = ((0.0, HOUR_S), (1 / 8, 4 * HOUR_S), (1 / 4, 12 * HOUR_S), (1 / 2, 24 * HOUR_S))
+METRIC_SHAPES = ((0.0, HOUR_S), (1 / 8, 4 * HOUR_S), (1 / 4, 12 * HOUR_S), (1 / 2, 24 * HOUR_S))
 """The shapes shown to Prometheus: the share of the site's processors (0: one of them), and the walltime in seconds."""
 
 Send = Callable[[bytes, bytes | None, int], Awaitable[Awaitable[Any]]]
@@ -50,7 +50,7 @@ def key_of(site: str, shape: Shape) -> bytes:
     return _encode([site, *shape])
 
 
-class Looks(NamedTuple):
+class StateSummary(NamedTuple):
     """What of a site's state tells how much it has changed."""
 
     events: int
@@ -59,18 +59,22 @@ class Looks(NamedTuple):
     cpus: int
 
     @classmethod
-    def of(cls, engine: Engine) -> "Looks":
-        """How it looks now."""
+    def of(cls, engine: Engine) -> "StateSummary":
+        """That of an engine as it is now."""
         queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
         return cls(engine.events, queued.cpus, running.cpus, engine.context.cpus)
 
 
 @dataclass
-class Kept:
-    """What stands of a site: for whom and since when (monotonic, and Unix seconds), the shapes, and what is shown."""
+class SiteEstimates:
+    """The standing estimates of one site.
+
+    `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
+    `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors.
+    """
 
     engine: Engine
-    looks: Looks
+    summary: StateSummary
     since: float
     made: float
     shapes: frozenset[Shape] = frozenset()
@@ -78,83 +82,84 @@ class Kept:
     drain_s: float | None = None
 
 
-class Standing:
-    """Keeps the estimates of this worker's sites fresh.
+class StandingEstimates:
+    """Keeps the topic of standing estimates fresh for this worker's sites.
 
     Parameters:
-        slots: the sites that this worker has now, by name.
+        handles: this worker's sites now, by name.
     """
 
     def __init__(
         self,
-        slots: Mapping[str, Slot],
+        handles: Mapping[str, SiteHandle],
         settings: EstimateSettings,
         send: Send,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.kept: dict[str, Kept] = {}
+        self.estimates: dict[str, SiteEstimates] = {}
         self.records = 0
-        self._slots = slots
+        self._handles = handles
         self._settings = settings
         self._send = send
         self._clock = clock
 
     async def run(self) -> None:
-        """Refresh what is due, for ever."""
+        """Refresh the estimates that are due, for ever."""
         while self._settings.enabled:
-            for site in [site for site in self.kept if site not in self._slots]:
-                del self.kept[site]
-            for site, slot in list(self._slots.items()):
-                if self._slots.get(site) is slot and self.due(slot):
-                    await self._try(slot)
+            for site in [site for site in self.estimates if site not in self._handles]:
+                del self.estimates[site]
+            for site, handle in list(self._handles.items()):
+                if self._handles.get(site) is handle and self.due(handle):
+                    await self._try(handle)
             await asyncio.sleep(TICK_S)
 
-    def due(self, slot: Slot) -> bool:
+    def due(self, handle: SiteHandle) -> bool:
         """Whether a site's estimates are old, or its state has changed enough since they were made."""
-        kept = self.kept.get(slot.engine.site)
-        if kept is None or kept.engine is not slot.engine:
+        estimates = self.estimates.get(handle.engine.site)
+        if estimates is None or estimates.engine is not handle.engine:
             return True
-        if not kept.shapes:  # nobody knew how large the site is
-            return slot.engine.context.cpus > 0
-        age = self._clock() - kept.since
-        return age >= self._settings.oldest_seconds or (age >= self._settings.seconds and self._changed(kept))
+        if not estimates.shapes:  # how large the site is was not known
+            return handle.engine.context.cpus > 0
+        age = self._clock() - estimates.since
+        return age >= self._settings.oldest_seconds or (age >= self._settings.seconds and self._changed(estimates))
 
-    def _changed(self, kept: Kept) -> bool:
-        before, now, change = kept.looks, Looks.of(kept.engine), self._settings.change
+    def _changed(self, estimates: SiteEstimates) -> bool:
+        before, now, change = estimates.summary, StateSummary.of(estimates.engine), self._settings.change
         moved = max(abs(now.queued_cpus - before.queued_cpus), abs(now.running_cpus - before.running_cpus))
         news = now.events - before.events
-        much = moved > change * now.cpus or news > change * len(kept.engine.context.state) or now.cpus != before.cpus
+        live_jobs = len(estimates.engine.context.state)
+        much = moved > change * now.cpus or news > change * live_jobs or now.cpus != before.cpus
         return news > 0 and much
 
-    async def _try(self, slot: Slot) -> None:
-        """A flaw in one site's estimates must not stop the others', nor the events."""
+    async def _try(self, handle: SiteHandle) -> None:
+        """Refresh one site; a fault in its estimates must stop neither the other sites' nor the events."""
         try:
-            await self.refresh(slot)
+            await self.refresh(handle)
         except KafkaError as error:
-            log.warning("standing estimates could not be sent: %r", error, extra={"site": slot.engine.site})
+            log.warning("standing estimates could not be sent: %r", error, extra={"site": handle.engine.site})
         except Exception:
-            log.exception("standing estimates failed", extra={"site": slot.engine.site})
+            log.exception("standing estimates failed", extra={"site": handle.engine.site})
 
-    async def refresh(self, slot: Slot) -> None:
-        """Make a site's estimates anew and send them; take back those of shapes that are no longer offered."""
-        engine, before = slot.engine, self.kept.get(slot.engine.site)
+    async def refresh(self, handle: SiteHandle) -> None:
+        """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
+        engine, before = handle.engine, self.estimates.get(handle.engine.site)
         shapes, now = self.shapes(engine), site_time(engine)
-        kept = Kept(engine, Looks.of(engine), self._clock(), time.time(), frozenset(shapes))
-        self.kept[engine.site] = kept
-        kept.drain_s = drain_s(engine, now)
+        estimates = SiteEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
+        self.estimates[engine.site] = estimates
+        estimates.drain_s = drain_s(engine, now)
         sent = []
         begun = time.perf_counter()
         for shape, estimate in zip(shapes, standing(engine, shapes, now), strict=True):
-            if self._slots.get(engine.site) is not slot:
+            if self._handles.get(engine.site) is not handle:
                 return  # another worker's now
-            kept.waits[shape] = estimate.predicted_wait_s
-            sent.append(await self._send(key_of(engine.site, shape), _encode(estimate), slot.partition))
+            estimates.waits[shape] = estimate.predicted_wait_s
+            sent.append(await self._send(key_of(engine.site, shape), _encode(estimate), handle.partition))
             spent = time.perf_counter() - begun
-            if spent >= SLICE_S:
+            if spent >= MAX_SLICE_S:
                 await asyncio.sleep(spent / self._settings.share - spent)
                 begun = time.perf_counter()
-        gone = before.shapes - kept.shapes if before else ()
-        sent += [await self._send(key_of(engine.site, shape), None, slot.partition) for shape in gone]
+        gone = before.shapes - estimates.shapes if before else ()
+        sent += [await self._send(key_of(engine.site, shape), None, handle.partition) for shape in gone]
         await asyncio.gather(*sent)
         self.records += len(sent)
 
@@ -164,9 +169,9 @@ class Standing:
         queues = settings.queues or engine.open_queues(settings.most_queues)
         return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
 
-    def shown(self, kept: Kept) -> Iterable[tuple[Shape, float | None]]:
+    def shown(self, estimates: SiteEstimates) -> Iterable[tuple[Shape, float | None]]:
         """Four shapes and their waits."""
-        for share, walltime in SHOWN:
-            shape = covering(kept.waits, max(int(share * kept.looks.cpus), 1), walltime, None)
+        for share, walltime in METRIC_SHAPES:
+            shape = covering(estimates.waits, max(int(share * estimates.summary.cpus), 1), walltime, None)
             if shape is not None:
-                yield shape, kept.waits[shape]
+                yield shape, estimates.waits[shape]

@@ -14,7 +14,7 @@ import pytest
 from kafka.errors import MessageSizeTooLargeError
 
 from models.records import AnyEvent
-from streams.worker.intake import LARGEST, Unreadable, read_event
+from streams.worker.intake import MAX_MESSAGE_BYTES, Unreadable, read_event
 from tests.support.deployment import PARTITIONS, Deployment, Message, interleaved, metrics, simulated, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
@@ -87,7 +87,9 @@ class Mutator:
         return self._message(fields, key=self._dice.choice((None, b"", b"alder", b"\xff\xfe", b"k" * 1000)))
 
     def _no_value(self, _: dict[str, str]) -> Message:
-        return b"evil", self._dice.choice((None, b"", b"0", b"null", b"[]", b"\x00" * 100, b'"' + b"x" * LARGEST))
+        return b"evil", self._dice.choice(
+            (None, b"", b"0", b"null", b"[]", b"\x00" * 100, b'"' + b"x" * MAX_MESSAGE_BYTES)
+        )
 
     def _foreign_type(self, fields: dict[str, str]) -> Message:
         more = self._dice.choice(({"type": '"explode"'}, {"v": "2"}, {"v": "0"}, {"type": "7"}, {"v": "1e3"}))

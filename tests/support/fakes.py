@@ -14,7 +14,7 @@ from models.site.runs import Run
 from streams.settings import Settings
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
-from streams.worker.processor import Worker
+from streams.worker.processor import Processor
 from streams.worker.store import SiteStore, Stored
 
 TOPIC = "queuecast.events"
@@ -179,7 +179,7 @@ class Delivery:
 
 
 class Process:
-    """A worker over a world, as long as it lives."""
+    """A worker over a world, as long as it lives; `clock` tells it whether it was asleep."""
 
     def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
         self.world = world
@@ -191,13 +191,13 @@ class Process:
         )
         self.metrics = Metrics(self.ledger, settings.worker.metric_sites)
         app: Any = SimpleNamespace(producer=MemoryProducer(world))
-        self.worker = Worker(app, settings, self.ledger, self.metrics)
+        self.processor = Processor(app, settings, self.ledger, self.metrics, fakes.get("clock", lambda: 0.0))
 
     async def live(self) -> None:
         """Take over all partitions, process what they hold, and leave in good order."""
         owned = set(self.world.messages)
-        await self.worker.take_over(owned)
+        await self.processor.take_over(owned)
         for partition in sorted(owned):
             for message in self.world.delivered(partition):
-                await self.worker.take(message)
-        await self.worker.hand_over(owned)
+                await self.processor.take(message)
+        await self.processor.hand_over(owned)

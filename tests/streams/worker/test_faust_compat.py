@@ -20,7 +20,7 @@ from streams.topics import Topics
 from streams.worker import faust_compat
 from streams.worker.app import build_app
 from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken
-from streams.worker.ledger import Kept
+from streams.worker.ledger import StoredState
 
 
 class Coordinator:
@@ -170,7 +170,7 @@ def test_partitions_of_which_nothing_is_committed_are_read_from_their_beginnings
 
 def test_of_two_states_the_later_one_counts_whichever_was_written_last(faust_app: Any) -> None:
     def state(offset: int, epoch: int = 0) -> bytes:
-        return msgspec.msgpack.encode(Kept(1, 0, offset, b"%d" % offset, epoch))
+        return msgspec.msgpack.encode(StoredState(1, 0, offset, b"%d" % offset, epoch))
 
     table = faust_app.tables["sites"]
     written = [(b"a", state(3)), (b"a", state(9)), (b"a", state(5)), (b"b", state(1))]

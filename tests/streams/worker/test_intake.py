@@ -7,7 +7,7 @@ import pytest
 
 from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
-from streams.worker.intake import EVENT_TYPES, LARGEST, SHOWN, Unreadable, dead_letter, read_event
+from streams.worker.intake import EVENT_TYPES, MAX_MESSAGE_BYTES, MAX_SHOWN_BYTES, Unreadable, dead_letter, read_event
 
 SUBMIT = Submit(site="ctc", time=835823160.0, job="4711", user="u12", queue="batch", cpus=64, walltime=14400.0)
 BEGIN = b'{"v":1,"site":"ctc","type":"submit","time":835823160.0,"job":"4711"'
@@ -34,7 +34,7 @@ def test_a_site_may_have_any_name() -> None:
     [
         ("empty", None, "no value"),
         ("empty", b"", "no value"),
-        ("too_large", BEGIN + b',"x":"' + b"x" * LARGEST + b'"}', f"at most {LARGEST}"),
+        ("too_large", BEGIN + b',"x":"' + b"x" * MAX_MESSAGE_BYTES + b'"}', f"at most {MAX_MESSAGE_BYTES}"),
         ("not_json", b"hello", "invalid character"),
         ("not_json", BEGIN, "truncated"),
         ("not_json", BEGIN + b',"user":"\xff\xfe"}', ""),
@@ -108,11 +108,11 @@ def test_whatever_is_done_to_a_message_it_is_an_event_or_unreadable() -> None:
 
 
 def test_a_dead_letter_shows_the_beginning_of_the_message() -> None:
-    value = b"\xff\x1b[31m" + "ä".encode() * SHOWN
+    value = b"\xff\x1b[31m" + "ä".encode() * MAX_SHOWN_BYTES
     letter = dead_letter("not_json", "why", "ctc", "queuecast.events", 3, 17, value)
     assert letter.value.startswith("\\xff\\x1b[31mää")
     assert letter.value.isprintable()
     assert (letter.value_bytes, letter.partition, letter.offset) == (len(value), 3, 17)
-    assert len(letter.value) <= 4 * SHOWN
+    assert len(letter.value) <= 4 * MAX_SHOWN_BYTES
     assert msgspec.json.decode(msgspec.json.encode(letter), type=DeadLetter) == letter
     assert dead_letter("empty", "", None, "t", 0, 0, None).value == ""

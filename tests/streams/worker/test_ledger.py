@@ -14,7 +14,7 @@ from models.engine.engine import Settings as EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ledger import RETRY_S, Kept, Ledger, Slot, offset_of
+from streams.worker.ledger import RETRY_S, Ledger, SiteHandle, StoredState, offset_of
 from tests.support.fakes import MemoryStore, MemoryTable, Message, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)
@@ -69,7 +69,7 @@ def over(world: World, clock: list[float]) -> Ledger:
     return Ledger(MemoryTable(world), MemoryStore(world), ENGINE, WORKER, lambda: clock[0])
 
 
-def test_open_events_are_settled_when_they_are_many_or_old(clock: list[float]) -> None:
+def test_a_checkpoint_is_due_when_pending_events_are_many_or_old(clock: list[float]) -> None:
     world = a_few(a_few(World(), partition=0), partition=7)
     ledger = over(world, clock)
     ledger.record(0, Message(world, world.messages[0][0]), None, [])
@@ -81,7 +81,7 @@ def test_open_events_are_settled_when_they_are_many_or_old(clock: list[float]) -
     assert (ledger.due(), ledger.full(7), ledger.full(0)) == ([7], True, False)
     clock[0] += 1.0
     assert ledger.due() == [0, 7]
-    asyncio.run(ledger.settle(0))
+    asyncio.run(ledger.checkpoint(0))
     assert ledger.due() == [7]
     assert world.committed == {0: 1}
 
@@ -105,12 +105,14 @@ def test_stored_sites_of_the_partitions_are_served_before_their_next_event(clock
     live(world)
     ledger = over(world, clock)
     asyncio.run(ledger.take_over({0, 2}))
-    assert {site: (slot.partition, slot.offset, slot.engine.events) for site, slot in ledger.slots.items()} == {
+    assert {
+        site: (handle.partition, handle.offset, handle.engine.events) for site, handle in ledger.handles.items()
+    } == {
         "alder": (0, 2, 3),
         "cedar": (2, 2, 3),
     }
     ledger.drop({0})
-    assert set(ledger.slots) == {"cedar"}
+    assert set(ledger.handles) == {"cedar"}
 
 
 def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew(clock: list[float]) -> None:
@@ -118,10 +120,10 @@ def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew(clock: li
     live(world)
     world.started, world.log = {}, []
 
-    async def slot(ledger: Ledger) -> Slot:
-        return await ledger.slot("alder", 0)
+    async def handle(ledger: Ledger) -> SiteHandle:
+        return await ledger.handle("alder", 0)
 
-    found = asyncio.run(slot(over(world, clock)))
+    found = asyncio.run(handle(over(world, clock)))
     assert found.engine.lost
     assert found.offset == 2
     assert world.log == ["load alder", "forget alder"]
@@ -130,7 +132,7 @@ def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew(clock: li
 def test_a_state_of_another_version_is_not_read(clock: list[float]) -> None:
     world = a_few(World())
     live(world)
-    stored = msgspec.msgpack.decode(world.table[b"alder"], type=Kept)
+    stored = msgspec.msgpack.decode(world.table[b"alder"], type=StoredState)
     stored.state = zlib.compress(msgspec.msgpack.encode({"v": 99}))
     world.table[b"alder"] = msgspec.msgpack.encode(stored)
     with pytest.raises(ValueError, match="state of version 99"):
@@ -154,7 +156,7 @@ class Renewed:
         self.partitions.append(partition)
 
 
-def kept(world: World) -> dict[str, tuple[int, int]]:
+def places(world: World) -> dict[str, tuple[int, int]]:
     """The epoch and offset of each stored state."""
     return {site.decode(): offset_of(value) for site, value in world.table.items()}
 
@@ -162,24 +164,24 @@ def kept(world: World) -> dict[str, tuple[int, int]]:
 def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch(clock: list[float]) -> None:
     world = a_few(a_few(World(), "alder", 0), "birch", 1)  # which go up to offset 2
     live(world)
-    assert kept(world) == {"alder": (0, 2), "birch": (0, 2)}
+    assert places(world) == {"alder": (0, 2), "birch": (0, 2)}
     before, states = dict(world.table), {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()}
     ledger = over(world, clock)
     ledger.events = events = Renewed({0: 2, 1: 3})
     asyncio.run(ledger.take_over({0, 1}))
     assert events.partitions == [0]
-    assert {site: (slot.epoch, slot.offset) for site, slot in ledger.slots.items()} == {
+    assert {site: (handle.epoch, handle.offset) for site, handle in ledger.handles.items()} == {
         "alder": (1, -1),
         "birch": (0, 2),
     }
-    assert kept(world) == {"alder": (1, -1), "birch": (0, 2)}
+    assert places(world) == {"alder": (1, -1), "birch": (0, 2)}
     assert world.table[b"birch"] == before[b"birch"]
     assert {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()} == states
 
     world.messages, world.committed = {}, {}
     world.publish_events([Submit(site="alder", time=20.0, job="2")])
     process = live(world, table=MemoryTable(world))
-    assert kept(world)["alder"] == (1, 0)
+    assert places(world)["alder"] == (1, 0)
     assert process.world.said("predictions")
     ledger = over(world, clock)
     ledger.events = events = Renewed({0: 1, 1: 3})
@@ -202,14 +204,19 @@ def test_the_ends_of_the_topic_are_waited_for(clock: list[float], monkeypatch: p
     asyncio.run(ledger.take_over({0}))
     assert pauses == list(RETRY_S[:2])
     assert ledger.trouble is None
-    assert kept(world) == {"alder": (0, 2)}
+    assert places(world) == {"alder": (0, 2)}
 
 
 def test_a_state_from_before_there_were_epochs_is_of_the_first() -> None:
     old = msgspec.msgpack.encode([1, 3, 17, b"state"])
     assert offset_of(old) == (0, 17)
-    assert msgspec.msgpack.decode(old, type=Kept) == Kept(1, 3, 17, b"state", 0)
-    later = [Kept(1, 3, 17, b""), Kept(1, 3, 18, b""), Kept(1, 3, -1, b"", 1), Kept(1, 3, 2, b"", 1)]
+    assert msgspec.msgpack.decode(old, type=StoredState) == StoredState(1, 3, 17, b"state", 0)
+    later = [
+        StoredState(1, 3, 17, b""),
+        StoredState(1, 3, 18, b""),
+        StoredState(1, 3, -1, b"", 1),
+        StoredState(1, 3, 2, b"", 1),
+    ]
     offsets = [offset_of(msgspec.msgpack.encode(one)) for one in later]
     assert offsets == sorted(offsets)
     assert len(set(offsets)) == 4

@@ -21,7 +21,7 @@ from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.features import FEATURES
 from models.site.state import Estimate, Job
-from streams.worker.ledger import Slot
+from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
@@ -37,7 +37,7 @@ def engine(site: str, jobs: int = 150, settings: EngineSettings = ENGINE) -> Eng
 
 
 def metrics(*engines: Engine, most_sites: int = 10) -> Metrics:
-    ledger: Any = [Slot(one, 0) for one in engines]
+    ledger: Any = [SiteHandle(one, 0) for one in engines]
     return Metrics(ledger, most_sites)
 
 
@@ -132,11 +132,11 @@ def test_sites_beyond_the_bound_are_left_out_and_yet_counted() -> None:
 
 
 def test_a_site_that_left_is_no_longer_shown() -> None:
-    slots = [Slot(engine("a", 5), 0)]
-    ledger: Any = slots
+    handles = [SiteHandle(engine("a", 5), 0)]
+    ledger: Any = handles
     shown = Metrics(ledger, 10)
     assert samples(shown)["queuecast_events_total"]
-    slots.clear()
+    handles.clear()
     assert not samples(shown)["queuecast_events_total"]
 
 

@@ -19,7 +19,7 @@ from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker import processor
-from streams.worker.ledger import Kept
+from streams.worker.ledger import StoredState
 from tests.support.fakes import Crash, MemoryStore, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=8)
@@ -55,10 +55,10 @@ def states(world: World) -> dict[bytes, tuple[int, Any]]:
     """The sites' offsets and states, but for what was forgotten lately, which depends on when that was stored."""
     found = {}
     for key, value in world.table.items():
-        kept = msgspec.msgpack.decode(value, type=Kept)
-        saved = read_saved(zlib.decompress(kept.state))
+        stored = msgspec.msgpack.decode(value, type=StoredState)
+        saved = read_saved(zlib.decompress(stored.state))
         saved.forgotten = []
-        found[key] = kept.offset, msgspec.msgpack.encode(saved, enc_hook=lambda array: array.tobytes())
+        found[key] = stored.offset, msgspec.msgpack.encode(saved, enc_hook=lambda array: array.tobytes())
     return found
 
 
@@ -110,7 +110,7 @@ def test_wherever_it_dies_the_end_is_as_if_it_had_not(
     assert world.committed == undisturbed.committed
 
 
-def test_it_dies_at_every_step_of_a_settlement(undisturbed: World) -> None:
+def test_it_dies_at_every_step_of_a_checkpoint(undisturbed: World) -> None:
     whole = mixed()
     live(Process(whole, settings(10)))
     forgotten = [run for run in range(1, 60) if run not in whole.runs["alder"]]
@@ -140,10 +140,10 @@ def process() -> Process:
 
 def test_an_event_that_is_seen_again_changes_nothing_and_says_nothing(process: Process) -> None:
     async def twice() -> None:
-        await process.worker.take_over({0})
+        await process.processor.take_over({0})
         for message in process.world.delivered() * 2:
-            await process.worker.take(message)
-        await process.worker.hand_over({0})
+            await process.processor.take(message)
+        await process.processor.hand_over({0})
 
     asyncio.run(twice())
     assert len(process.world.outputs) == 2
@@ -152,10 +152,10 @@ def test_an_event_that_is_seen_again_changes_nothing_and_says_nothing(process: P
 
 def test_messages_of_partitions_that_are_others_are_left_alone(process: Process) -> None:
     async def others() -> None:
-        await process.worker.take_over({1})
+        await process.processor.take_over({1})
         for message in process.world.delivered():
-            await process.worker.take(message)
-        await process.worker.hand_over({1})
+            await process.processor.take(message)
+        await process.processor.hand_over({1})
 
     asyncio.run(others())
     assert process.world.log == []
@@ -194,12 +194,12 @@ def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart
     assert set(world.table) == {b"a", b"b"}
 
 
-def test_what_cannot_be_settled_in_time_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck(MemoryStore):
         async def write(self, *_: Any) -> None:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(processor, "SETTLE_S", 0.05)
+    monkeypatch.setattr(processor, "HAND_OVER_S", 0.05)
     world = a_few(World())
     process = Process(world, settings(), store=Stuck(world))
     live(process)
@@ -210,15 +210,15 @@ def test_what_cannot_be_settled_in_time_is_left_to_the_next_owner(monkeypatch: p
     assert len(set(world.outputs)) == 2
 
 
-def test_a_process_that_stood_still_writes_nothing_more(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_stood_still_writes_nothing_more() -> None:
     now = 1000.0
-    monkeypatch.setattr(processor, "since_boot", lambda: now)
-    process.worker.check_alive()
+    process = Process(a_few(World()), settings(), clock=lambda: now)
+    process.processor.check_alive()
     now += 29.0
-    process.worker.check_alive()
+    process.processor.check_alive()
     now += 31.0
     with pytest.raises(RuntimeError, match="stood still for 31 s"):
-        process.worker.check_alive()
+        process.processor.check_alive()
     with pytest.raises(RuntimeError, match="stood still"):
         live(process)
 

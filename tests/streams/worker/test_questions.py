@@ -15,7 +15,7 @@ from models.records import AnyAnswer, DeadLetter, NoAnswer, SiteQuestion, WaitAn
 from models.simulation import generate, run
 from streams.settings import KafkaSettings
 from streams.worker import questions
-from streams.worker.ledger import Slot
+from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
 from streams.worker.questions import STALE_S, Questions
 
@@ -31,9 +31,9 @@ class Desk:
             self.engine.apply(event)
         self.sent: list[tuple[str, bytes | None, Any, int | None]] = []
         self.metrics = Metrics([], 10)  # type: ignore[arg-type]
-        slots = {"alder": Slot(self.engine, 3)}
+        handles = {"alder": SiteHandle(self.engine, 3)}
         producer: Any = SimpleNamespace(send=self._send)
-        self.desk = Questions(KafkaSettings(prefix="x."), slots, lambda: frozenset({3}), self.metrics, producer)
+        self.desk = Questions(KafkaSettings(prefix="x."), handles, lambda: frozenset({3}), self.metrics, producer)
 
     async def _send(self, topic: str, value: bytes, key: bytes | None, partition: int | None) -> None:
         kind: Any = AnyAnswer if topic == "x.answers" else DeadLetter

@@ -14,8 +14,8 @@ from models.records import Capacity, StandingEstimate, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.settings import EstimateSettings
-from streams.worker.ledger import Slot
-from streams.worker.standing import Standing, key_of, site_time
+from streams.worker.ledger import SiteHandle
+from streams.worker.standing import StandingEstimates, key_of, site_time
 
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 FREELY = EstimateSettings(share=1.0)
@@ -46,28 +46,28 @@ class Clock:
         return self.now
 
 
-def slot(site: str = "alder", jobs: int = 60, partition: int = 3) -> Slot:
+def handle(site: str = "alder", jobs: int = 60, partition: int = 3) -> SiteHandle:
     engine = Engine(site, ENGINE)
     for event in run(generate(3, jobs, cpus=32, load=0.9), 32, site):
         engine.apply(event)
-    return Slot(engine, partition)
+    return SiteHandle(engine, partition)
 
 
-def keeper(*slots: Slot, settings: EstimateSettings = FREELY) -> tuple[Standing, Topic, Clock]:
+def keeper(*handles: SiteHandle, settings: EstimateSettings = FREELY) -> tuple[StandingEstimates, Topic, Clock]:
     topic, clock = Topic(), Clock()
-    return Standing({one.engine.site: one for one in slots}, settings, topic.send, clock), topic, clock
+    return StandingEstimates({one.engine.site: one for one in handles}, settings, topic.send, clock), topic, clock
 
 
 numbers = count(10_000)
 
 
-def submit(here: Slot, cpus: int = 1, queue: str | None = "batch") -> None:
+def submit(here: SiteHandle, cpus: int = 1, queue: str | None = "batch") -> None:
     site, time = here.engine.site, here.engine.time
     here.engine.apply(Submit(site=site, time=time, job=str(next(numbers)), cpus=cpus, queue=queue, walltime=600.0))
 
 
 def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
-    here = slot()
+    here = handle()
     standing, topic, _ = keeper(here)
     asyncio.run(standing.refresh(here))
     shapes = grid(sizes(32), WALLTIMES, tuple(here.engine.open_queues(8)))
@@ -78,14 +78,14 @@ def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
 
 
 def test_the_configured_shapes_are_those() -> None:
-    here = slot()
+    here = handle()
     settings = EstimateSettings(walltimes=(60.0,), most_cpus=4, queues=("night",))
     standing, _, _ = keeper(here, settings=settings)
     assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
 
 
 def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often() -> None:
-    here = slot()
+    here = handle()
     standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=0.05))
     for _ in range(40):
         submit(here)
@@ -102,7 +102,7 @@ def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often(
 
 
 def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
-    here = slot(jobs=150)
+    here = handle(jobs=150)
     standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=1.0))
     asyncio.run(standing.refresh(here))
     clock.now = 31.0
@@ -116,7 +116,7 @@ def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
 
 
 def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
-    here = Slot(Engine("alder", ENGINE), 3)
+    here = SiteHandle(Engine("alder", ENGINE), 3)
     standing, topic, _ = keeper(here)
     submit(here)
     asyncio.run(standing.refresh(here))
@@ -126,15 +126,15 @@ def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
 
 
 def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
-    here = slot()
+    here = handle()
     standing, _, _ = keeper(here)
     asyncio.run(standing.refresh(here))
-    here.engine = slot().engine
+    here.engine = handle().engine
     assert standing.due(here)
 
 
 def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
-    here = slot()
+    here = handle()
     standing, topic, _ = keeper(here)
     asyncio.run(standing.refresh(here))
     before = set(topic.values)
@@ -145,20 +145,20 @@ def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
 
 
 def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
-    here = slot()
-    topic, slots = Topic(), {"alder": here}
+    here = handle()
+    topic, handles = Topic(), {"alder": here}
 
     async def send(key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
-        slots.clear()
+        handles.clear()
         return await topic.send(key, value, partition)
 
-    asyncio.run(Standing(slots, FREELY, send).refresh(here))
+    asyncio.run(StandingEstimates(handles, FREELY, send).refresh(here))
     assert len(topic.values) == 1
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a flaw"), ConnectionError("away")])
 def test_what_fails_at_one_site_does_not_stop_the_others(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    here, other = slot("alder"), slot("birch")
+    here, other = handle("alder"), handle("birch")
     standing, topic, _ = keeper(here, other)
 
     def broken(engine: Engine) -> list[Shape]:
@@ -180,7 +180,7 @@ def test_what_fails_at_one_site_does_not_stop_the_others(error: Exception, caplo
 
 
 def test_the_events_wait_only_for_slices() -> None:
-    here = slot(jobs=200)
+    here = handle(jobs=200)
     standing, _, _ = keeper(here, settings=msgspec.structs.replace(FREELY, share=0.2))
 
     async def count_turns() -> int:
@@ -195,15 +195,15 @@ def test_the_events_wait_only_for_slices() -> None:
 
 
 def test_four_shapes_are_shown() -> None:
-    here = slot()
+    here = handle()
     standing, _, _ = keeper(here)
     asyncio.run(standing.refresh(here))
-    shown = dict(standing.shown(standing.kept["alder"]))
+    shown = dict(standing.shown(standing.estimates["alder"]))
     assert [(shape.cpus, shape.walltime) for shape in shown] == [(1, 3600), (4, 14400), (8, 43200), (16, 86400)]
 
 
 def test_a_sites_time_is_the_time_of_day_unless_its_events_are_of_another_time() -> None:
-    engine = slot().engine
+    engine = handle().engine
     assert site_time(engine, lambda: engine.time + 3600.0) == engine.time + 3600.0
     assert site_time(engine, lambda: engine.time + 3 * 86_400.0) == engine.time
     assert site_time(engine, lambda: engine.time - 3 * 86_400.0) == engine.time
