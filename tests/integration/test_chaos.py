@@ -1,7 +1,7 @@
 """Workers, Kafka and Redis are killed, paused and brought back while events come in: nothing of it shows in the end.
 
-A longer run, on real traces: `QUEUECAST_CHAOS_SECONDS=600 pytest tests/integration/test_chaos.py`. A failure tells the
-seed of its schedule, which QUEUECAST_CHAOS_SEED takes.
+A longer run, on real traces: `QUEUECAST_CHAOS_SECONDS=600 pytest tests/integration/test_chaos.py`. Another schedule of
+what goes wrong: QUEUECAST_CHAOS_SEED.
 """
 
 import os
@@ -46,7 +46,7 @@ from tests.support.traces import trace_path
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
 
 SECONDS = float(os.environ.get("QUEUECAST_CHAOS_SECONDS", "20"))
-SEED = int(os.environ.get("QUEUECAST_CHAOS_SEED", str(random.SystemRandom().randrange(10_000))))
+SEED = int(os.environ.get("QUEUECAST_CHAOS_SEED", "1"))
 LONG = SECONDS >= 60
 SESSION_S = 6.0
 SITES = ("alder", "birch", "cedar", "oak")

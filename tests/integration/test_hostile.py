@@ -1,7 +1,6 @@
 """Whatever comes in, the worker lives, says what it left out and why, and good sites are predicted as ever.
 
-More of it: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/integration/test_hostile.py`. QUEUECAST_HOSTILE_SEED takes
-the seed that a failure tells.
+More of it: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/integration/test_hostile.py`. Others: QUEUECAST_HOSTILE_SEED.
 """
 
 import os
@@ -20,7 +19,7 @@ from tests.support.deployment import PARTITIONS, Deployment, Message, interleave
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
 
 EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "5000"))
-SEED = int(os.environ.get("QUEUECAST_HOSTILE_SEED", str(random.SystemRandom().randrange(10_000))))
+SEED = int(os.environ.get("QUEUECAST_HOSTILE_SEED", "1"))
 GOOD = ("alder", "birch")
 NASTY = "a:b/{x}\n\x1b[31m"
 FEW = 4
