@@ -57,7 +57,7 @@ def replay(
     and as a share of the mean run time, and the share within its interval.
     """
     from models.engine.engine import Anomaly
-    from streams.offline.replay import Lines, Scores, jobs_in, record, replay, settings_for
+    from streams.offline.replay import RecordFile, Scores, jobs_in, replay, score_and_write, settings_for
     from streams.sources.swf import check_site, events_of
 
     if ids and rows:
@@ -68,9 +68,11 @@ def replay(
     range_ = jobs_in(jobs, ids, rows)
     scores = Scores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
     anomalies: Counter[str] = Counter()
-    with Lines(out) as predicted, Lines(outcomes) as happened, progress("jobs", len(jobs.jobs)) as advance:
+    with RecordFile(out) as predicted, RecordFile(outcomes) as happened, progress("jobs", len(jobs.jobs)) as advance:
         records = replay(events_of(jobs, name), settings)
-        for item in record(records, scores, predicted, happened, lambda ran: shadows or ran == settings.method):
+        for item in score_and_write(
+            records, scores, predicted, happened, lambda ran: shadows or ran == settings.method
+        ):
             if isinstance(item, Anomaly):
                 anomalies[item.reason] += 1
             elif item.method == settings.method:

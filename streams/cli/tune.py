@@ -103,11 +103,11 @@ TUNED_BY = {
     "ibl": STRETCH | SEARCHES,
     "template": SEARCHES | {"jobs", "search", "choice", "running"},
 }
-"""The options of `tune` that say something of each method."""
+"""The options of `tune` that each method has."""
 
 
 def _check_tune(context: typer.Context, kind: str) -> None:
-    """Refuse options that exclude each other, or would say nothing, and files that could not be written in the end."""
+    """Refuse options that exclude each other, or that the method does not have, and files that cannot be written."""
     given = {name: value for name, value in context.params.items() if _is_given(context, name)}
     for one, other in (("ids", "rows"), ("method", "runtimes")):
         if one in given and other in given:
@@ -138,7 +138,7 @@ def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> s
     with progress("jobs", stretch.steps) as advance:
         found = tuning.tune(stretch, settings, advance)
     tuning.show(found, stretch)
-    _warn_of_few(stretch)
+    _warn_of_chance(stretch)
     if aae_s(found.together) > aae_s(found.before):
         tell("what was chosen alone does worse together than what is in force")
     return tuning.profile(found.profile)
@@ -160,18 +160,18 @@ def _search_ibl(
     stretch = stretch_of(trace, *where)
     with progress("jobs", len(stretch.trace.jobs)) as advance:
         examples = searching.examples_of(stretch, settings, target, advance)
-    wanted = searching.Wanted(plan=Plan(*plan), workers=workers, file=resume)
-    with progress("generations", wanted.plan.generations) as advance:
-        found = searching.search(examples, wanted, settings, lambda _: advance())
-    searching.show_search(found)
-    _warn_of_few(stretch)
-    return searching.search_profile(found, settings)
+    options = searching.IblSearchOptions(plan=Plan(*plan), workers=workers, file=resume)
+    with progress("generations", options.plan.generations) as advance:
+        found = searching.search(examples, options, settings, lambda _: advance())
+    searching.show(found)
+    _warn_of_chance(stretch)
+    return searching.profile(found, settings)
 
 
-def _warn_of_few(stretch: "Stretch") -> None:
-    from streams.offline.stretch import FEW
+def _warn_of_chance(stretch: "Stretch") -> None:
+    from streams.offline.stretch import MIN_JOBS
 
-    if len(stretch.jobs) < FEW:
+    if len(stretch.jobs) < MIN_JOBS:
         tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
 
 
@@ -188,8 +188,10 @@ def _search_templates(
     from models.search.templates.genetic import Plan
     from streams.offline import template_search as searching
 
-    wanted = searching.Wanted(kind=kind, plan=Plan(*plan), jobs=jobs, running=running, workers=workers, file=resume)
-    with progress("generations" if kind == "genetic" else "steps", wanted.plan.generations) as advance:
-        found = searching.search(trace, wanted, settings, lambda _: advance())
+    options = searching.TemplateSearchOptions(
+        kind=kind, plan=Plan(*plan), jobs=jobs, running=running, workers=workers, file=resume
+    )
+    with progress("generations" if kind == "genetic" else "steps", options.plan.generations) as advance:
+        found = searching.search(trace, options, settings, lambda _: advance())
     searching.show(found)
-    return searching.profile(found.best.templates, wanted.plan.choice)
+    return searching.profile(found.best.templates, options.plan.choice)

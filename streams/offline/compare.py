@@ -13,18 +13,18 @@ from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.offline.replay import Scores, replay, settings_for
 from streams.sources.swf import Trace, events_of
 
-Rows = dict[str, dict[str, float]]
+MeasureTable = dict[str, dict[str, float]]
 
 
 class Comparison(msgspec.Struct):
     """The measures by method: of waits, of run times, and of bounds on waits by method and probability."""
 
-    waits: Rows = {}
-    run_times: Rows = {}
-    bounds: Rows = {}
+    waits: MeasureTable = {}
+    run_times: MeasureTable = {}
+    bounds: MeasureTable = {}
 
     def add(self, other: "Comparison") -> None:
-        """Take in what another process measured."""
+        """Add the measures of another process."""
         self.waits |= other.waits
         self.run_times |= other.run_times
         self.bounds |= other.bounds
@@ -48,12 +48,12 @@ def compare(
     cancelled: bool = True,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
-    """Replay a trace with every method, in so many processes, each with its share of them.
+    """Replay a trace with every method, in several processes, each with its share of the methods.
 
     Parameters:
         trace: the trace, replayed whole.
         jobs: names of those that are scored.
-        methods: only these; all where none are named.
+        methods: only these; by default all.
         cancelled: whether jobs cancelled in the queue are scored.
         advance: called with the share (of 1000) of the work that has been done.
 
@@ -75,7 +75,7 @@ def compare(
 
 
 def _shares(methods: Sequence[str], workers: int) -> list[list[str]]:
-    """The methods for waits, and what is none at all, dealt out."""
+    """The methods for waits, and names that are no method, dealt out to the workers."""
     waits = [name for name in methods if name not in RUN_METHODS or name in METHODS]
     shares = [waits[place::workers] for place in range(workers)]
     return [share for share in shares if share] or [[]]
@@ -121,7 +121,7 @@ def _replayed(
     return Comparison(waits, runs, _own(scores.bound_rows(), settings.bounds))
 
 
-def _own(bounds: Rows, lender: str) -> Rows:
-    """The bounds but for those that a method was lent."""
+def _own(bounds: MeasureTable, lender: str) -> MeasureTable:
+    """The bounds without those that a method took from `lender`, which has the bounds of methods without own ones."""
     lent = {key.split()[1]: row for key, row in bounds.items() if key.split()[0] == lender}
     return {key: row for key, row in bounds.items() if key.split()[0] == lender or row != lent.get(key.split()[1])}

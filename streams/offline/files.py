@@ -5,23 +5,24 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import tomli_w
 
 from streams.errors import UserError
 
 STATE_VERSION = 1
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A search that may go on: what a state file holds, as JSON. `workload` tells the jobs it is on from others."""
+class SearchState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a state file holds, as JSON, so that a search can go on. `workload` identifies the jobs that it is on."""
 
     v: int = STATE_VERSION
     workload: str
 
 
-Which = TypeVar("Which", bound=Kept)
+AnyState = TypeVar("AnyState", bound=SearchState)
 
 
-def read_state(file: Path, kind: type[Which], workload: str) -> Which | None:
+def read_state(file: Path, kind: type[AnyState], workload: str) -> AnyState | None:
     """What the state file holds; nothing where there is none yet.
 
     Raises:
@@ -42,8 +43,8 @@ def read_state(file: Path, kind: type[Which], workload: str) -> Which | None:
     return state
 
 
-def write_state(file: Path, state: Kept) -> None:
-    """Replace the file in one step, so that an interruption leaves the one or the other.
+def write_state(file: Path, state: SearchState) -> None:
+    """Replace the file in one step, so that after an interruption it is the old or the new one.
 
     Raises:
         UserError: it cannot be written.
@@ -70,9 +71,4 @@ def save(profile: str, file: Path) -> None:
 
 def as_profile(engine: Mapping[str, object], name: str, parameters: Mapping[str, object]) -> str:
     """The engine's settings and a method's parameters as TOML that `queuecast --config` reads."""
-    sections = {"engine": engine, f"engine.parameters.{name}": parameters}
-    return "\n".join(f"[{head}]\n{_lines(values)}" for head, values in sections.items())
-
-
-def _lines(values: Mapping[str, object]) -> str:
-    return "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in values.items())
+    return tomli_w.dumps({"engine": {**engine, "parameters": {name: parameters}}})

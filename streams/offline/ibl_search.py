@@ -22,19 +22,19 @@ from models.search.ibl import (
 from models.search.ibl import search as genetic
 from models.waits.ibl.method import Ibl, Parameters
 from streams.errors import UserError
-from streams.offline.files import Kept, as_profile, read_state, write_state
-from streams.offline.processes import judging
+from streams.offline.files import SearchState, as_profile, read_state, write_state
+from streams.offline.processes import process_map
 from streams.offline.stretch import Stretch, events_in
 from streams.terminal import show_table
 
-SPANS: dict[Target, str] = {"wait": "wait", "run": "run time"}
+TARGET_NAMES: dict[Target, str] = {"wait": "wait", "run": "run time"}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """How what `ibl` compares by is searched.
+class IblSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to search for what `ibl` compares jobs by.
 
-    After each generation what is known of chromosomes is kept in `file`; where that exists, nothing in it is found
-    again.
+    After each generation the errors of all chromosomes tried so far are written to `file`. Where that exists already,
+    the search begins with the errors in it.
     """
 
     plan: Plan = Plan()
@@ -42,14 +42,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     file: Path | None = None
 
 
-class Tried(Kept, frozen=True, kw_only=True):
-    """A search that may go on: the error of each chromosome that was tried, by its bits."""
+class IblSearchState(SearchState, frozen=True, kw_only=True):
+    """A search for `ibl`: the error of each chromosome that was tried, by its bits."""
 
     errors: dict[str, float]
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What a search found: its generations, and the parameters and their errors in force and found.
+class IblSearchResult(msgspec.Struct, frozen=True):
+    """The result of a search: its generations, and the parameters in force and found, with their errors.
 
     Errors are shares of `mean_s`, the mean wait or run time of the jobs that were predicted, in seconds.
     """
@@ -66,7 +66,7 @@ class Found(msgspec.Struct, frozen=True):
 def examples_of(
     stretch: Stretch, settings: Settings, target: Target, advance: Callable[[], None] = lambda: None
 ) -> Examples:
-    """What a search for `ibl` learns and predicts; `advance` is called at each of the trace's jobs.
+    """The jobs that a search for `ibl` learns from and predicts; `advance` is called at each of the trace's jobs.
 
     Raises:
         UserError: none of the stretch's jobs ran, and run times are to be predicted.
@@ -79,9 +79,14 @@ def examples_of(
 
 
 def search(
-    examples: Examples, wanted: Wanted, settings: Settings, report: Callable[[Generation], None] = lambda _: None
-) -> Found:
-    """Search what `ibl` is to compare jobs by, beginning from what is in force; `report` is told of each generation.
+    examples: Examples,
+    options: IblSearchOptions,
+    settings: Settings,
+    report: Callable[[Generation], None] = lambda _: None,
+) -> IblSearchResult:
+    """Search for what `ibl` should compare jobs by, beginning with the parameters in force.
+
+    `report` is called with each generation.
 
     Raises:
         UserError: the state file cannot be read or written, or is of another search.
@@ -90,20 +95,20 @@ def search(
     before = _in_force(settings)
     try:
         founders = [encode(before, target)]
-    except ValueError:  # a number that the search does not try
+    except ValueError:  # a value that the search does not try
         founders = []
     fingerprint = examples.fingerprint
-    tried = {} if wanted.file is None else _tried(wanted.file, fingerprint)
-    with judging(bench.error, wanted.workers) as evaluate:
-        for generation in genetic(target, wanted.plan, evaluate, tried, founders):
+    tried = {} if options.file is None else _tried(options.file, fingerprint)
+    with process_map(bench.error, options.workers) as evaluate:
+        for generation in genetic(target, options.plan, evaluate, tried, founders):
             generations.append(generation)
             tried |= generation.errors
-            if wanted.file is not None:
+            if options.file is not None:
                 errors = {"".join(map(str, bits)): error for bits, error in tried.items()}
-                write_state(wanted.file, Tried(workload=fingerprint, errors=errors))
+                write_state(options.file, IblSearchState(workload=fingerprint, errors=errors))
             report(generation)
     best = generations[-1].best
-    return Found(
+    return IblSearchResult(
         target, generations, before, bench.error(before), decode(best, target, before), tried[best], bench.mean_s
     )
 
@@ -115,30 +120,30 @@ def _in_force(settings: Settings) -> Parameters:
 
 
 def _tried(file: Path, workload: str) -> dict[Bits, float]:
-    state = read_state(file, Tried, workload)
+    state = read_state(file, IblSearchState, workload)
     return {} if state is None else {tuple(map(int, bits)): error for bits, error in state.errors.items()}
 
 
-def show_search(found: Found) -> None:
-    """Print how the search went, what it found beside what is in force, and the errors of both."""
+def show(result: IblSearchResult) -> None:
+    """Print how the search went, the parameters in force and found, and the errors of both."""
     lines = []
-    for generation in found.generations:
+    for generation in result.generations:
         errors = list(generation.errors.values())
         figures = (errors[0], sum(errors) / len(errors), errors[-1])
-        lines.append([str(generation.number), *(f"{error * found.mean_s:.2f}" for error in figures)])
+        lines.append([str(generation.number), *(f"{error * result.mean_s:.2f}" for error in figures)])
     show_table(["generation", "best AAE s", "mean", "worst"], lines)
-    before, after = settings_of(found.before, found.target), settings_of(found.parameters, found.target)
+    before, after = settings_of(result.before, result.target), settings_of(result.parameters, result.target)
     show_table(["", "in force", "found"], [[name, _text(before[name]), _text(after[name])] for name in after])
-    rows = (("as in force", found.before_error), ("found", found.error))
-    lines = [[name, f"{error * found.mean_s:.2f}", f"{error:.3f}"] for name, error in rows]
-    show_table(["", "AAE s", f"of the mean {SPANS[found.target]}"], lines)
+    rows = (("as in force", result.before_error), ("found", result.error))
+    lines = [[name, f"{error * result.mean_s:.2f}", f"{error:.3f}"] for name, error in rows]
+    show_table(["", "AAE s", f"of the mean {TARGET_NAMES[result.target]}"], lines)
 
 
 def _text(value: bool | int | float | str | list[str]) -> str:
     return " ".join(value) or "nothing" if isinstance(value, list) else str(value)
 
 
-def search_profile(found: Found, settings: Settings) -> str:
-    """`ibl` with what was found, beside its other parameters in force, as TOML that `queuecast --config` reads."""
-    parameters = settings.parameters.get(Ibl.name, {}) | settings_of(found.parameters, found.target)
-    return as_profile({"method" if found.target == "wait" else "runtimes": Ibl.name}, Ibl.name, parameters)
+def profile(result: IblSearchResult, settings: Settings) -> str:
+    """`ibl` with the parameters found and its other parameters in force, as TOML that `queuecast --config` reads."""
+    parameters = settings.parameters.get(Ibl.name, {}) | settings_of(result.parameters, result.target)
+    return as_profile({"method" if result.target == "wait" else "runtimes": Ibl.name}, Ibl.name, parameters)

@@ -7,37 +7,41 @@ from multiprocessing import get_context
 from signal import SIG_IGN, SIGINT, signal
 from typing import Any, TypeVar
 
-One = TypeVar("One")
-Said = TypeVar("Said")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_function: Callable[[Any], Any] | None = None
+"""What this process applies, where it is one of the processes of `process_map`."""
 
 
-_judge: Callable[[Any], Any] | None = None
-"""What this process judges with, where it is one of those of `judging`."""
+def _set_function(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+    signal(SIGINT, SIG_IGN)  # the process that began the work ends it
 
 
-def _take(judge: Callable[[Any], Any]) -> None:
-    global _judge
-    _judge = judge
-    signal(SIGINT, SIG_IGN)  # the process that began the search ends it
-
-
-def _judged(one: Any) -> Any:
-    assert _judge is not None
-    return _judge(one)
+def _applied(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)
 
 
 @contextmanager
-def judging(judge: Callable[[One], Said], workers: int) -> Iterator[Callable[[Sequence[One]], Iterable[Said]]]:
-    """What judges many in their order, in so many processes, each with its own copy of `judge`; one is this one."""
-    if workers == 1:
-        yield lambda many: map(judge, many)
-        return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _take, (judge,))
+def process_map(
+    function: Callable[[Item], Result], workers: int
+) -> Iterator[Callable[[Sequence[Item]], Iterable[Result]]]:
+    """Gives what maps the function over items, in order, in `workers` processes; a single one is this process.
 
-    def judge_all(many: Sequence[One]) -> Iterable[Said]:
-        return pool.map(_judged, many)
+    Each process has its own copy of the function, so that what belongs to it is sent once.
+    """
+    if workers == 1:
+        yield lambda items: map(function, items)
+        return
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _set_function, (function,))
+
+    def apply_all(items: Sequence[Item]) -> Iterable[Result]:
+        return pool.map(_applied, items)
 
     try:
-        yield judge_all
+        yield apply_all
     finally:
         pool.shutdown(cancel_futures=True)

@@ -16,7 +16,7 @@ from streams.sources.swf import Trace
 
 
 def replay(events: Iterable[AnyEvent], settings: Settings) -> Iterator[Record]:
-    """Apply events, of one site or several, and give the records they lead to."""
+    """Apply the events of one site or several; gives the records that follow from them."""
     engines: dict[str, Engine] = {}
     for event in events:
         engine = engines.get(event.site)
@@ -30,18 +30,18 @@ class Scores:
     """The measures of each method over a range of jobs, exact medians included.
 
     Parameters:
-        wanted: tells whether a job is in the range.
+        included: tells whether a job is in the range.
         cancelled: whether jobs cancelled in the queue count, as if they had started then.
-        settings: those of the replay, which tell whose run times go with the predictions.
+        settings: those of the replay, which say whose run times the predictions have.
     """
 
     def __init__(
         self,
-        wanted: Callable[[Outcome], bool] = lambda _: True,
+        included: Callable[[Outcome], bool] = lambda _: True,
         cancelled: bool = True,
         settings: Settings | None = None,
     ) -> None:
-        self._wanted = wanted
+        self._included = included
         self._cancelled = cancelled
         self._settings = settings or Settings()
         self._accuracy: dict[str, Accuracy] = {}
@@ -49,8 +49,8 @@ class Scores:
         self._errors: dict[str, list[float]] = {}
 
     def add(self, outcome: Outcome) -> None:
-        """Take in what became of a prediction: first the wait, later the run time."""
-        if not self._wanted(outcome) or (outcome.censored and not self._cancelled):
+        """Add an outcome: first that of the wait, later that of the run time."""
+        if not self._included(outcome) or (outcome.censored and not self._cancelled):
             return
         self._add_run(outcome)
         if outcome.method in self._runs and outcome.method not in self._settings.methods:
@@ -66,7 +66,7 @@ class Scores:
             accuracy.add_response(predicted_s, wait_s, 0.0)
 
     def _add_run(self, outcome: Outcome) -> None:
-        """Each method for run times once: as a shadow, or with the method for waits that counts."""
+        """Each method for run times once: as a shadow, or with the default method for waits."""
         name = outcome.method
         if name not in self._runs and name == self._settings.method:
             name = self._settings.runtimes
@@ -103,10 +103,10 @@ class Scores:
         }
 
 
-class Lines:
-    """Records as lines of JSON, to a file; closes what it opened.
+class RecordFile:
+    """A file of records, as lines of JSON; without a path nothing is written.
 
-    >>> with Lines(None) as lines:
+    >>> with RecordFile(None) as lines:
     ...     lines.write(Prediction(site="s", job="1", attempt=0, made_at=0.0, predicted_wait_s=None,
     ...         predicted_run_s=None, predicted_start=None, method="zero", reason=""))
     """
@@ -119,7 +119,7 @@ class Lines:
         self._encoder = msgspec.json.Encoder()
 
     def write(self, record: Prediction | Outcome) -> None:
-        """One record, one line."""
+        """Write a record as a line."""
         if self._file is not None:
             self._file.write(self._encoder.encode(record) + b"\n")
 
@@ -132,10 +132,10 @@ class Lines:
 
 
 def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[str] = ()) -> Settings:
-    """Settings to replay with: of each kind these methods, the first one's predictions counting, and the trivial rules.
+    """Settings to replay with: these methods of each kind, the first as the default one, and the trivial rules.
 
     Parameters:
-        settings: what is not about methods, and the methods of a kind where none are named.
+        settings: all other settings, and the methods of a kind where none are named.
         methods: names of methods for waits, or for run times alone.
         runtimes: names of methods for run times.
 
@@ -163,17 +163,17 @@ def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[
     )
 
 
-def record(
+def score_and_write(
     records: Iterable[Record],
     scores: Scores,
-    predictions: Lines,
-    outcomes: Lines,
+    predictions: RecordFile,
+    outcomes: RecordFile,
     written: Callable[[str], bool] = lambda _: True,
 ) -> Iterator[Prediction | Anomaly]:
-    """Score records and write them to files; gives the predictions and anomalies, for whoever counts them.
+    """Score records and write them to files; gives the predictions and anomalies, for the caller to count.
 
     Parameters:
-        written: tells of a method whether its records go to the files.
+        written: tells whether a method's records go to the files.
     """
     for item in records:
         if isinstance(item, Anomaly):

@@ -10,15 +10,15 @@ from streams.errors import UserError
 from streams.sources.swf import SwfJob, Trace
 from streams.terminal import show_table
 
-PLAIN: dict[str, type[Estimates]] = {"walltime": Estimates, "actual": Actual}
-"""Run times that nobody predicts: as requested, and as they truly are."""
+UNPREDICTED: dict[str, type[Estimates]] = {"walltime": Estimates, "actual": Actual}
+"""Run times that are not predicted: the requested and the true ones."""
 
-UNPLANNED = "none"
-"""What stands for the run times where the scheduler does not look at any."""
+NO_RUN_TIMES = "none"
+"""The name of the run times where the scheduler uses none."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What to simulate: a machine, its jobs, and by which schedulers with which run times."""
+class SimulationPlan(msgspec.Struct, frozen=True):
+    """What to simulate: a machine, its jobs, and which schedulers with which run times."""
 
     cpus: int
     jobs: list[SimulatedJob]
@@ -27,11 +27,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How often `simulate` reports that it goes on."""
+        """How often `simulate` calls `advance`."""
         return len(self.pairs) * len(self.jobs)
 
 
-class Row(msgspec.Struct, frozen=True):
+class SchedulerResult(msgspec.Struct, frozen=True):
     """The figures of one scheduler that planned with one kind of run times."""
 
     scheduler: str
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
 
 def plan_of(
     trace: Trace, schedulers: str, runtimes: str, cpus: int | None = None, rows: tuple[int, int] | None = None
-) -> Plan:
+) -> SimulationPlan:
     """A plan from comma-separated names; a scheduler that uses no run times comes once.
 
     Parameters:
@@ -51,33 +51,37 @@ def plan_of(
     Raises:
         UserError: a name is unknown, the machine's size is not known, or a job is larger; or there is no job to run.
     """
-    pairs = _pairs(_named(schedulers, POLICIES, "scheduler"), _named(runtimes, [*PLAIN, *RUN_METHODS], "run times"))
+    pairs = _pairs(
+        _named(schedulers, POLICIES, "scheduler"), _named(runtimes, [*UNPREDICTED, *RUN_METHODS], "run times")
+    )
     size = cpus or trace.cpus
     if size < 1:
         raise UserError(f"{trace.path}: the header does not say how large the machine is (MaxProcs); give --cpus")
-    wanted = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
-    jobs = [_simulated(job, place) for place, job in enumerate(wanted, 1) if job.started and job.run >= 0]
+    chosen = trace.jobs if rows is None else trace.jobs[max(rows[0], 1) - 1 : max(rows[1], 0)]
+    jobs = [_simulated(job, place) for place, job in enumerate(chosen, 1) if job.started and job.run >= 0]
     if not jobs:
         raise UserError(f"{trace.path}: no job that ran in that range; there are {len(trace.jobs)} jobs")
     largest = max(job.cpus for job in jobs)
     if largest > size:
         raise UserError(f"{trace.path}: a job has {largest} processors, the machine {size}; give a larger --cpus")
-    return Plan(size, jobs, len(wanted) - len(jobs), pairs)
+    return SimulationPlan(size, jobs, len(chosen) - len(jobs), pairs)
 
 
-def simulate(plan: Plan, advance: Callable[[], None] = lambda: None) -> Iterator[Row]:
+def simulate(plan: SimulationPlan, advance: Callable[[], None] = lambda: None) -> Iterator[SchedulerResult]:
     """Run the plan, row by row; `advance` is called at each of its `steps`."""
     for scheduler, runtimes in plan.pairs:
-        yield Row(scheduler, runtimes, perform(plan.jobs, plan.cpus, scheduler, _estimates(runtimes), advance))
+        yield SchedulerResult(
+            scheduler, runtimes, perform(plan.jobs, plan.cpus, scheduler, _estimates(runtimes), advance)
+        )
 
 
-def show(rows: Sequence[Row]) -> None:
+def show(rows: Sequence[SchedulerResult]) -> None:
     """Print rows side by side, after Gibbons 1997, table 6.4, and Smith, Taylor and Foster 1999, tables 10 to 15."""
     heads = ["scheduler", "run times", "util. %", "wait min", "response min", "slowdown", "killed", "susp./times"]
     show_table(heads, [_line(row) for row in rows])
 
 
-def document(trace: Trace, plan: Plan, rows: Sequence[Row]) -> dict[str, object]:
+def document(trace: Trace, plan: SimulationPlan, rows: Sequence[SchedulerResult]) -> dict[str, object]:
     """What `show` prints, for machines: fractions and seconds."""
     figures = [
         {"scheduler": row.scheduler, "runtimes": row.runtimes, **msgspec.structs.asdict(row.performance)}
@@ -86,7 +90,7 @@ def document(trace: Trace, plan: Plan, rows: Sequence[Row]) -> dict[str, object]
     return {"trace": str(trace.path), "cpus": plan.cpus, "left_out": plan.left_out, "rows": figures}
 
 
-def _line(row: Row) -> list[str]:
+def _line(row: SchedulerResult) -> list[str]:
     found = row.performance
     return [
         row.scheduler,
@@ -113,13 +117,13 @@ def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str
     return [
         (scheduler, name)
         for scheduler in schedulers
-        for name in (runtimes if POLICIES[scheduler].plans else [UNPLANNED])
+        for name in (runtimes if POLICIES[scheduler].plans else [NO_RUN_TIMES])
     ]
 
 
 def _estimates(name: str) -> Estimates:
-    """New estimates of this name, which have seen nothing yet."""
-    plain = Estimates if name == UNPLANNED else PLAIN.get(name)
+    """New estimates of this name, which have learnt nothing yet."""
+    plain = Estimates if name == NO_RUN_TIMES else UNPREDICTED.get(name)
     return plain() if plain else Predicted(Learner(run_method_named(name)))
 
 

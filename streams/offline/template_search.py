@@ -18,14 +18,14 @@ from models.search.templates.genetic import Evaluate, Generation, Plan
 from models.search.templates.workload import Moment, Set, Workload, complete
 from models.site.state import Job
 from streams.errors import UserError
-from streams.offline.files import Kept, read_state, write_state
-from streams.offline.processes import judging
+from streams.offline.files import SearchState, as_profile, read_state, write_state
+from streams.offline.processes import process_map
 from streams.sources.swf import Trace, events_of
 from streams.terminal import show_table
 
 
-class Step(msgspec.Struct, frozen=True):
-    """How far a search has come: the best set by then, its error, and the mean and the greatest of the generation's."""
+class SearchStep(msgspec.Struct, frozen=True):
+    """How far a search has come: its best set so far with its error, and the generation's mean and greatest error."""
 
     number: int
     templates: list[str]
@@ -34,11 +34,11 @@ class Step(msgspec.Struct, frozen=True):
     worst_s: float
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be searched, and how.
+class TemplateSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to search for, and how.
 
-    `jobs` of the trace are read, from its first; with `running`, jobs that run are predicted too, and not only at
-    their submission. The plan is the genetic search's; the greedy one takes its `choice` alone. After each generation
+    The first `jobs` of the trace are read. With `running`, jobs are predicted while they run too, not only at their
+    submission. The plan is the genetic search's; the greedy one takes its `choice` alone. After each generation
     the state is kept in `file`; where that exists, the search goes on from it.
     """
 
@@ -50,24 +50,24 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     file: Path | None = None
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What a search found: its best step, all of them, and the error of the set in force, in seconds as the run times.
+class TemplateSearchResult(msgspec.Struct, frozen=True):
+    """The result of a search: its best step, all steps, and the error (s) of the set in force.
 
-    `run_s` is the mean run time of the jobs that were predicted.
+    `run_s` is the mean run time (s) of the jobs that were predicted.
     """
 
-    best: Step
-    steps: list[Step]
+    best: SearchStep
+    steps: list[SearchStep]
     before_s: float
     run_s: float
 
 
-class State(Kept, frozen=True, kw_only=True):
+class TemplateSearchState(SearchState, frozen=True, kw_only=True):
     """A genetic search for templates."""
 
     plan: Plan
     generation: Generation
-    steps: list[Step]
+    steps: list[SearchStep]
 
 
 def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
@@ -75,7 +75,7 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
 
     Parameters:
         count: jobs of the trace, in the order of submission.
-        running: have one job that runs predicted too at each submission, in turn.
+        running: at each submission one of the running jobs is predicted too, in turn.
 
     Raises:
         UserError: none of them has started.
@@ -108,35 +108,40 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
     return Workload(jobs, run_s, moments)
 
 
-def search(trace: Trace, wanted: Wanted, settings: Settings, report: Callable[[Step], None] = lambda _: None) -> Found:
-    """Search a trace's templates; `report` is told of each step.
+def search(
+    trace: Trace,
+    options: TemplateSearchOptions,
+    settings: Settings,
+    report: Callable[[SearchStep], None] = lambda _: None,
+) -> TemplateSearchResult:
+    """Search a trace's templates; `report` is called with each step.
 
     Raises:
         UserError: there is no job to predict; or the state file cannot be read or written, or is of another search.
     """
-    workload = workload_of(trace, wanted.jobs, wanted.running)
+    workload = workload_of(trace, options.jobs, options.running)
     in_force = run_method_named(Templates.name, settings.parameters.get(Templates.name))
     assert isinstance(in_force, Templates)
-    steps: list[Step] = []
-    with judging(workload.estimates, wanted.workers) as evaluate:
+    steps: list[SearchStep] = []
+    with process_map(workload.estimates, options.workers) as evaluate:
         before_s = workload.error_s([*evaluate(in_force.set)], in_force.choice)
-        if wanted.kind == "greedy":
-            found = _greedy(workload, wanted.plan, evaluate)
+        if options.kind == "greedy":
+            found = _greedy(workload, options.plan, evaluate)
         else:
             founders = [tuple(in_force.set), tuple(map(RunTemplate.parse, DEFAULT))]
-            found = _genetic(workload, wanted.plan, evaluate, wanted.file, founders)
+            found = _genetic(workload, options.plan, evaluate, options.file, founders)
         for step in found:
             steps.append(step)
             report(step)
-    return Found(
+    return TemplateSearchResult(
         min(steps, key=lambda step: step.best_s), steps, before_s, float(workload.run_s[workload.asked].mean())
     )
 
 
 def _genetic(
     workload: Workload, plan: Plan, evaluate: Evaluate, file: Path | None, founders: Iterable[Set]
-) -> Iterator[Step]:
-    """A step a generation, those of the state file first; it is written after each."""
+) -> Iterator[SearchStep]:
+    """One step for each generation, those of the state file first; the file is written after each."""
     state = None if file is None else _read(file, workload, plan)
     steps = list(state.steps) if state else []
     yield from steps
@@ -144,32 +149,34 @@ def _genetic(
     for generation in genetic.search(workload, plan, evaluate, state.generation if state else None, founders):
         errors = generation.errors_s
         best = [*map(str, complete(tuple(map(encoding.decode, generation.individuals[generation.best])), plan.choice))]
-        steps.append(Step(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
+        steps.append(SearchStep(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
         if file is not None:
-            write_state(file, State(workload=workload.fingerprint, plan=plan, generation=generation, steps=steps))
+            write_state(
+                file, TemplateSearchState(workload=workload.fingerprint, plan=plan, generation=generation, steps=steps)
+            )
         yield steps[-1]
 
 
-def _greedy(workload: Workload, plan: Plan, evaluate: Evaluate) -> Iterator[Step]:
-    """A step each set that is arrived at; its error is the best, the mean and the worst."""
+def _greedy(workload: Workload, plan: Plan, evaluate: Evaluate) -> Iterator[SearchStep]:
+    """One step for each set that the search arrives at; its error is the best, the mean and the worst."""
     for number, found in enumerate(greedy.search(workload, evaluate, plan.choice), 1):
-        yield Step(number, [*map(str, found.templates)], found.error_s, found.error_s, found.error_s)
+        yield SearchStep(number, [*map(str, found.templates)], found.error_s, found.error_s, found.error_s)
 
 
-def _read(file: Path, workload: Workload, plan: Plan) -> State | None:
-    state = read_state(file, State, workload.fingerprint)
+def _read(file: Path, workload: Workload, plan: Plan) -> TemplateSearchState | None:
+    state = read_state(file, TemplateSearchState, workload.fingerprint)
     if state is not None and msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
         raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
     return state
 
 
-def show(found: Found) -> None:
+def show(result: TemplateSearchResult) -> None:
     """Print how the search went, the set it found, and its error beside that of the set in force."""
-    lines = [[str(step.number), *map(_minutes, (step.best_s, step.mean_s, step.worst_s))] for step in found.steps]
+    lines = [[str(step.number), *map(_minutes, (step.best_s, step.mean_s, step.worst_s))] for step in result.steps]
     show_table(["step", "best MAE min", "mean", "worst"], lines)
-    show_table(["template", "predictor", "data", "history"], [text.split() for text in found.best.templates])
-    errors = (("as in force", found.before_s), ("found", found.best.best_s))
-    lines = [[name, _minutes(error_s), f"{error_s / max(found.run_s, 1.0):.3f}"] for name, error_s in errors]
+    show_table(["template", "predictor", "data", "history"], [text.split() for text in result.best.templates])
+    errors = (("as in force", result.before_s), ("found", result.best.best_s))
+    lines = [[name, _minutes(error_s), f"{error_s / max(result.run_s, 1.0):.3f}"] for name, error_s in errors]
     show_table(["", "MAE min", "of the mean run time"], lines)
 
 
@@ -179,6 +186,4 @@ def _minutes(seconds: float) -> str:
 
 def profile(templates: Sequence[str], choice: Choice) -> str:
     """The set as TOML that `queuecast --config` reads."""
-    listed = "".join(f"    {msgspec.json.encode(text).decode()},\n" for text in templates)
-    engine = f'[engine]\nruntimes = "{Templates.name}"\n'
-    return f'{engine}\n[engine.parameters.{Templates.name}]\nchoice = "{choice}"\ntemplates = [\n{listed}]\n'
+    return as_profile({"runtimes": Templates.name}, Templates.name, {"choice": choice, "templates": list(templates)})

@@ -10,22 +10,21 @@ from streams.offline.files import as_profile
 from streams.offline.stretch import Stretch, events_in
 from streams.terminal import show_table
 
-SHOWN = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))
-"""How the tables call the methods."""
+STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))
+"""The methods' names in the tables."""
 
 
 def tune(stretch: Stretch, settings: Settings, advance: Callable[[], None] = lambda: None) -> Tuning:
     """Tune on a stretch; `advance` is called at each of its `steps`."""
-
     return tuned(lambda: events_in(stretch, advance), stretch.jobs, settings)
 
 
 def show(tuning: Tuning, stretch: Stretch) -> None:
     """Print the statistics as the paper's table VI has them, then the parameters."""
     best = tuning.profile.method
-    heads = [f"{SHOWN[name]} AAE s" for name in STATISTICS]
+    heads = [f"{STATISTIC_NAMES[name]} AAE s" for name in STATISTICS]
     errors = [f"{_seconds(tuning.statistics[name])}{' *' if name == best else ''}" for name in STATISTICS]
-    jobs = f"{len(stretch.jobs)} of {stretch.of}"
+    jobs = f"{len(stretch.jobs)} of {stretch.in_range}"
     line = [stretch.trace.site, *errors, f"{tuning.non_uniformity:.2f}", jobs]
     show_table(["", *heads, "non-uniformity", "jobs"], [line])
     lines, last = [], ""
@@ -35,7 +34,7 @@ def show(tuning: Tuning, stretch: Stretch) -> None:
         last = row.parameter
     lines.append(["as in force", "", *_figures(tuning.before), ""])
     lines.append(["all chosen, together", "", *_figures(tuning.together), ""])
-    show_table([f"with {SHOWN[best]}", "value", "AAE s", "PPE", "* chosen"], lines)
+    show_table([f"with {STATISTIC_NAMES[best]}", "value", "AAE s", "PPE", "* chosen"], lines)
 
 
 def _figures(accuracy: Accuracy) -> tuple[str, str]:

@@ -64,15 +64,15 @@ def test_mistakes_are_named(trace: Path, capsys: Capture) -> None:
 
 
 def test_a_trace_is_simulated_under_schedulers(trace: Path, capsys: Capture) -> None:
-    wanted = ["--scheduler", "fcfs,easy", "--runtimes", "actual,closest", "--cpus", "128"]
-    assert main(["simulate", str(trace), *wanted, "--json"]) == 0
+    options = ["--scheduler", "fcfs,easy", "--runtimes", "actual,closest", "--cpus", "128"]
+    assert main(["simulate", str(trace), *options, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [(row["scheduler"], row["runtimes"]) for row in rows] == [
         ("fcfs", "none"),
         ("easy", "actual"),
         ("easy", "closest"),
     ]
-    assert main(["simulate", str(trace), *wanted]) == 0
+    assert main(["simulate", str(trace), *options]) == 0
     assert "easy" in capsys.readouterr().out
     assert main(["simulate", str(trace), "--scheduler", "magic"]) != 0
     assert "magic" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import ibl_search
 from streams.offline.files import save
-from streams.offline.ibl_search import Found, Wanted
+from streams.offline.ibl_search import IblSearchOptions, IblSearchResult
 from streams.offline.replay import replay
 from streams.offline.stretch import stretch_of
 from streams.settings import load_settings
@@ -30,8 +30,10 @@ def examples_of(trace: Trace, target: Target = "wait", rows: tuple[int, int] = R
     return ibl_search.examples_of(stretch_of(trace, None, rows, 2), IBL, target)
 
 
-def searched(examples: Examples, report: Callable[[Generation], None] = lambda _: None, **wanted: Any) -> Found:
-    return ibl_search.search(examples, Wanted(**{"plan": PLAN, **wanted}), IBL, report)
+def searched(
+    examples: Examples, report: Callable[[Generation], None] = lambda _: None, **options: Any
+) -> IblSearchResult:
+    return ibl_search.search(examples, IblSearchOptions(**{"plan": PLAN, **options}), IBL, report)
 
 
 def replayed_error(trace: Trace, settings: Settings, target: Target) -> float:
@@ -54,7 +56,7 @@ def test_what_is_found_for_ibl_predicts_as_was_said(trace: Trace, target: Target
     assert target == "run" or found.error <= found.before_error  # 7 neighbours are none of those tried
     in_force = msgspec.structs.replace(IBL, **{setting: "ibl"})
     assert replayed_error(trace, in_force, target) == pytest.approx(found.before_error)
-    save(ibl_search.search_profile(found, IBL), Path("made.toml"))
+    save(ibl_search.profile(found, IBL), Path("made.toml"))
     engine = load_settings(Path("made.toml"), {}).engine
     assert getattr(engine, setting) == "ibl"
     assert engine.parameters["ibl"] == IBL.parameters["ibl"] | settings_of(found.parameters, target)
@@ -105,8 +107,8 @@ def test_the_command_searches_for_ibl(trace: Trace, capsys: Capture, option: str
     arguments = ["tune", "made.swf", option, "ibl", "--rows", "120", "180", *plan]
     assert main([*arguments, "--save", "made.toml"]) == 0
     said, found = capsys.readouterr(), searched(examples_of(trace, target))
-    assert Path("made.toml").read_text() == ibl_search.search_profile(found, IBL)
-    ibl_search.show_search(found)
+    assert Path("made.toml").read_text() == ibl_search.profile(found, IBL)
+    ibl_search.show(found)
     assert said.out == capsys.readouterr().out
     last = [line.split() for line in said.out.splitlines()][-1]
     assert last == ["found", f"{found.error * found.mean_s:.2f}", f"{found.error:.3f}"]

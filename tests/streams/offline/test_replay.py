@@ -14,7 +14,7 @@ from models.records import Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.state import Estimate, Job
 from streams.errors import UserError
-from streams.offline.replay import Lines, Scores, jobs_in, record, replay, settings_for
+from streams.offline.replay import RecordFile, Scores, jobs_in, record, replay, settings_for
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, shared_path, swf_line, trace_path
 
@@ -31,7 +31,7 @@ def run(
     """Replay with predictions in `out`."""
     chosen = settings_for(settings or Settings(history=150), methods, runtimes)
     records = replay(events_of(trace, "made"), chosen)
-    with Lines(out) as lines, Lines(None) as nowhere:
+    with RecordFile(out) as lines, RecordFile(None) as nowhere:
         return list(record(records, scores or Scores(), lines, nowhere, written.__contains__))
 
 
@@ -61,10 +61,10 @@ RANGES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", RANGES)
 def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str) -> None:
     path = made_trace(tmp_path / "made.swf")
-    wanted = dict(RANGES[options])
-    started = wanted.pop("started", False)
+    chosen = dict(RANGES[options])
+    started = chosen.pop("started", False)
     trace = read_swf(path)
-    names = jobs_in(trace, **wanted)
+    names = jobs_in(trace, **chosen)
     scores = Scores(lambda outcome: outcome.job in names, cancelled=not started)
     run(trace, tmp_path / "out", [method], scores, written=[method])
     theirs = referee(path, tmp_path / "out", *options.split())
@@ -210,7 +210,7 @@ def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -
         Start(site="s", time=9.0, job="1"),
     ]
     settings = settings_for(Settings(bounds=""), ["zero", "median"])
-    with Lines(tmp_path / "p") as predictions, Lines(tmp_path / "o") as outcomes:
+    with RecordFile(tmp_path / "p") as predictions, RecordFile(tmp_path / "o") as outcomes:
         given = list(record(replay(events, settings), Scores(), predictions, outcomes))
     assert [type(item) for item in given] == [Prediction, Prediction, Anomaly]
     assert [json.loads(line)["method"] for line in (tmp_path / "p").read_text().splitlines()] == ["zero", "median"]
@@ -277,4 +277,4 @@ def test_the_scores_of_a_few_jobs() -> None:
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no/such: cannot be written: No such file"):
-        Lines(tmp_path / "no" / "such")
+        RecordFile(tmp_path / "no" / "such")

@@ -38,8 +38,8 @@ def test_jobs_come_as_in_the_trace_and_run_as_they_did(tmp_path: Path) -> None:
 
 
 def test_the_processors_are_those_that_the_job_got(tmp_path: Path) -> None:
-    wanted = "1 0 0 60 {} -1 -1 {} 60 -1 1 1 1 1 0 -1 -1 -1\n"
-    trace = trace_of(tmp_path, wanted.format(12, 16), wanted.format(-1, 16), wanted.format(-1, -1))
+    line = "1 0 0 60 {} -1 -1 {} 60 -1 1 1 1 1 0 -1 -1 -1\n"
+    trace = trace_of(tmp_path, line.format(12, 16), line.format(-1, 16), line.format(-1, -1))
     assert [job.cpus for job in simulate.plan_of(trace, "fcfs", "actual").jobs] == [12, 16, 1]
 
 
@@ -87,9 +87,9 @@ def test_a_range_and_another_machine(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_told(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     trace = trace_of(tmp_path, swf_line(1, 0, 0, 60), swf_line(2, 0, 0, 60))
-    wanted: dict[str, Any] = {"schedulers": "easy", "runtimes": "actual"} | change
+    options: dict[str, Any] = {"schedulers": "easy", "runtimes": "actual"} | change
     with pytest.raises(UserError) as told:
-        simulate.plan_of(trace, **wanted)
+        simulate.plan_of(trace, **options)
     assert message in str(told.value)
 
 

@@ -15,7 +15,15 @@ from models.search.templates.workload import Moment
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.files import save
-from streams.offline.template_search import Found, Step, Wanted, profile, search, show, workload_of
+from streams.offline.template_search import (
+    SearchStep,
+    TemplateSearchOptions,
+    TemplateSearchResult,
+    profile,
+    search,
+    show,
+    workload_of,
+)
 from streams.settings import load_settings
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, swf_line
@@ -29,8 +37,8 @@ def trace(tmp_path: Path) -> Trace:
     return read_swf(made_trace(tmp_path / "made.swf", jobs=300))
 
 
-def found(trace: Trace, settings: Settings = ENGINE, **wanted: Any) -> Found:
-    return search(trace, Wanted(**{"plan": PLAN, "jobs": 200, **wanted}), settings)
+def found(trace: Trace, settings: Settings = ENGINE, **options: Any) -> TemplateSearchResult:
+    return search(trace, TemplateSearchOptions(**{"plan": PLAN, "jobs": 200, **options}), settings)
 
 
 def test_the_workload_is_the_events_of_the_jobs_that_started(tmp_path: Path) -> None:
@@ -111,15 +119,15 @@ def test_a_search_that_was_interrupted_is_resumed(trace: Trace, tmp_path: Path) 
     class Interrupt(Exception):
         pass
 
-    def interrupt(step: Step) -> None:
+    def interrupt(step: SearchStep) -> None:
         if step.number == 2:
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        search(trace, Wanted(plan=PLAN, jobs=200, file=file), ENGINE, interrupt)
+        search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, interrupt)
     assert len(msgspec.json.decode(file.read_bytes())["steps"]) == 2
-    seen: list[Step] = []
-    assert search(trace, Wanted(plan=PLAN, jobs=200, file=file), ENGINE, seen.append) == whole
+    seen: list[SearchStep] = []
+    assert search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, seen.append) == whole
     assert seen == whole.steps
     assert found(trace, file=file) == whole  # it is at its end
     assert found(trace, file=file, plan=Plan(6, 5, seed=3)).steps[:4] == whole.steps

@@ -66,7 +66,7 @@ def job(number: int, **changes: Any) -> SwfJob:
     return SwfJob(**fields | {"number": number, "submit": float(number), "wait": 5.0, "run": 60.0} | changes)
 
 
-def test_the_stretch_is_every_so_manieth_of_its_jobs() -> None:
+def test_every_third_job_of_the_stretch_is_predicted() -> None:
     jobs = [job(number) for number in range(1, 21)]
     jobs[9] = job(10, run=-1.0, status=5)
     trace = Trace(Path("t.swf"), {}, jobs, 0)
@@ -76,7 +76,7 @@ def test_the_stretch_is_every_so_manieth_of_its_jobs() -> None:
         "13": (5.0, 60.0),
         "16": (5.0, 60.0),
     }
-    assert (stretch.of, len(stretch.trace.jobs), stretch.steps) == (7, 16, 48)
+    assert (stretch.in_range, len(stretch.trace.jobs), stretch.steps) == (7, 16, 48)
     assert list(stretch_of(trace, None, (19, 99), 1).jobs) == ["19", "20"]
     with pytest.raises(UserError, match="no job in that range; there are 20, numbered 1 to 20"):
         stretch_of(trace, None, None, 1)
