@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from models.engine.engine import Settings as EngineSettings
+from models.engine.settings import Settings as EngineSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters
 from models.site.shapes import WALLTIMES
 from streams.errors import UserError, place_and_problem

@@ -19,7 +19,7 @@ from streams.settings import KafkaSettings, Settings
 
 HOUR_MS = 3_600_000
 STATE_MESSAGE_BYTES = 64 << 20
-"""The largest state of one site that can be stored; `models.engine.engine.MAX_LIVE_BYTES` keeps within it."""
+"""The largest state of one site that can be stored; `models.engine.live.MAX_LIVE_BYTES` keeps within it."""
 
 ESTIMATE_SEGMENT_BYTES = 16 << 20
 """What is written since the last compaction is read as well."""

@@ -4,7 +4,10 @@ from collections.abc import Iterable
 from itertools import islice, pairwise
 from typing import Any
 
-from models.engine.engine import Engine, Week
+from models.engine.engine import Engine
+from models.engine.outgoing import bounds_of
+from models.engine.scores import Week
+from models.engine.what_if import consider
 from models.measures import Tally
 from models.records import (
     AnyAnswer,
@@ -41,7 +44,7 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
 def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[StandingEstimate]:
     """The estimates of these shapes at `now`, worked out one by one as they are taken."""
     wanted = list(shapes)
-    for shape, found in zip(wanted, engine.consider(shape.job(now) for shape in wanted), strict=True):
+    for shape, found in zip(wanted, consider(engine, (shape.job(now) for shape in wanted)), strict=True):
         yield StandingEstimate(
             site=engine.site,
             cpus=shape.cpus,
@@ -79,7 +82,7 @@ def _left_s(job: Job, now: float) -> float:
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     job = Job("", 0, now, **{name: getattr(question, name) for name in REQUEST})
-    (found,) = engine.consider([job])
+    (found,) = consider(engine, [job])
     return WaitAnswer(
         id=question.id,
         site=engine.site,
@@ -110,7 +113,7 @@ def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is to be expected now."""
     queued = any(job.phase is Phase.QUEUED for job in jobs)
-    starts = engine.what_if_method.starts(engine.context, now) if queued else {}
+    starts = engine.methods.what_if_method.starts(engine.context, now) if queued else {}
     return [_live_job(engine, job, starts.get(job.key)) for job in jobs]
 
 
@@ -131,7 +134,7 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob
         predicted_run_s=job.run_s,
         predicted_start=None if wait_s is None else job.ready + wait_s,
         expected_start=expected_start,
-        bounds=engine.bounds_of(job, method),
+        bounds=bounds_of(job, method, engine.settings.bounds),
         method=method,
         reason="" if estimate is None else estimate.reason,
     )
@@ -162,9 +165,9 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
 
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:
     """The accuracy of each method week by week, the oldest first; the last week lasts until `now`."""
-    names = [engine.settings.method, *(name for name in engine.methods if name != engine.settings.method)]
+    names = [engine.settings.method, *(name for name in engine.methods.waits if name != engine.settings.method)]
     told = []
-    for week, after in pairwise([*engine.weeks, Week(now, engine.tallies())]):
+    for week, after in pairwise([*engine.scores.weeks, Week(now, engine.scores.tallies())]):
         both = [name for name in names if name in week.tallies and name in after.tallies]
         methods = [_accuracy(name, after.tallies[name].since(week.tallies[name])) for name in both]
         told.append(WeekAccuracy(begin=week.begin, end=max(after.begin, week.begin), methods=methods))

@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 import numpy as np
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.registry import DEFAULT
@@ -136,7 +137,7 @@ def collect(
     """
     recorder = Recorder(jobs)
     engine = Engine("searched", msgspec.structs.replace(settings or Settings(), method=DEFAULT, shadows=(), bounds=""))
-    engine.methods[DEFAULT] = recorder
+    engine.methods.waits[DEFAULT] = recorder
     for event in events:
         engine.apply(event)
         engine.take_changes()  # nothing is stored here

@@ -14,7 +14,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
@@ -158,7 +159,7 @@ def evaluate(
     for history in sorted({settings.history for settings in tried}):
         panel = Panel({at: settings for at, settings in enumerate(tried) if settings.history == history}, jobs)
         engine = Engine("tuned", Settings(method=Qespera.name, shadows=(), history=history))
-        engine.methods[Qespera.name] = panel
+        engine.methods.waits[Qespera.name] = panel
         panels[history] = panel
         engines.append(engine)
     for event in events:

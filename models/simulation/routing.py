@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
+from models.engine.what_if import consider
 from models.method import RunMethod
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from models.site.runs import RunHistory
@@ -117,7 +119,7 @@ class ByWhatIf:
 
     def wait_s(self, job: Job, site: str) -> float:
         """What a site says, in seconds; infinity where it says nothing."""
-        (told,) = self._engine(site).consider([job])
+        (told,) = consider(self._engine(site), [job])
         return float("inf") if told.predicted_wait_s is None else told.predicted_wait_s
 
     def _engine(self, site: str) -> Engine:
@@ -172,7 +174,7 @@ class Clairvoyant(ByWhatIf):
 
     def _engine(self, site: str) -> Engine:
         engine = super()._engine(site)
-        engine.run_methods = {engine.settings.runtimes: self._runtimes}
+        engine.methods.runs = {engine.settings.runtimes: self._runtimes}
         engine.context.runtimes = self._runtimes
         return engine
 

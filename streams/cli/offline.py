@@ -56,7 +56,7 @@ def replay(
     below it. A second table has the run times: mean absolute error in minutes
     and as a share of the mean run time, and the share within its interval.
     """
-    from models.engine.engine import Anomaly
+    from models.engine.outgoing import Anomaly
     from streams.offline.replay import RecordFile, Scores, jobs_in, replay, score_and_write, settings_for
     from streams.sources.swf import check_site, events_of
 

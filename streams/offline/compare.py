@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.offline.replay import Scores, replay, settings_for

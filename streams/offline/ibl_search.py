@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.registry import method_named
 from models.search.ibl import (
     Bench,

@@ -7,7 +7,9 @@ from typing import IO, Self
 
 import msgspec
 
-from models.engine.engine import Anomaly, Engine, Record, Settings
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly, Record
+from models.engine.settings import Settings
 from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
 from models.registry import METHODS, RUN_METHODS, TRIVIAL

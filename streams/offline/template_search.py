@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.records import End, Start, Submit
 from models.registry import run_method_named
 from models.runtimes.run_template import RunTemplate

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.measures import Accuracy
 from models.search.tuning import STATISTICS, Tuning, aae_s
 from models.search.tuning import tune as tuned

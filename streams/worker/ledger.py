@@ -13,7 +13,9 @@ import msgspec
 from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_chain, wait_fixed
 
-from models.engine.engine import Changes, Engine, Settings, read_saved
+from models.engine.checkpoint import Changes, read_saved
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from streams.settings import WorkerSettings
 from streams.worker.store import SiteStore
 

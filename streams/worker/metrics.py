@@ -233,7 +233,7 @@ def _roles(engine: Engine) -> Iterator[tuple[str, str]]:
     settings = engine.settings
     yield "wait", settings.method
     yield "run", settings.runtimes
-    yield "what_if", engine.what_if_method.name
+    yield "what_if", engine.methods.what_if_method.name
     if settings.bounds:
         yield "bounds", settings.bounds
     yield from (("shadow", name) for name in settings.shadows)
@@ -256,9 +256,9 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
     held = CounterMetricFamily("queuecast_bound_held_jobs", "Jobs at or below a bound.", labels=[*labels, "bound"])
     bounded = CounterMetricFamily("queuecast_bound_jobs", "Jobs that had a bound.", labels=[*labels, "bound"])
     for engine in engines:
-        for method, count in engine.predictions.items():
+        for method, count in engine.scores.predictions.items():
             predictions.add_metric([engine.site, method], count)
-        for jobs, measured in (("started", engine.accuracy), ("cancelled", engine.cancelled)):
+        for jobs, measured in (("started", engine.scores.accuracy), ("cancelled", engine.scores.cancelled)):
             for method, accuracy in measured.items():
                 values = [engine.site, method, jobs]
                 error.add_metric(values, _buckets(accuracy.error, ERROR_BUCKETS), accuracy.error.total)
@@ -283,11 +283,11 @@ def _run_accuracy(engines: list[Engine]) -> Iterator[Metric]:
     )
     given = CounterMetricFamily("queuecast_run_interval_jobs", "Jobs that had an interval.", labels=labels)
     for engine in engines:
-        for method, accuracy in engine.run_accuracy.items():
+        for method, accuracy in engine.scores.run_accuracy.items():
             values = [engine.site, method]
             error.add_metric(values, _buckets(accuracy.error, ERROR_BUCKETS), accuracy.error.total)
             run.add_metric(values, accuracy.run_s)
-            predictions.add_metric(values, engine.run_predictions[method])
+            predictions.add_metric(values, engine.scores.run_predictions[method])
             held.add_metric(values, accuracy.held)
             given.add_metric(values, accuracy.intervals)
     yield from (error, run, predictions, held, given)

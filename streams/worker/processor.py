@@ -9,7 +9,7 @@ from typing import Any
 import faust
 import msgspec
 
-from models.engine.engine import Anomaly, Record
+from models.engine.outgoing import Anomaly, Record
 from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
 from streams.settings import Settings
 from streams.topics import LATE, Topics

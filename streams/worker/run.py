@@ -13,7 +13,7 @@ from typing import Any
 
 import faust
 
-from models.engine.engine import warm_up
+from models.engine.warm_up import warm_up
 from streams import logs
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings

@@ -23,7 +23,7 @@ import msgspec
 import redis.asyncio
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
-from models.engine.engine import Changes, Saved, decode_array, encode_array, kept_runs
+from models.engine.checkpoint import Changes, SavedState, decode_array, encode_array, kept_runs
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Category, Run
@@ -147,7 +147,7 @@ class SiteStore:
             if len(pipe):
                 await pipe.execute()
 
-    async def load(self, site: str, saved: Saved, history: int) -> Stored:
+    async def load(self, site: str, saved: SavedState, history: int) -> Stored:
         """The entries that a saved state counts. Others, from beyond it or forgotten before it, are deleted."""
         rows: list[Any] = await self._client.hvals(self.key(site, "history"))
         started = [_decode_started(row) for row in rows]
@@ -157,7 +157,7 @@ class SiteStore:
         await self._delete(site, started, kept_started, runs, kept)
         return Stored(kept_started, kept, {name: await self._rows(site, name, saved) for name in saved.rows})
 
-    async def _rows(self, site: str, method: str, saved: Saved) -> list[Row]:
+    async def _rows(self, site: str, method: str, saved: SavedState) -> list[Row]:
         key = self.key(site, "rows", _quoted(method))
         found: dict[Any, Any] = await self._client.hgetall(key)
         rows = [Row(int(number), value) for number, value in found.items()]

@@ -1,6 +1,7 @@
 from time import perf_counter
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.records import End, Start, Submit
 from models.site.spearman import warm_up
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import DBSCAN
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.simulation import generate, run
 from models.site.state import Job, Phase
 from models.waits.qespera import Qespera

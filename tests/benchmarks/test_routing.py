@@ -6,7 +6,7 @@ from statistics import mean
 import msgspec
 import pytest
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.registry import METHODS
 from models.simulation.grid import EIGHT_SITES, THREE_SITES, Fared, GridSite, Load, route
 from models.simulation.routing import (

@@ -8,7 +8,8 @@ import pytest
 
 from deploy.local.stack import Redis
 from deploy.local.up import WorkerProcess
-from models.engine.engine import Anomaly, Engine
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly
 from models.records import AnyEvent, Prediction, Submit
 from tests.support.deployment import Deploy, Deployment, interleaved, metrics, parts, simulated, sites, unique, until
 

@@ -10,7 +10,9 @@ import pytest
 import redis
 
 from deploy.local.stack import LocalStack, Redis, free_port
-from models.engine.engine import Changes, Engine, Saved, Settings, read_saved
+from models.engine.checkpoint import Changes, SavedState, read_saved
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.runtimes.closest import Closest
 from models.site.runs import Run, RunHistory
 from models.site.state import Job
@@ -48,7 +50,7 @@ class Store:
     def trim(self, engine: Engine, changes: Changes) -> None:
         self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes))
 
-    def load(self, site: str, saved: Saved) -> Stored:
+    def load(self, site: str, saved: SavedState) -> Stored:
         return self.do(lambda store: store.load(site, saved, SETTINGS.history))
 
     def dump(self, pattern: str = "*") -> dict[bytes, Any]:

@@ -8,7 +8,9 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from deploy.local.stack import StackError
-from models.engine.engine import STATE_VERSION, Anomaly, Engine
+from models.engine.checkpoint import STATE_VERSION
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly
 from models.records import Prediction
 from models.site.runs import Run
 from streams import topics

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from deploy.local.stack import free_port
-from models.engine.engine import Anomaly
+from models.engine.outgoing import Anomaly
 from models.records import AnyEvent, Capacity
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from streams.offline.replay import replay

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.method import WaitMethod
 from models.records import Prediction, Start, Submit
 from models.registry import METHODS, RUN_METHODS

@@ -76,7 +76,7 @@ def test_methods_have_parameters() -> None:
         "[engine.parameters.qespera]\nwindow = 0.02\nmin_pts = 3\nnested = false\n", QUEUECAST_ENGINE_HISTORY="50"
     )
     assert settings.engine.parameters == {"qespera": {"window": 0.02, "min_pts": 3, "nested": False}}
-    method = Engine("ctc", settings.engine).methods["qespera"]
+    method = Engine("ctc", settings.engine).methods.waits["qespera"]
     assert isinstance(method, Qespera)
     assert method.parameters == Parameters(window=0.02, min_pts=3, nested=False)
 

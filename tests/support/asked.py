@@ -6,7 +6,8 @@ from functools import cache
 import msgspec
 
 from models.engine.answers import answer, standing
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes

@@ -20,8 +20,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.up import WorkerProcess
-from models.engine.engine import Anomaly, Engine, encode_array
-from models.engine.engine import Settings as EngineSettings
+from models.engine.checkpoint import encode_array
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly
+from models.engine.settings import Settings as EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
 from streams.offline.replay import replay

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.engine import Changes, Saved, kept_runs
+from models.engine.checkpoint import Changes, SavedState, kept_runs
 from models.records import AnyEvent
 from models.site.history import Started
 from models.site.rows import Row
@@ -129,7 +129,7 @@ class MemoryStore(SiteStore):
             own = self._world.rows[site][method]
             self._world.rows[site][method] = {number: row for number, row in own.items() if number >= oldest_row}
 
-    async def load(self, site: str, saved: Saved, history: int) -> Stored:
+    async def load(self, site: str, saved: SavedState, history: int) -> Stored:
         rows = list(self._world.started.get(site, {}).values())
         kept_rows = [row for row in rows if saved.started - history <= row.number < saved.started]
         kept = kept_runs(saved, self._world.runs.get(site, {}).values())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from models.engine.engine import decode_array
+from models.engine.checkpoint import decode_array
 from models.records import AnyEvent
 from models.site.history import Started
 from models.site.runs import Run

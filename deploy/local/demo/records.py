@@ -11,8 +11,8 @@ from kafka import KafkaConsumer
 from deploy.local.demo.progress import DemoProgress
 from deploy.local.demo.scenario import schedule
 from deploy.local.stack.process import Server
-from models.engine.engine import Record
-from models.engine.engine import Settings as EngineSettings
+from models.engine.outgoing import Record
+from models.engine.settings import Settings as EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
 from streams.client.watch import Skipped, WatchFilter, read
 from streams.errors import UserError

@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from models.engine.answers import answer, drain_s, live_state, standing, weeks
-from models.engine.engine import MAX_WEEKS, Engine, Settings
+from models.engine.engine import Engine
+from models.engine.scores import MAX_WEEKS
+from models.engine.settings import Settings
 from models.records import (
     AnyEvent,
     Capacity,
@@ -99,8 +101,8 @@ def test_a_method_that_is_but_asked_learns_all_the_same(method: str) -> None:
 
 def test_a_site_is_asked_by_its_own_policy() -> None:
     settings = msgspec.structs.replace(SETTINGS, policies={"alder": "lwf"})
-    assert after([], settings).what_if_method.name == "lwf"
-    assert Engine("birch", settings).what_if_method.name == SETTINGS.what_if
+    assert after([], settings).methods.what_if_method.name == "lwf"
+    assert Engine("birch", settings).methods.what_if_method.name == SETTINGS.what_if
 
 
 def test_what_is_larger_than_the_site_has_no_wait() -> None:
@@ -182,7 +184,7 @@ def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_
     job = alone.context.state.jobs[last.job, last.attempt]
     alone.context.state.leave(job)
     again = Job("", 0, alone.time, cpus=job.cpus, walltime=job.walltime, run_s=job.run_s)
-    (estimate,) = alone.what_if_method.what_ifs([again], alone.context)
+    (estimate,) = alone.methods.what_if_method.what_ifs([again], alone.context)
     assert estimate.wait_s is not None
     assert last.expected_start == pytest.approx(alone.time + estimate.wait_s)
     assert all(job.expected_start is not None for job in told.queued)
@@ -245,8 +247,8 @@ def test_weeks_and_queues_survive_being_stored() -> None:
     engine.checkpoint()
     state, _ = engine.checkpoint()
     again = Engine.load(state, None, None, SETTINGS)
-    assert list(again.weeks) == list(engine.weeks) and len(engine.weeks) > 0
-    assert again.queues == engine.queues and again.open_queues(8) == engine.open_queues(8)
+    assert list(again.scores.weeks) == list(engine.scores.weeks) and len(engine.scores.weeks) > 0
+    assert again.queues.seen == engine.queues.seen and again.open_queues(8) == engine.open_queues(8)
 
 
 def test_queues_close_a_week_after_the_last_of_them() -> None:

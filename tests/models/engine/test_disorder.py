@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.engine import engine as engine_module
-from models.engine.engine import Anomaly, Engine, Record, Settings, read_saved
+from models.engine.checkpoint import read_saved
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly, Record
+from models.engine.settings import Settings
 from models.records import (
     Alter,
     AnyEvent,
@@ -253,7 +256,12 @@ def test_a_job_first_seen_at_its_start_is_left_out_of_accuracy_and_history() -> 
     engine = new_engine()
     records = applied(engine, [event("start@150", cpus=8), event("submit@100", user="ada", cpus=4), event("end@300")])
     assert not outcomes(records) and not predictions(records)
-    assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == len(engine.context.history) == 0
+    assert (
+        engine.scores.accuracy["median"].jobs
+        == engine.scores.accuracy["median"].responses
+        == len(engine.context.history)
+        == 0
+    )
     assert [run.run_s for run in engine.context.runs] == [150.0] * 3  # by user and size, by user, of the site
 
 
@@ -273,7 +281,7 @@ def test_clocks_that_differ_make_no_negative_times(text: str, wait_s: float, run
     engine = new_engine()
     found = outcomes(applied(engine, story(text)))
     assert [(each.actual_wait_s, each.actual_run_s) for each in found] == [(wait_s, None), (wait_s, run_s)]
-    assert engine.accuracy["median"].jobs == engine.accuracy["median"].responses == 1
+    assert engine.scores.accuracy["median"].jobs == engine.scores.accuracy["median"].responses == 1
     assert engine.context.history.waits.tolist() == [wait_s]
     assert {run.run_s for run in engine.context.runs} == {run_s}
 
@@ -282,7 +290,7 @@ def test_a_cancel_up_to_a_minute_before_its_submit_has_not_waited() -> None:
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 cancel@40")))
     assert (outcome.censored, outcome.actual_wait_s) == (True, 0.0)
-    assert engine.cancelled["median"].jobs == engine.cancelled["median"].responses == 1
+    assert engine.scores.cancelled["median"].jobs == engine.scores.cancelled["median"].responses == 1
 
 
 @pytest.mark.parametrize(
@@ -298,11 +306,11 @@ def test_a_cancel_up_to_a_minute_before_its_submit_has_not_waited() -> None:
 def test_nothing_is_learnt_of_a_job_that_happened_against_time(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
     told: list[tuple[str, int]] = []
-    monkeypatch.setattr(engine.methods["median"], "forget", told.append)
+    monkeypatch.setattr(engine.methods.waits["median"], "forget", told.append)
     assert not outcomes(applied(engine, story(text)))
-    for measured in (engine.accuracy["median"], engine.cancelled["median"]):
+    for measured in (engine.scores.accuracy["median"], engine.scores.cancelled["median"]):
         assert measured.jobs == measured.responses == 0
-    assert engine.run_accuracy["closest"].jobs == 0
+    assert engine.scores.run_accuracy["closest"].jobs == 0
     assert len(engine.context.history) == len(engine.context.runs) == 0
     assert told == [("1", 0)]
 
@@ -311,7 +319,7 @@ def test_an_end_long_before_its_start_tells_no_run_time() -> None:
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 start@150 end@89")))
     assert (outcome.actual_wait_s, outcome.actual_run_s) == (50.0, None)
-    assert (engine.accuracy["median"].jobs, engine.accuracy["median"].responses) == (1, 0)
+    assert (engine.scores.accuracy["median"].jobs, engine.scores.accuracy["median"].responses) == (1, 0)
     assert (len(engine.context.history), len(engine.context.runs)) == (1, 0)
 
 
@@ -350,8 +358,8 @@ def test_a_cancelled_job_has_a_censored_wait_and_is_history_for_nobody() -> None
     engine = new_engine()
     [outcome] = outcomes(applied(engine, story("submit@100 cancel@150")))
     assert (outcome.censored, outcome.actual_wait_s, outcome.actual_run_s) == (True, 50.0, None)
-    assert len(engine.context.history) == engine.accuracy["median"].jobs == 0
-    assert engine.cancelled["median"].jobs == engine.cancelled["median"].responses == 1
+    assert len(engine.context.history) == engine.scores.accuracy["median"].jobs == 0
+    assert engine.scores.cancelled["median"].jobs == engine.scores.cancelled["median"].responses == 1
 
 
 def test_a_job_cancelled_while_it_runs_has_a_wait_and_a_run_time() -> None:
@@ -468,7 +476,7 @@ def test_an_end_whose_start_never_comes_is_forgotten_with_its_job() -> None:
 def test_methods_are_told_of_every_job_that_leaves_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = new_engine()
     told: list[tuple[str, int]] = []
-    monkeypatch.setattr(engine.methods["median"], "forget", told.append)
+    monkeypatch.setattr(engine.methods.waits["median"], "forget", told.append)
     applied(engine, story("submit@100 cancel@150"))
     applied(engine, [msgspec.structs.replace(each, job="2") for each in story("submit@100 requeue@150")])
     applied(engine, [msgspec.structs.replace(each, job="3") for each in story("submit@100 end@150")])

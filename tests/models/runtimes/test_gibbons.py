@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
 from models.registry import run_method_named
 from models.runtimes.gibbons import Entry, Gibbons, outlived

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.records import AnyEvent, Prediction
 from models.registry import run_method_named
 from models.runtimes.run_template import MOST_HISTORY, UNIT, RunTemplate

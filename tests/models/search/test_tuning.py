@@ -4,7 +4,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.measures import Accuracy
 from models.records import AnyEvent, Outcome
 from models.registry import method_named

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
+from models.engine.what_if import consider
 from models.records import AnyEvent, Capacity, End, Start, Submit
 from models.simulation.grid import DAY, MONDAY, THREE_SITES, Fared, GridSite, Load, Placed, Routed, route
 from models.simulation.policies import run
@@ -192,7 +194,7 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
         told(router, *events)
         for event in events:
             engine.apply(event)
-        (said,) = engine.consider([job])
+        (said,) = consider(engine, [job])
         waits[policy] = router.wait_s(job, "a")
         assert said.method == policy and waits[policy] == said.predicted_wait_s
     assert waits == {"easy": 0.0, "fcfs": 1150.0}  # backfilled; after both

@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.engine import EVENTS_PER_SWEEP, Anomaly, Engine, Record, Settings
+from models.engine.engine import EVENTS_PER_SWEEP, Engine
+from models.engine.outgoing import Anomaly, Record
+from models.engine.settings import Settings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit
 from models.site.expiry import DAY_S, MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
@@ -202,7 +204,7 @@ def measured(engine: Engine) -> bytes:
     """All that is counted and learnt of jobs."""
     context = engine.context
     return msgspec.msgpack.encode(
-        (engine.accuracy, engine.cancelled, context.history.waits.tolist(), list(context.runs))
+        (engine.scores.accuracy, engine.scores.cancelled, context.history.waits.tolist(), list(context.runs))
     )
 
 
@@ -217,7 +219,7 @@ def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatc
         start("running"),
     )
     forgotten: list[JobKey] = []
-    monkeypatch.setattr(engine.methods["median"], "forget", forgotten.append)
+    monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
     assert len(until(engine, 1000.0)) == 4
     assert sorted(forgotten) == [("ended", 0), ("held", 0), ("queued", 0)]
 
@@ -246,7 +248,7 @@ def test_an_ended_job_leaves_once(queued_on: float, given_up: list[str], monkeyp
         settings=msgspec.structs.replace(SETTINGS, remembered=1),
     )
     forgotten: list[JobKey] = []
-    monkeypatch.setattr(engine.methods["median"], "forget", forgotten.append)
+    monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
     assert until(engine, 1000.0) == given_up
     assert sorted(forgotten) == [("1", 0), ("2", 0)]
     assert len(engine.context.state) == 0

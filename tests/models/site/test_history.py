@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from models.engine.engine import decode_array, encode_array
+from models.engine.checkpoint import decode_array, encode_array
 from models.site.features import COUNT
 from models.site.history import History, Started
 from models.site.state import Job

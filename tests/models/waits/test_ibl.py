@@ -5,7 +5,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.method import SiteContext
 from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
 from models.runtimes.closest import Closest

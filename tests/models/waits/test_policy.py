@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.records import AnyEvent, Capacity, Start, Submit
 from models.simulation import generate, run
 from models.site.state import Job
@@ -17,7 +18,7 @@ def workload(policy: str, jobs: int = 500) -> list[AnyEvent]:
 
 
 def method(engine: Engine) -> Policy:
-    found = engine.methods["policy"]
+    found = engine.methods.waits["policy"]
     assert isinstance(found, Policy)
     return found
 
@@ -34,7 +35,7 @@ def test_where_the_policy_is_another_it_does_better_than_the_usual_one() -> None
     engine = Engine("alder", SETTINGS)
     for event in workload("lwf"):
         engine.apply(event)
-    ours, usual = (engine.accuracy[name].measures()["AAE"] for name in ("policy", "easy"))
+    ours, usual = (engine.scores.accuracy[name].measures()["AAE"] for name in ("policy", "easy"))
     assert ours < 0.7 * usual
 
 

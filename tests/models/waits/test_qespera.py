@@ -3,7 +3,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.method import SiteContext
 from models.records import Prediction, Start, Submit
 from models.runtimes.closest import Closest

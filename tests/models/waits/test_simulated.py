@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.method import RunMethod, SiteContext
 from models.records import AnyEvent, Capacity, End, Hold, Outcome, Prediction, Release, Start, Submit
 from models.registry import METHODS, RUN_METHODS, method_named
@@ -118,7 +119,7 @@ def test_an_engine_that_was_restored_goes_on_the_same(name: str) -> None:
 
 
 def method_of(engine: Engine) -> Simulated:
-    (method,) = engine.methods.values()
+    (method,) = engine.methods.waits.values()
     assert isinstance(method, Simulated)
     return method
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.registry import METHODS, RUN_METHODS
 from streams.cli.app import main
 from streams.offline.compare import compare

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.records import Outcome
 from models.search.ibl import Examples, Generation, Plan, Target, settings_of
 from streams.cli.app import main

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from models.engine.engine import Anomaly, Settings
+from models.engine.outgoing import Anomaly
+from models.engine.settings import Settings
 from models.method import SiteContext, WaitMethod
 from models.records import Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from models.engine.engine import Engine, Settings
+from models.engine.engine import Engine
+from models.engine.settings import Settings
 from models.records import End
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Templates
@@ -79,7 +80,7 @@ def test_the_error_is_that_of_the_engine(trace: Trace) -> None:
     assert last > 0
     work = workload_of(trace, len(trace.jobs))
     error_s = work.error_s([work.estimates(RunTemplate.parse(text)) for text in texts], "weighted")
-    assert engine.run_accuracy["template"].measures()["MAE_min"] * 60 == pytest.approx(error_s, rel=1e-9)
+    assert engine.scores.run_accuracy["template"].measures()["MAE_min"] * 60 == pytest.approx(error_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["genetic", "greedy"])

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.engine import Settings
+from models.engine.settings import Settings
 from models.records import Outcome
 from models.search.tuning import Tuning, aae_s
 from streams.cli.app import main

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import redis
 
-from models.engine.engine import Changes
-from models.engine.engine import Settings as EngineSettings
+from models.engine.checkpoint import Changes
+from models.engine.settings import Settings as EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings

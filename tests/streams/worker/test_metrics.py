@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
-from models.engine.engine import Settings as EngineSettings
+from models.engine.settings import Settings as EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
 from models.records import Hold, Start, Submit
@@ -57,7 +57,7 @@ def alder() -> Engine:
 
 def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
     shown = samples(metrics(alder))
-    for jobs, measured in (("started", alder.accuracy), ("cancelled", alder.cancelled)):
+    for jobs, measured in (("started", alder.scores.accuracy), ("cancelled", alder.scores.cancelled)):
         for method, accuracy in measured.items():
             labels = (jobs, method, "alder")
             assert accuracy.jobs > 0
@@ -67,7 +67,7 @@ def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
             assert shown["queuecast_wait_error_response_ratio_sum"][labels] == accuracy.ppe.total
             assert shown["queuecast_within_factor_2_jobs_total"][labels] == accuracy.within_x2
             assert shown["queuecast_withheld_jobs_total"][labels] == accuracy.missing
-    assert alder.accuracy["median"].error.total != alder.accuracy["zero"].error.total
+    assert alder.scores.accuracy["median"].error.total != alder.scores.accuracy["zero"].error.total
 
 
 def test_buckets_count_up_to_all_jobs(alder: Engine) -> None:
@@ -75,7 +75,7 @@ def test_buckets_count_up_to_all_jobs(alder: Engine) -> None:
     edges = sorted({edge for _, edge, *_ in buckets}, key=float)
     counts = [buckets["started", edge, "median", "alder"] for edge in edges]
     assert counts == sorted(counts)
-    assert counts[-1] == alder.accuracy["median"].jobs
+    assert counts[-1] == alder.scores.accuracy["median"].jobs
     assert counts[0] < counts[-1]
 
 
@@ -117,7 +117,7 @@ class Bounded(WaitMethod):
 def test_bounds_are_counted_by_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "bounded", Bounded)
     one = engine("alder", settings=EngineSettings(method="bounded", shadows=(), history=50))
-    shown, started = samples(metrics(one)), one.accuracy["bounded"]
+    shown, started = samples(metrics(one)), one.scores.accuracy["bounded"]
     for q in ("0.5", "0.95"):
         assert shown["queuecast_bound_jobs_total"][q, "started", "bounded", "alder"] == started.jobs
         assert shown["queuecast_bound_held_jobs_total"][q, "started", "bounded", "alder"] == started.bounds[q].held

@@ -12,8 +12,9 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from models.engine.engine import Engine, read_saved
-from models.engine.engine import Settings as EngineSettings
+from models.engine.checkpoint import read_saved
+from models.engine.engine import Engine
+from models.engine.settings import Settings as EngineSettings
 from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams.offline.replay import replay

@@ -10,7 +10,7 @@ import pytest
 
 from models.engine.answers import answer
 from models.engine.engine import Engine
-from models.engine.engine import Settings as EngineSettings
+from models.engine.settings import Settings as EngineSettings
 from models.records import AnyAnswer, DeadLetter, NoAnswer, SiteQuestion, WaitAnswer, WaitQuestion
 from models.simulation import generate, run
 from streams.settings import KafkaSettings

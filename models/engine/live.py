@@ -1,0 +1,97 @@
+"""The live jobs of a site as events move them, and the names of jobs that have left."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from models.method import SiteContext
+from models.records import JobKey
+from models.site.expiry import Expiry
+from models.site.state import Job, Phase
+
+MAX_LIVE_BYTES = 60_000_000
+"""What the live jobs may take in a stored state, which is one message: about 150,000 jobs with ordinary names."""
+
+
+class LiveJobs:
+    """Keeps the state of a site, what is watched in it, and the names of jobs that have left in step with each other.
+
+    Parameters:
+        context: the site's, whose state holds the jobs.
+        estimates: how many estimates each job carries, which bounds what it takes when it is stored.
+        remembered: how many jobs that have left are known by name.
+        forget: called with the key of a job that will never start: its end came, and its start did not.
+    """
+
+    def __init__(self, context: SiteContext, estimates: int, remembered: int, forget: Callable[[JobKey], None]) -> None:
+        self._context = context
+        self._state = context.state
+        self._job_bytes = 128 + 48 * estimates  # measured: less than half of it
+        self._most_remembered = remembered
+        self._forget = forget
+        self.remembered: dict[JobKey, None] = {}
+        self.expiry = Expiry()
+
+    def get(self, key: JobKey) -> Job | None:
+        """The live job of this identity."""
+        return self._state.jobs.get(key)
+
+    def has_left(self, key: JobKey) -> bool:
+        """Whether a job of this identity was here, as far back as names are remembered."""
+        return key in self.remembered
+
+    @property
+    def full(self) -> bool:
+        """Whether the live jobs are as many as can be stored."""
+        return self._state.text_bytes + len(self._state) * self._job_bytes > MAX_LIVE_BYTES
+
+    def enter(self, job: Job) -> None:
+        """A job comes in, in the phase that it has."""
+        self._state.enter(job)
+        if job.phase is Phase.RUNNING:
+            self._context.see_cpus()
+        self.expiry.watch(job)
+
+    def run(self, job: Job, start: float) -> None:
+        """A job starts at `start` (Unix seconds)."""
+        self._state.move(job, Phase.RUNNING, start)
+        self._context.see_cpus()
+        self.expiry.watch(job)
+
+    def move(self, job: Job, phase: Phase) -> None:
+        """A job is held or released, or has ended before its start was seen."""
+        self._state.move(job, phase)
+
+    def alter(self, job: Job, **changes: object) -> None:
+        """A job's fields change."""
+        self._state.alter(job, **changes)
+        self.expiry.watch(job)
+
+    def leave(self, job: Job) -> None:
+        """A job leaves, and its name is remembered."""
+        self._state.leave(job)
+        self.remember(job.key)
+
+    def remember(self, key: JobKey) -> None:
+        """Know a job that is here no longer by its name; the oldest name is forgotten."""
+        self.remembered[key] = None
+        if len(self.remembered) > self._most_remembered:
+            oldest = next(iter(self.remembered))
+            del self.remembered[oldest]
+            job = self.get(oldest)
+            if job is not None:  # its end came and its start never did
+                self._state.leave(job)
+                self._forget(job.key)
+
+    def give_up(self) -> Iterator[Job]:
+        """Jobs whose end was never reported leave."""
+        for job in self.expiry.overdue(self._state):
+            if job.key in self._state.jobs:  # else it was forgotten while another was remembered
+                self.leave(job)
+                yield job
+
+    def restore(self, jobs: Iterable[Job], remembered: Iterable[JobKey], times: list[float]) -> None:
+        """Take back what was saved: the jobs, the names, and the times of the last events."""
+        for job in jobs:
+            self._state.enter(job)
+        self.remembered = dict.fromkeys(remembered)
+        self.expiry = Expiry(times)
+        self.expiry.watch_all(self._state)

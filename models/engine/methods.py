@@ -1,0 +1,94 @@
+"""The methods that run at one site, made from its settings."""
+
+from collections.abc import Mapping
+
+from models.engine.settings import Settings
+from models.method import Method, RunMethod, SiteContext, WaitMethod
+from models.records import JobKey
+from models.registry import method_named, run_method_named
+from models.site.features import features_of
+from models.site.rows import Rows
+from models.site.runs import RunHistory
+from models.site.state import Job
+
+
+class SiteMethods:
+    """The methods that run at one site.
+
+    `waits` and `runs` predict every job and are by name, the one that counts first. `what_if_method` answers for jobs
+    that are only considered: one of `waits`, or one of its own. `rows` are the methods' own, by the key under which
+    they are stored.
+
+    Raises:
+        ValueError: there is no such method or parameter, or a method cannot be loaded.
+    """
+
+    def __init__(self, site: str, settings: Settings) -> None:
+        parameters, self._runtimes = settings.parameters, settings.runtimes
+        self.waits: dict[str, WaitMethod]
+        self.waits = {name: method_named(name, parameters.get(name)) for name in settings.methods}
+        self.runs: dict[str, RunMethod]
+        self.runs = {name: run_method_named(name, parameters.get(name)) for name in settings.run_methods}
+        what_if = settings.policies.get(site, settings.what_if)
+        self.what_if_method = self.waits.get(what_if) or method_named(what_if, parameters.get(what_if))
+        self.rows = self._rows()
+
+    def _rows(self) -> dict[str, Rows]:
+        waits = {name: method.rows for name, method in self.learning.items()}
+        runs = {f"run.{name}": method.rows for name, method in self.runs.items()}
+        return {key: rows for key, rows in (waits | runs).items() if rows is not None}
+
+    @property
+    def learning(self) -> dict[str, WaitMethod]:
+        """The methods for waits that are shown what happens: those that run, and the one for considered jobs."""
+        what_if = self.what_if_method
+        return self.waits | {what_if.name: what_if} if what_if.learns else self.waits
+
+    def learning_from(self, job: Job) -> list[WaitMethod]:
+        """Those of them that learn what became of a job: of those that run, the ones that predicted it."""
+        return [m for name, m in self.learning.items() if name in job.estimates or name not in self.waits]
+
+    def run_history(self) -> RunHistory:
+        """An empty history of run times, with the categories that the methods read."""
+        return RunHistory(template for method in self.runs.values() for template in method.templates)
+
+    def predict_run(self, job: Job, context: SiteContext) -> None:
+        """Note in the job what each method says of its run time, and what is planned with."""
+        for name, method in self.runs.items():
+            job.run_estimates[name] = method.predict(job, context.runs)
+        plan_run(job, self._runtimes)
+
+    def predict_wait(self, job: Job, context: SiteContext) -> None:
+        """Note in the job the state that it finds and what each method says of its wait."""
+        job.features = features_of(job, context.state, job.submit)
+        for name, method in self.waits.items():
+            job.estimates[name] = method.predict(job, context)
+        if self.what_if_method.name not in self.waits and self.what_if_method.learns:
+            self.what_if_method.notice(job, context)
+
+    def forget(self, key: JobKey) -> None:
+        """A job left the queue and its wait will not be known."""
+        for method in self.learning.values():
+            method.forget(key)
+
+    def load(self, waits: Mapping[str, bytes], runs: Mapping[str, bytes], with_rows: bool) -> None:
+        """Take back what the methods saved; one that has rows goes on only with these, else it begins anew."""
+        kinds: tuple[tuple[Mapping[str, Method], Mapping[str, bytes]], ...] = (
+            (self.learning, waits),
+            (self.runs, runs),
+        )
+        for methods, saved in kinds:
+            for name, method in methods.items():
+                if name in saved and (with_rows or method.rows is None):
+                    method.load(saved[name])
+
+
+def plan_run(job: Job, runtimes: str) -> None:
+    """Take the run time that counts from the job's estimates: that of the method `runtimes`."""
+    job.run_s = job.run_estimates[runtimes].run_s
+    job.planned_run_s = planned_run_s(job.walltime, job.run_s)
+
+
+def planned_run_s(walltime: float | None, run_s: float | None) -> float:
+    """The run time to plan with, seconds: the requested walltime (0 is none), else the predicted run time, else 0."""
+    return walltime or run_s or 0.0

@@ -1,0 +1,124 @@
+"""What goes out of an engine: predictions, outcomes, and anomalies; and why an estimate is withheld or degraded."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from models.engine.settings import Settings
+from models.records import Capacity, Outcome, Prediction
+from models.registry import TRIVIAL
+from models.site.state import Estimate, Job, RunEstimate
+
+
+class Anomaly(msgspec.Struct, frozen=True):
+    """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect."""
+
+    reason: str
+    detail: str
+    rejected: bool = False
+
+
+Record = Prediction | Outcome | Anomaly
+"""What an event leads to."""
+
+
+class Outgoing:
+    """Makes the predictions and outcomes of a site's jobs, for each method that is published."""
+
+    def __init__(self, site: str, settings: Settings) -> None:
+        self._site = site
+        self._runtimes, self._lender = settings.runtimes, settings.bounds
+        shadows = settings.publish_shadows
+        self._waits = settings.methods if shadows else (settings.method,)
+        # Shadows for run times alone: their records go out under their own names, without a wait.
+        self._only_runs = tuple(
+            name for name in (settings.run_methods[1:] if shadows else ()) if name not in settings.methods
+        )
+
+    def predictions(self, job: Job, degraded: str | None) -> Iterator[Prediction]:
+        """The predictions of a job that was just submitted."""
+        for name in (*self._waits, *self._only_runs):
+            yield self.prediction(job, name, degraded)
+
+    def prediction(self, job: Job, name: str, degraded: str | None) -> Prediction:
+        """What the method `name` says of a job; a method for run times alone says nothing of the wait."""
+        run = job.run_estimates.get(name, job.run_estimates[self._runtimes])
+        estimate = job.estimates.get(name) or Estimate(None, run.reason)
+        return Prediction(
+            site=self._site,
+            job=job.id,
+            attempt=job.attempt,
+            made_at=job.submit,
+            predicted_wait_s=estimate.wait_s,
+            predicted_run_s=run.run_s,
+            predicted_start=None if estimate.wait_s is None else job.ready + estimate.wait_s,
+            bounds=bounds_of(job, name, self._lender),
+            run_interval=run.interval,
+            method=name,
+            reason=estimate.reason,
+            degraded=degraded,
+        )
+
+    def outcomes(
+        self, job: Job, at: float, wait_s: float, run_s: float | None = None, censored: bool = False
+    ) -> Iterator[Outcome]:
+        """The job's predictions beside what happened: its wait is known, `run_s` too where it has ended."""
+        only_runs = self._only_runs if run_s is not None else ()
+        for name in (*self._waits, *only_runs):
+            if name in job.estimates or name in job.run_estimates:  # else submitted before this method ran
+                yield self._outcome(job, name, at, wait_s, run_s, censored)
+
+    def _outcome(self, job: Job, name: str, at: float, wait_s: float, run_s: float | None, censored: bool) -> Outcome:
+        estimate = job.estimates.get(name) or Estimate(None, "")
+        run = job.run_estimates.get(name) or job.run_estimates.get(self._runtimes) or RunEstimate(job.run_s, "")
+        return Outcome(
+            site=self._site,
+            job=job.id,
+            attempt=job.attempt,
+            made_at=job.submit,
+            method=name,
+            predicted_wait_s=estimate.wait_s,
+            predicted_run_s=run.run_s,
+            bounds=bounds_of(job, name, self._lender),
+            run_interval=run.interval,
+            observed_at=at,
+            actual_wait_s=wait_s,
+            actual_run_s=run_s,
+            error_s=(estimate.wait_s or 0.0) - wait_s,
+            run_error_s=None if run_s is None or run.run_s is None else run.run_s - run_s,
+            wait_from=job.wait_from,
+            censored=censored,
+        )
+
+
+def bounds_of(job: Job, name: str, lender: str) -> dict[str, float] | None:
+    """The bounds that go with the estimate of the method `name`: its own, else those of the method `lender`."""
+    estimate = job.estimates.get(name)
+    if estimate is None or estimate.wait_s is None or name in TRIVIAL:
+        return None
+    lent = job.estimates.get(lender)
+    return estimate.bounds or (None if lent is None else lent.bounds)
+
+
+def withhold(job: Job, reason: str | None) -> None:
+    """Take the job's estimates of its wait back, if there is a reason to."""
+    if reason is not None:
+        for name, estimate in job.estimates.items():
+            job.estimates[name] = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=reason)
+
+
+def nodes_down(capacity: Capacity | None, withhold_down: float) -> str | None:
+    """Why no wait is predicted now: more than the share `withhold_down` of the nodes is down."""
+    if capacity is None or not capacity.nodes:
+        return None
+    return "nodes down" if capacity.down_nodes > withhold_down * capacity.nodes else None
+
+
+def degradation(capacity: Capacity | None, history_lost: bool) -> str | None:
+    """Why predictions are worse than usual now, if they are."""
+    found = []
+    if history_lost:
+        found.append("history lost: begun anew")
+    if capacity is not None and capacity.down_nodes:
+        found.append(f"{capacity.down_nodes} of {capacity.nodes or 'unknown'} nodes down")
+    return "; ".join(found) or None

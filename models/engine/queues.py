@@ -1,0 +1,48 @@
+"""Which queues a site has, by the names that its jobs were submitted with."""
+
+import msgspec
+
+from models.site.expiry import WEEK_S
+from models.site.state import Job, Phase, SiteState
+
+MAX_QUEUES = 256
+"""Queues that are known by name; the one that has been silent for longest goes first."""
+
+
+class QueueSeen(msgspec.Struct, array_like=True):
+    """A queue: how many jobs were submitted to it, and when the last one was (Unix seconds)."""
+
+    jobs: int = 0
+    last: float = 0.0
+
+
+class Queues:
+    """The queues of a site, the one heard of most lately last.
+
+    >>> queues = Queues()
+    >>> queues.see(Job(id="1", attempt=0, submit=10.0, queue="batch"))
+    >>> queues.open(SiteState(), now=20.0, most=8)
+    ['batch']
+    """
+
+    def __init__(self, seen: dict[str, QueueSeen] | None = None) -> None:
+        self.seen = {} if seen is None else seen
+
+    def see(self, job: Job) -> None:
+        """A job was submitted."""
+        if job.queue is None:
+            return
+        seen = self.seen.pop(job.queue, None) or QueueSeen()
+        seen.jobs, seen.last = seen.jobs + 1, max(job.submit, seen.last)
+        self.seen[job.queue] = seen
+        if len(self.seen) > MAX_QUEUES:
+            del self.seen[next(iter(self.seen))]
+
+    def open(self, state: SiteState, now: float, most: int) -> list[str]:
+        """The queues with live jobs or with a submission in the week before `now`; of more than `most`, the busiest."""
+        found = [
+            name
+            for name, seen in self.seen.items()
+            if seen.last >= now - WEEK_S or any(state.totals(("queue", name), phase).count for phase in Phase)
+        ]
+        return sorted(sorted(found, key=lambda name: (-self.seen[name].jobs, name))[:most])

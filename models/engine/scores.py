@@ -1,0 +1,107 @@
+"""How good a site's methods have been: their accuracy, the sums by week, and how many predictions were made."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from models.engine.outgoing import bounds_of
+from models.engine.settings import Settings
+from models.measures import Accuracy, RunAccuracy, Tally
+from models.site.expiry import WEEK_S
+from models.site.state import Job
+
+MAX_WEEKS = 8
+"""For so many weeks the accuracy is kept by week."""
+
+V = TypeVar("V")
+
+
+class Week(msgspec.Struct, array_like=True):
+    """The methods' sums, started and cancelled jobs together, as they were when a week began (Unix seconds)."""
+
+    begin: float
+    tallies: dict[str, Tally]
+
+
+class Scores:
+    """What is counted and measured of each method of a site.
+
+    `accuracy` measures each method for waits over the jobs that started; `cancelled` over those cancelled in the queue,
+    scored as the literature does: as if they had started then and run for no time. `run_accuracy` measures the methods
+    for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._lender = settings.bounds
+        self.accuracy = {name: Accuracy() for name in settings.methods}
+        self.cancelled = {name: Accuracy() for name in settings.methods}
+        self.run_accuracy = {name: RunAccuracy() for name in settings.run_methods}
+        self.predictions = dict.fromkeys(settings.methods, 0)
+        self.run_predictions = dict.fromkeys(settings.run_methods, 0)
+        self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
+
+    def count_waits(self) -> None:
+        """Each method for waits has predicted a job."""
+        for name in self.predictions:
+            self.predictions[name] += 1
+
+    def count_runs(self) -> None:
+        """Each method for run times has predicted a job."""
+        for name in self.run_predictions:
+            self.run_predictions[name] += 1
+
+    def add_started(self, job: Job, wait_s: float) -> None:
+        """A job has started after `wait_s` seconds. A method that ran no longer, or not yet, is left out."""
+        for name, estimate in job.estimates.items():
+            if name in self.accuracy:
+                self.accuracy[name].add_wait(estimate.wait_s, wait_s, bounds_of(job, name, self._lender))
+
+    def add_ended(self, job: Job, wait_s: float, run_s: float) -> None:
+        """A job has ended after it waited for `wait_s` and ran for `run_s` seconds."""
+        for name, estimate in job.estimates.items():
+            if name in self.accuracy:
+                self.accuracy[name].add_response(estimate.wait_s, wait_s, run_s)
+        for name, run_estimate in job.run_estimates.items():
+            if name in self.run_accuracy:
+                self.run_accuracy[name].add(run_estimate.run_s, run_s, run_estimate.interval)
+
+    def add_cancelled(self, job: Job, waited_s: float) -> None:
+        """A job was cancelled in the queue, after `waited_s` seconds."""
+        for name, accuracy in self.cancelled.items():
+            if name in job.estimates:
+                estimate = job.estimates[name]
+                accuracy.add_wait(estimate.wait_s, waited_s, bounds_of(job, name, self._lender))
+                accuracy.add_response(estimate.wait_s, waited_s, 0.0)
+
+    def tallies(self) -> dict[str, Tally]:
+        """The methods' sums, started and cancelled jobs together."""
+        return {name: self.accuracy[name].tally() + self.cancelled[name].tally() for name in self.accuracy}
+
+    def begin_week(self, now: float) -> None:
+        """Note the sums as they are `now` (Unix seconds), if a week has passed since this was last done."""
+        if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
+            self.weeks.append(Week(now, self.tallies()))
+
+    def restore(
+        self,
+        accuracy: Mapping[str, Accuracy],
+        cancelled: Mapping[str, Accuracy],
+        run_accuracy: Mapping[str, RunAccuracy],
+        predictions: Mapping[str, int],
+        run_predictions: Mapping[str, int],
+        weeks: Iterable[Week],
+    ) -> None:
+        """Take back what was saved, of the methods that still run."""
+        _update(self.accuracy, accuracy)
+        _update(self.cancelled, cancelled)
+        _update(self.run_accuracy, run_accuracy)
+        _update(self.predictions, predictions)
+        _update(self.run_predictions, run_predictions)
+        self.weeks.extend(weeks)
+
+
+def _update(values: dict[str, V], saved: Mapping[str, V]) -> None:
+    """Replace the values of the names that both have."""
+    values |= {name: value for name, value in saved.items() if name in values}

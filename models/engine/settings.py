@@ -1,0 +1,46 @@
+"""How a site is predicted: which methods run, with which parameters, and how much is kept."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from models.registry import DEFAULT, DEFAULT_BOUNDS, DEFAULT_RUN, DEFAULT_WHAT_IF, TRIVIAL
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a site is predicted.
+
+    `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
+    out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
+    `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
+    that have none of their own ("": no method). `what_if` answers for jobs that are only considered, and at the sites
+    in `policies` the method named there, for one that simulates the site's own policy is best (`[engine.policies]`).
+    `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
+    that an event that comes twice is not taken for a new job. No wait is predicted while more than the share
+    `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). `parameters` are the methods'
+    own, by the method's name; those that are not given have the method's defaults.
+    """
+
+    method: str = DEFAULT
+    shadows: tuple[str, ...] = TRIVIAL
+    runtimes: str = DEFAULT_RUN
+    run_shadows: tuple[str, ...] = ()
+    bounds: str = DEFAULT_BOUNDS
+    what_if: str = DEFAULT_WHAT_IF
+    policies: dict[str, str] = {}
+    publish_shadows: bool = False
+    history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
+    remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
+    withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
+    parameters: dict[str, dict[str, bool | int | float | str | list[str]]] = {}
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Every method for waits that runs, the one that counts first."""
+        return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
+
+    @property
+    def run_methods(self) -> tuple[str, ...]:
+        """Every method for run times that runs, the one that counts first."""
+        return tuple(dict.fromkeys((self.runtimes, *self.run_shadows)))
