@@ -1,6 +1,8 @@
 """Servers that answer, that are away, and that hang."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,24 +19,27 @@ class Server:
     def __init__(self) -> None:
         self.hangs = False
         self.asked = 0
+        self.open = 0  # connections as to Kafka
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kafka = False
         while data := await reader.read(1024):
-            if data == health.API_VERSIONS:
-                writer.write(b"\x00\x00\x00\x0a" * (not self.hangs))
+            if data.startswith(b"\x00\x00"):  # the length of a request to Kafka
+                kafka, self.open = True, self.open + 1
+                if not self.hangs:
+                    writer.write(struct.pack(">i", 10) + data[8:12] + bytes(6))  # ApiVersions: no error, no versions
                 continue
             self.asked += data.count(b"PING")
             if not self.hangs:
                 replies = data.count(b"*")  # a command each
                 writer.write(b"+PONG\r\n" if b"PING" in data else b"+OK\r\n" * replies)
+        self.open -= kafka
         writer.close()
 
 
 @contextmanager
 def away() -> Iterator[int]:
     """A port at which nobody listens."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     yield port
@@ -63,6 +68,9 @@ def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatc
         await asyncio.gather(found.look(), found.look())
         assert (found.store, server.asked) == ("redis: no answer within 0.3 s", 2)
         assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # though it takes connections
+
+        while server.open:  # the test's time-out ends this if a connection was left
+            await asyncio.sleep(0.01)
 
         listening.close()
         server.hangs = False
