@@ -1,7 +1,7 @@
-r"""How a worker logs: one line a record, as text for people or as JSON for programs, calm while Kafka is away.
+r"""How a worker logs: one line a record, as text for people or as JSON for programs, and few lines while Kafka is away.
 
-A call gives what it speaks of as fields, `extra={"site": …, "partition": …, "offset": …}`. What is not printable comes
-out escaped, so that a name in an event can neither begin a line of its own nor steer a terminal:
+A call gives what it is about as fields, `extra={"site": …, "partition": …, "offset": …}`. Characters that are not
+printable are escaped, so that a name in an event can neither begin a line of its own nor steer a terminal:
 
     [2026-01-02 03:04:05,678] [INFO] streams.worker.ledger: goes on, 12 live jobs site="alder" partition=3 offset=41
     {"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "streams.worker.ledger", "message": …}
@@ -17,6 +17,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiokafka.errors import KafkaError
+from structlog.processors import EventRenamer, JSONRenderer, format_exc_info
+from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from streams.errors import UserError
 from streams.settings import WorkerSettings
@@ -25,20 +28,23 @@ from streams.terminal import printable
 FIELDS = ("site", "partition", "offset")
 """What a record may say of the message that it is about."""
 
+KEYS = ("time", "level", "logger", "message", "instance", *FIELDS, "exception")
+"""The keys of a JSON line, in order; those without a value are left out."""
+
 PAUSES_S = (3.0, 6.0, 12.0, 30.0)
-"""Between two lines about a broker that is away; the last one is repeated."""
+"""Seconds between two lines about a broker that is away; the last one is repeated."""
 
 CALM_S = 10.0
-"""After so long without trouble the next trouble is a new one."""
+"""Seconds without trouble after which the next trouble is a new one."""
 
 
 def configure(settings: WorkerSettings) -> dict[str, Any]:
-    """Let all in this process, libraries too, log to stderr as the settings say; gives what `dictConfig` took."""
-    as_json, as_text = {"()": JsonLines, "instance": settings.name}, {"()": TextLines}
+    """Let this process, libraries too, log to stderr as the settings say; returns what `dictConfig` was given."""
+    lines = {"()": formatter, "log_format": settings.log_format, "instance": settings.name}
     configuration = {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"lines": as_json if settings.log_format == "json" else as_text},
+        "formatters": {"lines": lines},
         "filters": {"calm": {"()": Calm}},
         "handlers": {
             "stderr": {"class": "logging.StreamHandler", "formatter": "lines", "filters": ["calm"]},
@@ -51,53 +57,63 @@ def configure(settings: WorkerSettings) -> dict[str, Any]:
     return configuration
 
 
-class TextLines(logging.Formatter):
-    """A record as a line for people, then its exception's, each further in."""
+def formatter(log_format: str, instance: str) -> ProcessorFormatter:
+    """What makes a line of each record: `text` or `json`; JSON also says which worker (`instance`) it is."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as text."""
-        fields = "".join(f" {name}={json.dumps(value, default=str)}" for name, value in _fields(record).items())
-        head = f"[{self.formatTime(record)}] [{record.levelname}] {record.name}: "
-        trace = (f"\n    {printable(line)}" for line in (_trace(record) or "").splitlines())
-        return f"{head}{printable(record.getMessage())}{fields}{''.join(trace)}"
+    def add_instance(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        event["instance"] = instance
+        return event
 
-
-class JsonLines(logging.Formatter):
-    """A record as a JSON object in a line."""
-
-    def __init__(self, instance: str) -> None:
-        super().__init__()
-        self._instance = instance
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as JSON, in ASCII."""
-        found = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            "instance": self._instance,
-            **_fields(record),
-        }
-        if trace := _trace(record):
-            found["exception"] = trace
-        return json.dumps(found, default=str)
+    as_json: list[Processor] = [_add_utc_time, add_instance, _select, JSONRenderer(default=str)]
+    as_text: list[Processor] = [_add_local_time, _select, _text_line]
+    return ProcessorFormatter(
+        processors=as_json if log_format == "json" else as_text,
+        foreign_pre_chain=[
+            add_log_level,
+            add_logger_name,
+            ExtraAdder(FIELDS),
+            EventRenamer("message"),
+            _drop_trace_of_user_error,
+            format_exc_info,
+        ],
+    )
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: record.__dict__[name] for name in FIELDS if record.__dict__.get(name) is not None}
+def _add_utc_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    created = datetime.fromtimestamp(event["_record"].created, UTC)
+    event["time"] = created.isoformat(timespec="milliseconds")
+    return event
 
 
-def _trace(record: logging.LogRecord) -> str | None:
-    if record.exc_info and isinstance(record.exc_info[1], UserError):
-        return None  # whose message says all
-    if record.exc_info and record.exc_info[0]:
-        return logging.Formatter().formatException(record.exc_info)
-    return record.exc_text
+def _add_local_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    event["time"] = logging.Formatter().formatTime(event["_record"])
+    return event
+
+
+def _drop_trace_of_user_error(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    if "exc_info" in event and isinstance(event["exc_info"][1], UserError | None):  # its message says all
+        del event["exc_info"]
+    return event
+
+
+def _select(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """The event's known keys that have a value, in the order in which they are shown."""
+    return {name: event[name] for name in KEYS if event.get(name) is not None}
+
+
+def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
+    """One line, then the lines of the exception, indented."""
+    head = f"[{event['time']}] [{event['level'].upper()}] {event['logger']}: {printable(event['message'])}"
+    fields = (f" {name}={json.dumps(event[name], default=str)}" for name in FIELDS if name in event)
+    trace = (f"\n    {printable(line)}" for line in event.get("exception", "").splitlines())
+    return "".join((head, *fields, *trace))
 
 
 class Calm(logging.Filter):
-    """Lets a line through now and then of the many in which aiokafka tells that a broker is away."""
+    """Lets only some through of the many lines in which aiokafka says that a broker is away.
+
+    It is ours because it goes by the error that a record is about; filters of libraries go by text and rate.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -107,7 +123,7 @@ class Calm(logging.Filter):
         self._last = self._next = -sys.float_info.max
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is to be shown; it then tells how many were not."""
+        """Whether the record is shown; it then says how many were left out before it."""
         if not _broker_away(record):
             return True
         now = self._clock()
