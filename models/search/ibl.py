@@ -21,6 +21,7 @@ from models.engine.settings import Settings
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.registry import DEFAULT
+from models.search.genetic import Generation, SearchPlan, evolve, ranked
 from models.search.tuning import Truth
 from models.site.state import Estimate, Job
 from models.waits.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
@@ -36,21 +37,11 @@ NEIGHBOURS = (1, 3, 5, 10, 15, 20, 30, 50)
 HISTORIES = (1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000)
 MIDDLES: tuple[Middle, ...] = get_args(Middle)
 
-ELITE = 2
-
 Evaluate = Callable[[Sequence[Parameters]], Iterable[float]]
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """How large the search is: chromosomes (two at least), generations, and the seed of the chance in it."""
-
-    population: int = 40
-    generations: int = 30
-    seed: int = 1
-
-
-class Generation(msgspec.Struct, frozen=True):
-    """A generation that has been judged: its number from 1, and its chromosomes' errors, the least first."""
+class RankedGeneration(msgspec.Struct, frozen=True):
+    """A generation: its number from 1, and the errors of its chromosomes, the least first."""
 
     number: int
     errors: dict[Bits, float]
@@ -146,12 +137,12 @@ def collect(
 
 def search(
     target: Target,
-    plan: Plan,
+    plan: SearchPlan,
     evaluate: Evaluate,
     known: Mapping[Bits, float] | None = None,
     founders: Iterable[Bits] = (),
-) -> Iterator[Generation]:
-    """Breed generations, each judged as it is given, to the plan's last.
+) -> Iterator[RankedGeneration]:
+    """Breed generations to the plan's last, of two chromosomes at least.
 
     Parameters:
         evaluate: gives the error of each of some parameters, in their order; maybe on many cores.
@@ -159,16 +150,51 @@ def search(
             given is the same without them.
         founders: chromosomes that the first generation is to contain.
     """
-    random, length = Random(plan.seed), bits_of(target)
-    errors = dict(known or {})
-    chance = (tuple(random.getrandbits(1) for _ in range(length)) for _ in range(plan.population))
-    living = [*founders, *chance][: plan.population]
-    for number in range(1, plan.generations + 1):
-        new = [bits for bits in dict.fromkeys(living) if bits not in errors]
-        errors.update(zip(new, evaluate([decode(bits, target) for bits in new]), strict=True))
-        living.sort(key=lambda bits: (errors[bits], bits))
-        yield Generation(number, {bits: errors[bits] for bits in living})
-        living = [*living[:ELITE], *(_child(living, errors, random) for _ in range(plan.population - ELITE))]
+    chromosomes = Chromosomes(target, plan, evaluate, known or {}, founders)
+    for generation in evolve(chromosomes, plan):
+        errors = dict(zip(generation.individuals, generation.errors, strict=True))
+        yield RankedGeneration(generation.number, {bits: errors[bits] for bits in ranked(chromosomes, generation)})
+
+
+class Chromosomes:
+    """The chromosomes of a target, as a `Problem`; the error of each is found once."""
+
+    def __init__(
+        self,
+        target: Target,
+        plan: SearchPlan,
+        evaluate: Evaluate,
+        known: Mapping[Bits, float],
+        founders: Iterable[Bits],
+    ) -> None:
+        self._target: Target = target
+        self._population = plan.population
+        self._evaluate = evaluate
+        self._founders = founders
+        self._errors = dict(known)
+        self._random = Random(plan.seed)
+
+    def first(self) -> list[Bits]:
+        """The founders, and random chromosomes."""
+        length, random = bits_of(self._target), self._random
+        chance = [tuple(random.getrandbits(1) for _ in range(length)) for _ in range(self._population)]
+        return [*self._founders, *chance][: self._population]
+
+    def errors(self, individuals: Sequence[Bits]) -> list[float]:
+        """The error of each chromosome."""
+        new = [bits for bits in dict.fromkeys(individuals) if bits not in self._errors]
+        found = self._evaluate([decode(bits, self._target) for bits in new])
+        self._errors.update(zip(new, found, strict=True))
+        return [self._errors[bits] for bits in individuals]
+
+    def children(self, parents: Generation[Bits], count: int) -> list[Bits]:
+        """Children of the winners of tournaments."""
+        living = ranked(self, parents)
+        return [_child(living, self._errors, self._random) for _ in range(count)]
+
+    def tie_break(self, individual: Bits) -> Bits:
+        """Chromosomes of the same error rank by their bits."""
+        return individual
 
 
 def _child(living: Sequence[Bits], errors: Mapping[Bits, float], random: Random) -> Bits:

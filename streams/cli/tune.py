@@ -153,14 +153,14 @@ def _search_ibl(
     workers: int,
     resume: Path | None,
 ) -> str:
-    from models.search.ibl import Plan
+    from models.search.genetic import SearchPlan
     from streams.offline import ibl_search as searching
     from streams.offline.stretch import stretch_of
 
     stretch = stretch_of(trace, *where)
     with progress("jobs", len(stretch.trace.jobs)) as advance:
         examples = searching.examples_of(stretch, settings, target, advance)
-    options = searching.IblSearchOptions(plan=Plan(*plan), workers=workers, file=resume)
+    options = searching.IblSearchOptions(plan=SearchPlan(*plan), workers=workers, file=resume)
     with progress("generations", options.plan.generations) as advance:
         found = searching.search(examples, options, settings, lambda _: advance())
     searching.show(found)
@@ -185,11 +185,11 @@ def _search_templates(
     workers: int,
     resume: Path | None,
 ) -> str:
-    from models.search.templates.genetic import Plan
+    from models.search.templates.genetic import TemplateSearchPlan
     from streams.offline import template_search as searching
 
     options = searching.TemplateSearchOptions(
-        kind=kind, plan=Plan(*plan), jobs=jobs, running=running, workers=workers, file=resume
+        kind=kind, plan=TemplateSearchPlan(*plan), jobs=jobs, running=running, workers=workers, file=resume
     )
     with progress("generations" if kind == "genetic" else "steps", options.plan.generations) as advance:
         found = searching.search(trace, options, settings, lambda _: advance())

@@ -7,12 +7,12 @@ import msgspec
 
 from models.engine.settings import Settings
 from models.registry import method_named
+from models.search.genetic import SearchPlan
 from models.search.ibl import (
     Bench,
     Bits,
     Examples,
-    Generation,
-    Plan,
+    RankedGeneration,
     Target,
     collect,
     decode,
@@ -37,7 +37,7 @@ class IblSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
     the search begins with the errors in it.
     """
 
-    plan: Plan = Plan()
+    plan: SearchPlan = SearchPlan()
     workers: int = 1
     file: Path | None = None
 
@@ -55,7 +55,7 @@ class IblSearchResult(msgspec.Struct, frozen=True):
     """
 
     target: Target
-    generations: list[Generation]
+    generations: list[RankedGeneration]
     before: Parameters
     before_error: float
     parameters: Parameters
@@ -82,7 +82,7 @@ def search(
     examples: Examples,
     options: IblSearchOptions,
     settings: Settings,
-    report: Callable[[Generation], None] = lambda _: None,
+    report: Callable[[RankedGeneration], None] = lambda _: None,
 ) -> IblSearchResult:
     """Search for what `ibl` should compare jobs by, beginning with the parameters in force.
 

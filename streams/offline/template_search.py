@@ -12,9 +12,10 @@ from models.records import End, Start, Submit
 from models.registry import run_method_named
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import DEFAULT, Choice, Templates
+from models.search.genetic import Generation
 from models.search.templates import genetic, greedy
 from models.search.templates.encoding import Encoding
-from models.search.templates.genetic import Evaluate, Generation, Plan
+from models.search.templates.genetic import Evaluate, Individual, TemplateSearchPlan
 from models.search.templates.workload import Moment, Set, Workload, complete
 from models.site.state import Job
 from streams.errors import UserError
@@ -43,7 +44,7 @@ class TemplateSearchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     kind: Literal["genetic", "greedy"] = "genetic"
-    plan: Plan = Plan()
+    plan: TemplateSearchPlan = TemplateSearchPlan()
     jobs: int = 10_000
     running: bool = False
     workers: int = 1
@@ -65,8 +66,8 @@ class TemplateSearchResult(msgspec.Struct, frozen=True):
 class TemplateSearchState(SearchState, frozen=True, kw_only=True):
     """A genetic search for templates."""
 
-    plan: Plan
-    generation: Generation
+    plan: TemplateSearchPlan
+    generation: Generation[Individual]
     steps: list[SearchStep]
 
 
@@ -139,7 +140,7 @@ def search(
 
 
 def _genetic(
-    workload: Workload, plan: Plan, evaluate: Evaluate, file: Path | None, founders: Iterable[Set]
+    workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate, file: Path | None, founders: Iterable[Set]
 ) -> Iterator[SearchStep]:
     """One step for each generation, those of the state file first; the file is written after each."""
     state = None if file is None else _read(file, workload, plan)
@@ -147,7 +148,7 @@ def _genetic(
     yield from steps
     encoding = Encoding.of(workload)
     for generation in genetic.search(workload, plan, evaluate, state.generation if state else None, founders):
-        errors = generation.errors_s
+        errors = generation.errors
         best = [*map(str, complete(tuple(map(encoding.decode, generation.individuals[generation.best])), plan.choice))]
         steps.append(SearchStep(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
         if file is not None:
@@ -157,13 +158,13 @@ def _genetic(
         yield steps[-1]
 
 
-def _greedy(workload: Workload, plan: Plan, evaluate: Evaluate) -> Iterator[SearchStep]:
+def _greedy(workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate) -> Iterator[SearchStep]:
     """One step for each set that the search arrives at; its error is the best, the mean and the worst."""
     for number, found in enumerate(greedy.search(workload, evaluate, plan.choice), 1):
         yield SearchStep(number, [*map(str, found.templates)], found.error_s, found.error_s, found.error_s)
 
 
-def _read(file: Path, workload: Workload, plan: Plan) -> TemplateSearchState | None:
+def _read(file: Path, workload: Workload, plan: TemplateSearchPlan) -> TemplateSearchState | None:
     state = read_state(file, TemplateSearchState, workload.fingerprint)
     if state is not None and msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
         raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")

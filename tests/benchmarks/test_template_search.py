@@ -8,7 +8,7 @@ import pytest
 
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Templates
-from models.search.templates.genetic import Plan, search
+from models.search.templates.genetic import TemplateSearchPlan, search
 from models.search.templates.workload import Estimates, Moment, Workload
 from models.simulation import generate
 from models.site.runs import RunHistory
@@ -42,10 +42,10 @@ def test_a_search_of_twenty_sets_and_generations(workload: Workload) -> None:
 
     workload.estimates(RunTemplate.parse("user mean relative 64"))
     begin = time.perf_counter()
-    generations = list(search(workload, Plan(20, 20), evaluate))
+    generations = list(search(workload, TemplateSearchPlan(20, 20), evaluate))
     took = time.perf_counter() - begin
     sets = [individual for generation in generations for individual in generation.individuals]
-    errors = [min(generation.errors_s) / 60 for generation in (generations[0], generations[-1])]
+    errors = [min(generation.errors) / 60 for generation in (generations[0], generations[-1])]
     print(f"\n20 sets, 20 generations, {JOBS} jobs, one process: {took:.1f} s; {errors[0]:.2f} to {errors[1]:.2f} min")
     assert asked < 0.6 * sum(map(len, sets))
 

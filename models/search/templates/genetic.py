@@ -6,19 +6,16 @@ by crossover of sets of unequal lengths, and mutated; the two best sets survive 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import msgspec
 import numpy as np
 
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Choice
+from models.search.genetic import Generation, SearchPlan, evolve
 from models.search.templates.encoding import Encoding, Gene
 from models.search.templates.workload import Estimates, Set, Workload, complete
 
-MOST_TEMPLATES = 10
+MAX_SET_TEMPLATES = 10
 """Templates of an individual at most."""
-
-ELITE = 2
-"""Individuals that survive unchanged."""
 
 FITNESS = (1.0, 4.0)
 """Of the worst and the best individual of a generation."""
@@ -32,8 +29,8 @@ Evaluate = Callable[[Sequence[RunTemplate]], Iterable[Estimates]]
 """Gives what each of these templates says at the workload's predictions, in their order; maybe on many cores."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """How large the search is: individuals (an even number), generations, and what chance is drawn from.
+class TemplateSearchPlan(SearchPlan, frozen=True):
+    """How large the search is; the population is even.
 
     `choice` is how a set's estimates become one, in the search and for whoever uses what it finds.
 
@@ -51,27 +48,14 @@ class Plan(msgspec.Struct, frozen=True):
             raise ValueError(f"population is {self.population}; expected an even number from 4")
 
 
-class Generation(msgspec.Struct, frozen=True):
-    """A generation that has been judged: its number from 1, and each individual's error in seconds."""
-
-    number: int
-    individuals: list[Individual]
-    errors_s: list[float]
-
-    @property
-    def best(self) -> int:
-        """The place of the individual with the least error."""
-        return self.errors_s.index(min(self.errors_s))
-
-
 def search(
     workload: Workload,
-    plan: Plan,
+    plan: TemplateSearchPlan,
     evaluate: Evaluate,
-    after: Generation | None = None,
+    after: Generation[Individual] | None = None,
     founders: Iterable[Set] = (),
-) -> Iterator[Generation]:
-    """Breed generations, each judged as it is given, to the plan's last.
+) -> Iterator[Generation[Individual]]:
+    """Breed generations to the plan's last; errors are in seconds.
 
     The same plan on the same workload gives the same generations, however they are evaluated and wherever the search
     was broken off.
@@ -81,62 +65,66 @@ def search(
         founders: sets that the first generation is to contain; templates that the encoding cannot express are left
             out.
     """
-    encoding = Encoding.of(workload)
-    judge = Judge(workload, encoding, evaluate, plan.choice)
-    if after is None:
-        after = judge(1, _first(encoding, plan, founders))
-        yield after
-    while after.number < plan.generations:
-        after = judge(after.number + 1, breed(after, plan, encoding.bits))
-        yield after
+    return evolve(TemplateSets(workload, plan, evaluate, founders), plan, after)
 
 
-class Judge:
-    """Finds the errors of individuals. What a template says is asked once for as long as it is in the population."""
+class TemplateSets:
+    """The sets of templates for a workload, as a `Problem`.
 
-    def __init__(self, workload: Workload, encoding: Encoding, evaluate: Evaluate, choice: Choice) -> None:
+    What a template says is asked once for as long as it is in the population.
+    """
+
+    def __init__(
+        self, workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate, founders: Iterable[Set] = ()
+    ) -> None:
         self._workload = workload
-        self._encoding = encoding
+        self._encoding = Encoding.of(workload)
+        self._plan = plan
         self._evaluate = evaluate
-        self._choice = choice
-        self._told: dict[RunTemplate, Estimates] = {}
+        self._founders = founders
+        self._estimates: dict[RunTemplate, Estimates] = {}
 
-    def __call__(self, number: int, individuals: list[Individual]) -> Generation:
-        """The generation of these individuals."""
-        sets = [complete(tuple(map(self._encoding.decode, one)), self._choice) for one in individuals]
+    def first(self) -> list[Individual]:
+        """The founders, and random sets."""
+        encoding, population = self._encoding, self._plan.population
+        genes = (tuple(filter(None, map(encoding.gene, founder)))[:MAX_SET_TEMPLATES] for founder in self._founders)
+        individuals: list[Individual] = [individual for individual in genes if individual]
+        dice = np.random.default_rng([self._plan.seed, 0])
+        while len(individuals) < population:
+            count = int(dice.integers(1, MAX_SET_TEMPLATES + 1))
+            rows = dice.integers(0, 2, (count, encoding.bits))
+            individuals.append(tuple("".join(map(str, row)) for row in rows))
+        return individuals[:population]
+
+    def errors(self, individuals: Sequence[Individual]) -> list[float]:
+        """The mean absolute error of each set, in seconds."""
+        choice = self._plan.choice
+        sets = [complete(tuple(map(self._encoding.decode, one)), choice) for one in individuals]
         needed = dict.fromkeys(template for templates in sets for template in templates)
-        told = {template: self._told[template] for template in needed if template in self._told}
-        new = [template for template in needed if template not in told]
-        self._told = told | dict(zip(new, self._evaluate(new), strict=True))
-        errors = [self._error_s(templates) for templates in sets]
-        return Generation(number, individuals, errors)
+        known = {template: self._estimates[template] for template in needed if template in self._estimates}
+        new = [template for template in needed if template not in known]
+        self._estimates = known | dict(zip(new, self._evaluate(new), strict=True))
+        return [self._workload.error_s([self._estimates[one] for one in templates], choice) for templates in sets]
 
-    def _error_s(self, templates: Set) -> float:
-        return self._workload.error_s([self._told[template] for template in templates], self._choice)
+    def children(self, parents: Generation[Individual], count: int) -> list[Individual]:
+        """Children of sets that are drawn by their fitness."""
+        return bred(parents, count, self._encoding.bits, self._plan.seed)
 
-
-def _first(encoding: Encoding, plan: Plan, founders: Iterable[Set]) -> list[Individual]:
-    genes = (tuple(filter(None, map(encoding.gene, templates)))[:MOST_TEMPLATES] for templates in founders)
-    individuals: list[Individual] = [individual for individual in genes if individual]
-    dice = np.random.default_rng([plan.seed, 0])
-    while len(individuals) < plan.population:
-        count = int(dice.integers(1, MOST_TEMPLATES + 1))
-        rows = dice.integers(0, 2, (count, encoding.bits))
-        individuals.append(tuple("".join(map(str, row)) for row in rows))
-    return individuals[: plan.population]
+    def tie_break(self, individual: Individual) -> int:
+        """Sets of the same error rank by their order."""
+        return 0
 
 
-def breed(generation: Generation, plan: Plan, bits: int) -> list[Individual]:
-    """The next generation's individuals: children of this one's, and its best."""
-    dice = np.random.default_rng([plan.seed, generation.number])
-    fitness = np.array(fitnesses(generation.errors_s))
-    parents = dice.choice(len(fitness), plan.population - ELITE, p=fitness / fitness.sum())
+def bred(parents: Generation[Individual], count: int, bits: int, seed: int) -> list[Individual]:
+    """So many children, an even number, of sets that are drawn by their fitness."""
+    dice = np.random.default_rng([seed, parents.number])
+    fitness = np.array(fitnesses(parents.errors))
+    places = dice.choice(len(fitness), count, p=fitness / fitness.sum())
     children: list[Individual] = []
-    for one, other in zip(parents[::2], parents[1::2], strict=True):
-        pair = crossover(generation.individuals[one], generation.individuals[other], bits, dice)
+    for one, other in zip(places[::2], places[1::2], strict=True):
+        pair = crossover(parents.individuals[one], parents.individuals[other], bits, dice)
         children.extend(mutated(child, dice) for child in pair)
-    ranked = np.argsort(generation.errors_s, kind="stable")
-    return [*(generation.individuals[place] for place in ranked[:ELITE]), *children]
+    return children
 
 
 def fitnesses(errors_s: Sequence[float]) -> list[float]:
@@ -153,13 +141,13 @@ def crossover(
 ) -> tuple[Individual, Individual]:
     """Two children: each begins as one of the parents and ends as the other, cut within a template of each.
 
-    The cuts are drawn among those that give no child more than `MOST_TEMPLATES` templates.
+    The cuts are drawn among those that give no child more than `MAX_SET_TEMPLATES` templates.
     """
     cuts = [
         (i, j)
         for i in range(len(one))
         for j in range(len(other))
-        if i + len(other) - j <= MOST_TEMPLATES and j + len(one) - i <= MOST_TEMPLATES
+        if i + len(other) - j <= MAX_SET_TEMPLATES and j + len(one) - i <= MAX_SET_TEMPLATES
     ]
     i, j = cuts[dice.integers(len(cuts))]
     p = int(dice.integers(bits + 1))

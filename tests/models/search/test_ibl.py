@@ -9,13 +9,13 @@ from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
 from models.registry import method_named
+from models.search.genetic import SearchPlan
 from models.search.ibl import (
     Asked,
     Bench,
     Bits,
     Examples,
-    Generation,
-    Plan,
+    RankedGeneration,
     Target,
     bits_of,
     collect,
@@ -65,9 +65,9 @@ def planted_waits(jobs: int = 300) -> Examples:
     return Examples("wait", made, asked)
 
 
-def searched(examples: Examples, *plan: int, **more: Any) -> list[Generation]:
+def searched(examples: Examples, *plan: int, **more: Any) -> list[RankedGeneration]:
     bench = Bench(examples)
-    return list(search(examples.target, Plan(*plan), lambda tried: map(bench.error, tried), **more))
+    return list(search(examples.target, SearchPlan(*plan), lambda tried: map(bench.error, tried), **more))
 
 
 def test_the_search_finds_the_attribute_that_tells_the_run_time() -> None:
@@ -109,7 +109,7 @@ def test_what_is_known_is_not_found_again() -> None:
         tried.extend(some)
         return map(bench.error, some)
 
-    assert list(search("run", Plan(8, 4), evaluate, known)) == whole
+    assert list(search("run", SearchPlan(8, 4), evaluate, known)) == whole
     assert tried and not {decode(bits, "run") for bits in known} & set(tried)
     assert known.keys() == {bits for generation in whole[:2] for bits in generation.errors}
 

@@ -7,7 +7,8 @@ import pytest
 
 from models.engine.settings import Settings
 from models.records import Outcome
-from models.search.ibl import Examples, Generation, Plan, Target, settings_of
+from models.search.genetic import SearchPlan
+from models.search.ibl import Examples, RankedGeneration, Target, settings_of
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import ibl_search
@@ -23,7 +24,7 @@ ROWS = (120, 180)
 
 
 IBL = Settings(method="zero", parameters={"ibl": {"neighbours": 5, "run_neighbours": 7}})
-PLAN = Plan(6, 3, seed=2)
+PLAN = SearchPlan(6, 3, seed=2)
 
 
 def examples_of(trace: Trace, target: Target = "wait", rows: tuple[int, int] = ROWS) -> Examples:
@@ -31,7 +32,7 @@ def examples_of(trace: Trace, target: Target = "wait", rows: tuple[int, int] = R
 
 
 def searched(
-    examples: Examples, report: Callable[[Generation], None] = lambda _: None, **options: Any
+    examples: Examples, report: Callable[[RankedGeneration], None] = lambda _: None, **options: Any
 ) -> IblSearchResult:
     return ibl_search.search(examples, IblSearchOptions(**{"plan": PLAN, **options}), IBL, report)
 
@@ -77,7 +78,7 @@ def test_a_search_for_ibl_that_was_interrupted_is_resumed(trace: Trace) -> None:
     class Interrupt(Exception):
         pass
 
-    def interrupt(generation: Generation) -> None:
+    def interrupt(generation: RankedGeneration) -> None:
         if generation.number == 2:
             raise Interrupt
 
@@ -88,13 +89,13 @@ def test_a_search_for_ibl_that_was_interrupted_is_resumed(trace: Trace) -> None:
     )
     assert searched(examples, file=file) == whole
     assert searched(examples, file=file, workers=2) == whole  # all is known
-    assert searched(examples, file=file, plan=Plan(6, 4, seed=2)).generations[:3] == whole.generations
+    assert searched(examples, file=file, plan=SearchPlan(6, 4, seed=2)).generations[:3] == whole.generations
     with pytest.raises(UserError, match="of a search on other jobs"):
         searched(examples_of(trace, "run"), file=file)
 
 
 def test_a_search_for_ibl_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
-    examples, plan = examples_of(trace), Plan(4, 2)
+    examples, plan = examples_of(trace), SearchPlan(4, 2)
     assert searched(examples, plan=plan, workers=2) == searched(examples, plan=plan)
 
 

@@ -11,7 +11,7 @@ from models.engine.settings import Settings
 from models.records import End
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Templates
-from models.search.templates.genetic import Plan
+from models.search.templates.genetic import TemplateSearchPlan
 from models.search.templates.workload import Moment
 from streams.cli.app import main
 from streams.errors import UserError
@@ -29,7 +29,7 @@ from streams.settings import load_settings
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, swf_line
 
-PLAN = Plan(6, 4, seed=3)
+PLAN = TemplateSearchPlan(6, 4, seed=3)
 ENGINE = Settings()
 
 
@@ -104,7 +104,9 @@ def test_with_jobs_that_run_the_elapsed_time_is_searched_too(trace: Trace) -> No
 
 
 def test_it_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
-    assert found(trace, workers=2, plan=Plan(4, 2)) == found(trace, workers=1, plan=Plan(4, 2))
+    assert found(trace, workers=2, plan=TemplateSearchPlan(4, 2)) == found(
+        trace, workers=1, plan=TemplateSearchPlan(4, 2)
+    )
 
 
 def test_nothing_after_the_jobs_is_read(trace: Trace) -> None:
@@ -131,24 +133,24 @@ def test_a_search_that_was_interrupted_is_resumed(trace: Trace, tmp_path: Path) 
     assert search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, seen.append) == whole
     assert seen == whole.steps
     assert found(trace, file=file) == whole  # it is at its end
-    assert found(trace, file=file, plan=Plan(6, 5, seed=3)).steps[:4] == whole.steps
+    assert found(trace, file=file, plan=TemplateSearchPlan(6, 5, seed=3)).steps[:4] == whole.steps
 
 
 def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
-    found(trace, file=file, plan=Plan(4, 1))
+    found(trace, file=file, plan=TemplateSearchPlan(4, 1))
     with pytest.raises(UserError, match="of a search on other jobs"):
-        found(trace, file=file, plan=Plan(4, 1), jobs=190)
+        found(trace, file=file, plan=TemplateSearchPlan(4, 1), jobs=190)
     with pytest.raises(UserError, match="the state of another search"):
-        found(trace, file=file, plan=Plan(4, 1, seed=2))
+        found(trace, file=file, plan=TemplateSearchPlan(4, 1, seed=2))
     file.write_text(file.read_text().replace('"v": 1', '"v": 2'))
     with pytest.raises(UserError, match="version 2"):
-        found(trace, file=file, plan=Plan(4, 1))
+        found(trace, file=file, plan=TemplateSearchPlan(4, 1))
     file.write_text("{")
     with pytest.raises(UserError, match="is not the state of a search"):
         found(trace, file=file)
     with pytest.raises(UserError, match="cannot be written"):
-        found(trace, file=tmp_path / "no" / "state.json", plan=Plan(4, 1))
+        found(trace, file=tmp_path / "no" / "state.json", plan=TemplateSearchPlan(4, 1))
 
 
 def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +198,7 @@ def test_the_command_searches_greedily(
     monkeypatch.chdir(tmp_path)
     arguments = ["--search", "greedy", "--choice", "surest", "--jobs", "100", "--workers", "1", "--save", "made.toml"]
     assert main(["tune", "made.swf", "--runtimes", "template", *arguments]) == 0
-    greedy = found(trace, kind="greedy", jobs=100, plan=Plan(choice="surest"))
+    greedy = found(trace, kind="greedy", jobs=100, plan=TemplateSearchPlan(choice="surest"))
     assert Path("made.toml").read_text() == profile(greedy.best.templates, "surest")
     assert f"{greedy.before_s / 60:.2f}" in capsys.readouterr().out
 
