@@ -28,7 +28,6 @@ from streams.client.client import QuestionClient
 from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
 from streams.settings import ServeSettings, Settings
-from tests.integration.test_locked_doors import Doors, doors  # noqa: F401  # the fixture
 from tests.support.command import Command
 from tests.support.deployment import (
     PARTITIONS,
@@ -41,6 +40,7 @@ from tests.support.deployment import (
     simulated,
     until,
 )
+from tests.support.doors import Doors
 
 pytestmark = pytest.mark.stack
 
@@ -312,7 +312,7 @@ def allowed(user: str, **operations: str) -> list[ACL]:
     return [ACL(f"User:{user}", "*", ACLOperation[name], allow, on(topic)) for topic, name in operations.items()]
 
 
-def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:  # noqa: F811
+def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:
     reads = dict.fromkeys(("answers", "estimates", "outcomes"), "READ")
     client = KafkaAdminClient(bootstrap_servers=doors.inner)
     client.create_acls(allowed("reader", **reads) + allowed("doctor", **reads, questions="WRITE"))

@@ -147,7 +147,7 @@ def beginning(name: str, jobs: int, target: Path) -> Path:
 
 @pytest.mark.trace
 def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
-    nothing_looks_ahead(beginning("KTH", 6000, tmp_path / "kth.swf"), Settings(history=1500))
+    nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), Settings(history=600))
 
 
 @pytest.mark.trace
