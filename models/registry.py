@@ -28,6 +28,7 @@ class Registry(MutableMapping[str, "type[M]"]):
     """Methods of one kind by name, those of this package first. A name that is set counts in this process only.
 
     Parameters:
+        title: what messages call a method of this kind.
         kind: the base class of its methods in `models.method`.
         group: the entry points' group for methods of other packages.
         built_in: where the class of each method of this package is, as "module:Class".
@@ -37,7 +38,8 @@ class Registry(MutableMapping[str, "type[M]"]):
             of this package; on taking a method, where it cannot be loaded. The message names the package.
     """
 
-    def __init__(self, kind: str, group: str, built_in: Mapping[str, str]) -> None:
+    def __init__(self, title: str, kind: str, group: str, built_in: Mapping[str, str]) -> None:
+        self._title = title
         self._kind = kind
         self._group = group
         self._built_in = built_in
@@ -76,6 +78,17 @@ class Registry(MutableMapping[str, "type[M]"]):
     def __delitem__(self, name: str) -> None:
         del self._loaded[name]
 
+    def check(self, name: str) -> None:
+        """Make sure that there is a method of this name. One of another package is loaded, to see whether it can be.
+
+        Raises:
+            ValueError: there is none, and the message lists those there are; or it cannot be loaded.
+        """
+        if name not in self:
+            raise ValueError(f"{name!r} is not a {self._title}; there are: {', '.join(self)}")
+        if name not in self._built_in:
+            self[name]
+
     def _load(self, place: EntryPoint) -> "type[M]":
         """The class of a method.
 
@@ -102,6 +115,7 @@ def _package(place: EntryPoint) -> str:
 
 
 METHODS: "Registry[WaitMethod]" = Registry(
+    "method",
     "WaitMethod",
     "queuecast.wait_methods",
     {
@@ -121,6 +135,7 @@ METHODS: "Registry[WaitMethod]" = Registry(
 """The methods for waits."""
 
 RUN_METHODS: "Registry[RunMethod]" = Registry(
+    "method for run times",
     "RunMethod",
     "queuecast.run_methods",
     {

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from models.engine.settings import Settings as EngineSettings
-from models.registry import METHODS, RUN_METHODS, check_parameters
+from models.registry import METHODS, RUN_METHODS, Registry, check_parameters
 from models.site.shapes import WALLTIMES
 from streams.errors import UserError, place_and_problem
 
@@ -345,19 +345,25 @@ def _convert(values: dict[str, Any], source: str) -> Settings:
 
 
 def _check(settings: Settings) -> None:
-    for name in settings.engine.methods:
-        if name not in METHODS:
-            raise UserError(f"engine: {name!r} is not a method; there are: {', '.join(METHODS)}")
-    answering = {f"policies.{site}": name for site, name in settings.engine.policies.items()}
-    for field, name in {"what_if": settings.engine.what_if, **answering}.items():
-        if name not in METHODS:
-            raise UserError(f"engine.{field}: {name!r} is not a method; there are: {', '.join(METHODS)}")
-    for name in settings.engine.run_methods:
-        if name not in RUN_METHODS:
-            raise UserError(f"engine: {name!r} is not a method for run times; there are: {', '.join(RUN_METHODS)}")
+    _check_methods(settings.engine)
     if not _ADDRESSES.fullmatch(settings.kafka.bootstrap):
         raise UserError(f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas")
     if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown
         raise UserError("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
     if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
         raise UserError("kafka: SASL needs both username and password")
+
+
+def _check_methods(engine: EngineSettings) -> None:
+    """Make sure that there are the methods that are named. None of ours is imported for that."""
+    named: list[tuple[str, Registry[Any], str]] = [
+        *(("engine", METHODS, name) for name in engine.methods),
+        ("engine.what_if", METHODS, engine.what_if),
+        *((f"engine.policies.{site}", METHODS, name) for site, name in engine.policies.items()),
+        *(("engine", RUN_METHODS, name) for name in engine.run_methods),
+    ]
+    for field, registry, name in named:
+        try:
+            registry.check(name)
+        except ValueError as error:
+            raise UserError(f"{field}: {error}") from None

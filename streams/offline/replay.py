@@ -142,14 +142,16 @@ def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[
         runtimes: names of methods for run times.
 
     Raises:
-        UserError: there is no such method.
+        UserError: there is no such method, or it cannot be loaded.
     """
     known = list(dict.fromkeys((*METHODS, *RUN_METHODS)))
     if unknown := [name for name in methods if name not in known]:
         raise UserError(f"no method {unknown[0]!r}; there are: {', '.join(known)}")
     if unknown := [name for name in runtimes if name not in RUN_METHODS]:
         raise UserError(f"no method {unknown[0]!r} for run times; there are: {', '.join(RUN_METHODS)}")
-    method, *shadows = [name for name in methods if name in METHODS] or settings.methods
+    waits = [name for name in methods if name in METHODS]
+    _check_loadable(waits, [*runtimes, *(name for name in methods if name not in METHODS)])
+    method, *shadows = waits or settings.methods
     run_method, *run_shadows = (
         *runtimes,
         *(name for name in methods if name not in METHODS and name not in runtimes),
@@ -163,6 +165,17 @@ def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[
         run_shadows=tuple(run_shadows),
         publish_shadows=True,
     )
+
+
+def _check_loadable(methods: Iterable[str], runtimes: Iterable[str]) -> None:
+    """Make sure that the methods of other packages can be loaded."""
+    try:
+        for name in methods:
+            METHODS.check(name)
+        for name in runtimes:
+            RUN_METHODS.check(name)
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def score_and_write(

@@ -1,38 +1,50 @@
-"""The method that the documentation shows is one."""
+"""The method that the documentation shows is one: installed as a package of its own, it is found by its name."""
 
+import json
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from models.engine.engine import Engine
-from models.engine.settings import Settings
-from models.method import WaitMethod
-from models.records import Prediction, Start, Submit
 from models.registry import METHODS, RUN_METHODS
+from tests.support.packages import install
+from tests.support.traces import made_trace
 
-README = Path(__file__).parents[2] / "models" / "README.md"
-
-
-def shown() -> type[WaitMethod]:
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    names: dict[str, type[WaitMethod]] = {"__name__": "shown"}  # type: ignore[dict-item]
-    exec(code, names)
-    return names["Optimist"]
+ROOT = Path(__file__).parents[2]
+README = ROOT / "models" / "README.md"
 
 
-def test_the_method_that_is_shown_predicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = shown()
-    monkeypatch.setitem(METHODS, method.name, method)
-    engine = Engine("s", Settings(method=method.name, bounds=""))
-    told = []
-    for number, wait in enumerate((50.0, 30.0, 70.0)):
-        job = str(number)
-        prediction, *_ = engine.apply(Submit(site="s", time=100.0 * number, job=job))
-        assert isinstance(prediction, Prediction)
-        told.append(prediction.predicted_wait_s)
-        engine.apply(Start(site="s", time=100.0 * number + wait, job=job))
-    assert told == [None, 50.0, 30.0]
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A directory with the package that is shown, installed."""
+    shown = dict(re.findall(r"^```(python|toml)\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE))
+    project = tomllib.loads(shown["toml"])["project"]
+    directory = tmp_path / "packages"
+    modules = {"queuecast_optimist": shown["python"]}
+    install(directory, project["name"], project["version"], modules, project["entry-points"])
+    return directory
+
+
+def queuecast(packages: Path, *arguments: str) -> str:
+    """What the command prints where these packages are installed."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(packages), str(ROOT)))}
+    command = [sys.executable, "-m", "streams", *arguments]
+    return subprocess.run(command, env=environment, cwd=packages, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_method_that_is_shown_is_compared_and_replayed_by_its_name(packages: Path, tmp_path: Path) -> None:
+    trace = str(made_trace(tmp_path / "made.swf", jobs=60))
+    rows = json.loads(queuecast(packages, "compare", trace, "--method", "optimist", "--workers", "1", "--json"))
+    assert list(rows["waits"]) == ["zero", "median", "optimist"]
+    out = tmp_path / "predictions"
+    queuecast(packages, "replay", trace, "--method", "optimist", "--out", str(out))
+    told = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {line["method"] for line in told} == {"optimist"}
+    assert {line["reason"] for line in told} == {"no history", "shortest of late"}
 
 
 def test_every_method_is_described() -> None:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +218,16 @@ def test_a_certificate_that_cannot_be_used_is_an_error() -> None:
 def test_a_worker_without_a_name_is_known_by_host_and_port() -> None:
     assert from_environment(WORKER_INSTANCE="blue").worker.name == "blue"
     assert from_environment(WORKER_WEB_PORT="7001").worker.name.endswith("-7001")
+
+
+def test_reading_settings_loads_nothing_heavy() -> None:
+    program = """
+import sys
+from streams.settings import load_settings
+load_settings(environment={"QUEUECAST_ENGINE_METHOD": "policy", "QUEUECAST_ENGINE_RUN_SHADOWS": "gibbons"})
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "models.engine.settings" in loaded
+    assert not loaded & {"numba", "scipy", "models.method", "models.engine.engine", "faust", "aiokafka"}
