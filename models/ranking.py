@@ -7,12 +7,23 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from models.durations import duration
 from models.records import Bytes, Count, LiveState, Name, Seconds, StandingEstimate, WaitAnswer, WaitQuestion
-from streams.settings import SiteSettings
-from streams.terminal import duration
 
 Said = WaitAnswer | StandingEstimate | str
 """What a site said of the job: an answer, what stands there of a job like it, or why there is neither."""
+
+
+class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a ranking has to know of a site beyond its events: `[serve.sites.NAME]`.
+
+    `speed`: how many times faster than the reference jobs run there. `max_cpus` and `max_walltime` (seconds): the
+    largest job that it takes.
+    """
+
+    speed: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
+    max_cpus: Annotated[int, Meta(ge=1)] | None = None
+    max_walltime: Annotated[float, Meta(gt=0.0)] | None = None
 
 
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from models.engine.settings import Settings as EngineSettings
+from models.ranking import SiteSettings
 from models.registry import METHODS, RUN_METHODS, Registry, check_parameters
 from models.site.shapes import WALLTIMES
 from streams.errors import UserError, place_and_problem
@@ -195,18 +196,6 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
     most_cpus: Positive = 1 << 20
     queues: tuple[str, ...] = ()
     most_queues: Positive = 8
-
-
-class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a ranking has to know of a site beyond its events: `[serve.sites.NAME]`.
-
-    `speed`: how many times faster than the reference jobs run there. `max_cpus` and `max_walltime` (seconds): the
-    largest job that it takes.
-    """
-
-    speed: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    max_cpus: Positive | None = None
-    max_walltime: Annotated[float, Meta(gt=0.0)] | None = None
 
 
 class ServeSettings(Section, frozen=True, kw_only=True):

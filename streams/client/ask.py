@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from models.durations import duration
 from models.ranking import JobRequest, RankedSite, Ranking
 from streams.client.client import QuestionClient
 from streams.client.ranking import ask_ranking
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings
-from streams.terminal import duration, moment, printable
+from streams.terminal import moment, printable
 
 MIN_COLUMNS_FOR_REASONS = 110
 """A terminal this wide has room for the reasons in the table; a narrower one gets them below it."""

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from models.ranking import JobRequest, Ranking, Said, hindrance, rank
+from models.ranking import JobRequest, Ranking, Said, SiteSettings, hindrance, rank
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, WaitAnswer
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
-from streams.settings import SiteSettings
 
 
 async def ask_all(client: QuestionClient, questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:

@@ -6,10 +6,11 @@ from typing import Any, Protocol
 import msgspec
 from kafka import KafkaConsumer
 
+from models.durations import duration
 from models.records import Outcome, Prediction
 from streams.faults import kafka_faults
 from streams.settings import Settings
-from streams.terminal import duration, moment, printable
+from streams.terminal import moment, printable
 from streams.topics import LATE, Topics, check_topics
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from models.ranking import JobRequest, Ranking
+from models.ranking import JobRequest, Ranking, SiteSettings
 from models.records import (
     UNKNOWN_SITE,
     Answer,
@@ -26,7 +26,7 @@ from streams.client.estimates import EstimateCache
 from streams.client.questions import new_id
 from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import Unreachable, UserError
-from streams.settings import Settings, SiteSettings
+from streams.settings import Settings
 
 A = TypeVar("A", bound=Answer)
 

@@ -2,11 +2,10 @@
 
 import pytest
 
-from models.ranking import JobRequest, RankedSite, Ranking, Said, rank
+from models.ranking import JobRequest, RankedSite, Ranking, Said, SiteSettings, rank
 from models.records import LiveState, StandingEstimate, WaitAnswer
 from streams.durations import seconds_of
 from streams.errors import UserError
-from streams.settings import SiteSettings
 
 LIVE = LiveState(queued_jobs=3, running_jobs=4, free_cpus=5)
 JOB = JobRequest(cpus=8, walltime=7200.0, user="ada")

@@ -1,12 +1,12 @@
 """What is known of the sites so far: their live jobs, and the accuracy of each method."""
 
 from deploy.local.demo.scenario import DAY_S, Scenario
+from models.durations import duration
 from models.engine.outgoing import Record
 from models.engine.settings import Settings as EngineSettings
 from models.records import Outcome, Prediction
 from streams.client.watch import Skipped
 from streams.offline.replay import Scores
-from streams.terminal import duration
 
 
 class SiteProgress:

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.local.demo.progress import DemoProgress
+from models.durations import duration
 from models.records import Outcome
-from streams.terminal import duration, printable
+from streams.terminal import printable
 
 
 class DemoView(Protocol):

@@ -3,10 +3,9 @@
 import asyncio
 from typing import Any
 
-from models.ranking import JobRequest
+from models.ranking import JobRequest, SiteSettings
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
 from streams.client.ranking import ask_all, ask_ranking
-from streams.settings import SiteSettings
 from tests.support.asked import FakeClient, engine
 
 HOUR = 3600.0

@@ -12,6 +12,7 @@ from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
+from models.ranking import SiteSettings
 from models.records import AnyAnswer, AnyQuestion
 from streams.client.questions import TooManyQuestions
 from streams.errors import UserError
@@ -20,7 +21,7 @@ from streams.serve.middleware import SECURITY_HEADERS
 from streams.serve.run import is_open, listen
 from streams.serve.service import Service
 from streams.serve.web import build_app
-from streams.settings import ServeSettings, Settings, SiteSettings
+from streams.settings import ServeSettings, Settings
 from tests.support.asked import USER, FakeClient, engine
 
 TOKEN = "correct horse battery"
