@@ -59,7 +59,7 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
     errors = [error, *heard]
     for known in errors:
         if isinstance(known, SaslAuthenticationFailedError):
-            return f"{place}: {who(settings)} is refused; is it this username, this password, {settings.mechanism}?"
+            return _refused(settings)
         if isinstance(known, UnsupportedSaslMechanismError):
             return f"{place}: {settings.mechanism} is not spoken there; set kafka.mechanism to what is"
         if found := UNTRUSTED.search(str(known)):
@@ -69,13 +69,21 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
     if not isinstance(error, KafkaTimeoutError):
         return f"{place}: {error}"
     if any(sign in str(known) for known in errors for sign in ("Handshake failed", "frame length", "disconnected")):
-        asked = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
-        return f"{place}: it hangs up on {who(settings)}; is it {asked}{settings.security}?"
+        return _refused(settings)
     return _away(settings)
 
 
 def _place(settings: KafkaSettings) -> str:
     return f"kafka at {settings.bootstrap}"
+
+
+def _refused(settings: KafkaSettings) -> str:
+    """A broker that refuses a user says so and hangs up; which of the two the client sees first is a matter of chance.
+
+    So both have the same message, which names all that may be wrong.
+    """
+    login = f"this username, this password, {settings.mechanism} and " if settings.sasl else ""
+    return f"{_place(settings)}: {who(settings)} is refused; is it {login}{settings.security}?"
 
 
 def _away(settings: KafkaSettings) -> str:
