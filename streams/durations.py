@@ -1,4 +1,4 @@
-"""Durations as people and schedulers write them."""
+"""Reads durations as people and schedulers write them, such as 90m or 1-00:30:00."""
 
 import re
 
@@ -11,7 +11,7 @@ PATTERN = (
     r"|[0-9]{1,5}h([0-9]{1,6}m)?([0-9]{1,8}s)?|[0-9]{1,6}m([0-9]{1,8}s)?|[0-9]{1,8}s"
     r"|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9])"
 )
-"""What a whole duration matches, and nothing else does: so a JSON Schema can say what one is."""
+"""Matches durations and nothing else. It has no flags, so that a JSON Schema can use it too."""
 
 EXPECTED = "more than 0: seconds, or as 90m, 4h, 1d12h, HH:MM:SS or D-HH:MM:SS"
 
@@ -20,10 +20,10 @@ _duration = re.compile(PATTERN)
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of a duration; spaces around it do no harm.
+    """A duration in seconds; spaces around the text are ignored.
 
     Raises:
-        UserError: it is none, or 0.
+        UserError: the text is not a duration, or it is 0.
 
     >>> seconds_of("14400"), seconds_of("1d12h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
     (14400.0, 129600.0, 14400.0, 88200.0)

@@ -1,17 +1,17 @@
-"""Text for people at a terminal: names made harmless, durations made readable, tables."""
+"""Text for people at a terminal: safe names, readable durations and times, tables."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-WIDTH = 400
-"""Columns that a table may take: a terminal breaks its lines, a file has room for them."""
+MAX_TABLE_COLUMNS = 400
+"""How wide a table may be. It can be wider than the terminal, which then wraps its lines."""
 
 
 def printable(text: str) -> str:
-    r"""The text with what is not printable escaped, so that a name from elsewhere cannot steer the terminal.
+    r"""The text with unprintable characters escaped as in JSON, so that a name cannot send codes to the terminal.
 
-    JSON stays the same JSON.
+    A JSON text stays the same JSON.
 
     >>> printable("\x1b[2Jmöhre")
     '\\u001b[2Jmöhre'
@@ -20,43 +20,50 @@ def printable(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """As JSON escapes it: in units of UTF-16."""
+    """The escapes of a character in JSON: one for each UTF-16 unit."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def moment(time: float) -> str:
-    """A Unix time for people, UTC, to the second.
+    """A Unix time as text for people: UTC, to the second.
 
     >>> moment(835823160.0)
     '1996-06-26 21:06:00'
     """
     try:
         return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
-    except (OverflowError, ValueError, OSError):  # no date that anybody will see
+    except (OverflowError, ValueError, OSError):  # not a date that can be written
         return f"{time:g}"
 
 
 def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> None:
-    """Print the measures by method, each column named after its measure; `title` heads the column of methods."""
+    """Print a table of accuracy, one line for each method and one column for each measure.
+
+    Parameters:
+        rows: by method, the values by measure.
+        title: the heading of the column of methods.
+    """
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    order = [name for name in FIRST if name in names] + [name for name in names if name not in FIRST]
-    lines = [[method, *(_figure(name, row.get(name)) for name in order)] for method, row in rows.items()]
+    order = [name for name in COMMON_MEASURES if name in names] + [
+        name for name in names if name not in COMMON_MEASURES
+    ]
+    lines = [[method, *(_number(name, row.get(name)) for name in order)] for method, row in rows.items()]
     show_table([title, *("AAE h" if name == "AAE" else name for name in order)], lines)
 
 
-FIRST = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")
-"""The measures that every method has, in their order."""
+COMMON_MEASURES = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")
+"""The measures that every method has, in the order of their columns. Other measures follow them."""
 
 
-def _figure(name: str, value: float | None) -> str:
+def _number(name: str, value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:d}" if name in ("missing", "jobs") else f"{value:.3f}"
 
 
 def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    """Print a table: the first column to the left, the others to the right."""
+    """Print a table; the first column is left-aligned, the others are right-aligned."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -67,4 +74,4 @@ def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
         table.add_column(Text(head), justify="right" if position else "left", no_wrap=True)
     for line in lines:
         table.add_row(*(Text(printable(cell)) for cell in line))
-    Console(file=sys.stdout, width=WIDTH, highlight=False).print(table)
+    Console(file=sys.stdout, width=MAX_TABLE_COLUMNS, highlight=False).print(table)

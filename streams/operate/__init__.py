@@ -1,4 +1,4 @@
-"""What operators use: the doctor, which looks at every part of a deployment and says what is wrong.
+"""What operators run by hand: `doctor` checks every part of a deployment and says what is wrong.
 
-Nothing here runs in a worker.
+Nothing in here runs in a worker.
 """

@@ -1,4 +1,4 @@
-"""What is well and what is not with Kafka, the topics, the workers and Redis, and what to do about it."""
+"""Checks Kafka, the topics, the workers and Redis, and says what to do where something is wrong."""
 
 import asyncio
 import platform
@@ -24,17 +24,17 @@ from streams.worker.store import check_redis, connect
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 
 DAY_MS = 86_400_000
-BEHIND = 10_000
-"""Events of a partition that are not done yet, above which its worker is said to be behind."""
+MAX_LAG_EVENTS = 10_000
+"""A partition with more unprocessed events than this gets a warning."""
 
-APART_S = 2.0
-"""Seconds that clocks may be apart."""
+MAX_CLOCK_DIFFERENCE_S = 2.0
 
-TESTED_REDIS = (6, 2)
+MIN_REDIS = (6, 2)
+"""The oldest version of Redis that is tested."""
 
 
-class Result(msgspec.Struct, frozen=True):
-    """What a check has found and, unless it is well, what to do."""
+class CheckResult(msgspec.Struct, frozen=True):
+    """What a check found and, unless all is well, what to do."""
 
     check: str
     state: Literal["ok", "warn", "fail"]
@@ -45,101 +45,107 @@ class Result(msgspec.Struct, frozen=True):
         return f"{self.state:<4}  {self.check}: {self.found}" + (f"; {self.advice}" if self.advice else "")
 
 
-def examine(settings: Settings) -> Iterator[Result]:
-    """Every check's result, as they come; a server that is away hides nothing of the others."""
+def examine(settings: Settings) -> Iterator[CheckResult]:
+    """Run all checks and give each result at once. The checks of one server also run when the other is away."""
     yield packages()
     yield from _of_kafka(settings)
     yield from asyncio.run(_of_redis(settings.redis))
 
 
-def packages() -> Result:
-    """The versions of Python and of what matters most in it."""
+def packages() -> CheckResult:
+    """The versions of Python and of the most important packages."""
     found = [f"Python {platform.python_version()}"]
     try:
         found += [f"{name} {version(name)}" for name in PACKAGES]
     except PackageNotFoundError as error:
-        return Result("packages", "fail", f"{error.name} is not installed", "pip install queuecast")
-    return Result("packages", "ok", ", ".join(found))
+        return CheckResult("packages", "fail", f"{error.name} is not installed", "pip install queuecast")
+    return CheckResult("packages", "ok", ", ".join(found))
 
 
-def _of_kafka(settings: Settings) -> Iterator[Result]:
+def _of_kafka(settings: Settings) -> Iterator[CheckResult]:
     try:
         with admin(settings.kafka) as client:
             for check in (brokers, topics, topic_settings, stamps, workers, dead_letters):
                 yield _kafka_result(check, client, settings)
     except UserError as error:
-        yield Result("brokers", "fail", str(error))
+        yield CheckResult("brokers", "fail", str(error))
 
 
-def _kafka_result(check: Callable[[Any, Settings], Result], client: KafkaAdminClient, settings: Settings) -> Result:
+def _kafka_result(
+    check: Callable[[Any, Settings], CheckResult], client: KafkaAdminClient, settings: Settings
+) -> CheckResult:
     name = check.__name__.replace("_", " ")
     try:
         return check(client, settings)
     except AuthorizationError as error:
-        return Result(name, "warn", f"cannot be looked at: {error}", PERMISSIONS)
+        return CheckResult(name, "warn", f"cannot be looked at: {error}", PERMISSIONS)
     except KafkaError as error:
-        return Result(name, "fail", explain(error, (), settings.kafka))
+        return CheckResult(name, "fail", explain(error, (), settings.kafka))
 
 
-def brokers(client: KafkaAdminClient, settings: Settings) -> Result:
-    """How many brokers there are, of which version, and whether they are enough for the copies that are wanted."""
+def brokers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """How many brokers there are, their version, and whether they are enough for the topics' replication."""
     found = client.describe_cluster()["brokers"]
     number = ".".join(map(str, client.get_broker_version_data(found[0]["broker_id"]).broker_version))
     text = f"{len(found)} of Kafka {number} at {settings.kafka.bootstrap}"
     if len(found) < (copies := settings.topics.replication):
-        return Result("brokers", "warn", text, f"topics with {copies} copies need as many brokers")
-    return Result("brokers", "ok", text)
+        return CheckResult("brokers", "warn", text, f"topics with {copies} copies need as many brokers")
+    return CheckResult("brokers", "ok", text)
 
 
-def topics(client: KafkaAdminClient, settings: Settings) -> Result:
-    """Whether all topics are there, with the same number of partitions."""
+def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """Whether all topics exist and have the same number of partitions."""
     found = client.describe_topics(list(Topics(settings.kafka.prefix)))
     counts = {topic["name"]: len(topic["partitions"]) for topic in found}
     if missing := sorted(name for name, count in counts.items() if not count):
-        return Result("topics", "fail", f"missing or not ours to see: {', '.join(missing)}", "run `queuecast topics`")
+        return CheckResult(
+            "topics", "fail", f"missing or not ours to see: {', '.join(missing)}", "run `queuecast topics`"
+        )
     if len(set(counts.values())) > 1:
-        return Result("topics", "fail", f"partitions differ: {_listed(counts)}", "give all the same number")
-    return Result("topics", "ok", f"{len(counts)} with {next(iter(counts.values()))} partitions each")
+        return CheckResult("topics", "fail", f"partitions differ: {_listed(counts)}", "give all the same number")
+    return CheckResult("topics", "ok", f"{len(counts)} with {next(iter(counts.values()))} partitions each")
 
 
-def topic_settings(client: KafkaAdminClient, settings: Settings) -> Result:
-    """Whether the topics keep what they should for as long as they should, and take messages as large."""
-    wanted = configurations(settings)
-    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted]
+def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """Whether the topics' retention, compaction and largest message are as queuecast sets them."""
+    expected = configurations(settings)
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in expected]
     found = client.describe_configs(resources, config_filter="all")["topic"]
-    if hidden := [name for name in wanted if not found.get(name)]:
-        return Result("topic settings", "warn", f"not told of {', '.join(hidden)}", PERMISSIONS)
+    if hidden := [name for name in expected if not found.get(name)]:
+        return CheckResult("topic settings", "warn", f"not told of {', '.join(hidden)}", PERMISSIONS)
     wrong = [
         (name, key, found[name][key]["value"], value)
-        for name, values in wanted.items()
+        for name, values in expected.items()
         for key, value in values.items()
         if found[name][key]["value"] != value
     ]
     if not wrong:
-        return Result("topic settings", "ok", "as they are made")
+        return CheckResult("topic settings", "ok", "as they are made")
     harmful = any(
-        key == "cleanup.policy" or (key == "max.message.bytes" and int(is_) < int(value))
-        for _, key, is_, value in wrong
+        key == "cleanup.policy" or (key == "max.message.bytes" and int(actual) < int(value))
+        for _, key, actual, value in wrong
     )
-    text = ", ".join(f"{name} has {key}={is_} instead of {value}" for name, key, is_, value in wrong)
-    return Result("topic settings", "fail" if harmful else "warn", text, "change them with kafka-configs.sh")
+    text = ", ".join(f"{name} has {key}={actual} instead of {value}" for name, key, actual, value in wrong)
+    return CheckResult("topic settings", "fail" if harmful else "warn", text, "change them with kafka-configs.sh")
 
 
-def stamps(client: KafkaAdminClient, settings: Settings) -> Result:
-    """When the latest event came: stamped by its sender's clock, by which the broker counts how long to keep it."""
+def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """When the latest event was sent, by its sender's clock. The broker's retention counts from this timestamp."""
     places = _places(client, Topics(settings.kafka.prefix).events)
     found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
     latest_ms = max((place.timestamp for place in found.values()), default=-1)
     if latest_ms < 0:
-        return Result("stamps", "ok", "no events yet")
+        return CheckResult("stamps", "ok", "no events yet")
     ahead_s = latest_ms / 1000 - time.time()
-    if ahead_s > APART_S:
-        return Result("stamps", "warn", f"an event is stamped {ahead_s:.0f} s ahead of this clock", "set clocks by NTP")
-    return Result("stamps", "ok", f"the latest event came {max(-ahead_s, 0):.0f} s ago")
+    if ahead_s > MAX_CLOCK_DIFFERENCE_S:
+        return CheckResult(
+            "stamps", "warn", f"an event is stamped {ahead_s:.0f} s ahead of this clock", "set clocks by NTP"
+        )
+    return CheckResult("stamps", "ok", f"the latest event came {max(-ahead_s, 0):.0f} s ago")
 
 
-def workers(client: KafkaAdminClient, settings: Settings) -> Result:
-    """Whether workers run, and how many events of which partitions are not done yet."""
+def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """Whether workers run, and how many events of each partition are not processed yet."""
     names = Topics(settings.kafka.prefix)
     try:
         members = len(client.describe_groups([names.group])[names.group]["members"])
@@ -157,19 +163,19 @@ def workers(client: KafkaAdminClient, settings: Settings) -> Result:
     if cut := [name for name, lag in lags.items() if lag < 0]:
         text = f"more events done than the topic {names.events} has: {', '.join(cut)}"
         advice = "it was made anew or cut short; workers that start now go on from its beginning"
-        return Result("workers", "warn", text, advice)
+        return CheckResult("workers", "warn", text, advice)
     text = f"{members} running, {f'events to do: {_listed(lags)}' if lags else 'nothing to do'}"
     if not members:
-        return Result("workers", "warn", text, "start one with `queuecast worker`")
-    if max(lags.values(), default=0) > BEHIND:
-        return Result(
+        return CheckResult("workers", "warn", text, "start one with `queuecast worker`")
+    if max(lags.values(), default=0) > MAX_LAG_EVENTS:
+        return CheckResult(
             "workers", "warn", text, "start more workers, up to one for each partition, if it does not shrink"
         )
-    return Result("workers", "ok", text)
+    return CheckResult("workers", "ok", text)
 
 
-def dead_letters(client: KafkaAdminClient, settings: Settings) -> Result:
-    """How many messages could not be processed within the last day."""
+def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """How many messages of the last day could not be processed."""
     name = Topics(settings.kafka.prefix).dead_letters
     places = _places(client, name)
     since = OffsetTimestamp(int(time.time() * 1000) - DAY_MS)
@@ -177,8 +183,8 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> Result:
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     count = sum(last[place].offset - first[place].offset for place in places if first[place].offset >= 0)
     if count:
-        return Result("dead letters", "warn", f"{count} within a day", f"their reasons are on the topic {name}")
-    return Result("dead letters", "ok", "none within a day")
+        return CheckResult("dead letters", "warn", f"{count} within a day", f"their reasons are on the topic {name}")
+    return CheckResult("dead letters", "ok", "none within a day")
 
 
 def _places(client: KafkaAdminClient, topic: str) -> list[TopicPartition]:
@@ -190,12 +196,12 @@ def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{name}: {count}" for name, count in counts.items())
 
 
-async def _of_redis(settings: RedisSettings) -> list[Result]:
+async def _of_redis(settings: RedisSettings) -> list[CheckResult]:
     try:
         await check_redis(settings)
         client = connect(settings)
     except UserError as error:
-        return [Result("redis version", "fail", str(error))]
+        return [CheckResult("redis version", "fail", str(error))]
     try:
         checks = (redis_version, redis_clock, redis_durability, redis_memory)
         return [await _redis_result(partial(check, client), check.__name__.replace("_", " ")) for check in checks]
@@ -203,49 +209,50 @@ async def _of_redis(settings: RedisSettings) -> list[Result]:
         await client.aclose()
 
 
-async def _redis_result(check: Callable[[], Any], name: str) -> Result:
+async def _redis_result(check: Callable[[], Any], name: str) -> CheckResult:
     try:
-        found: Result = await check()
+        found: CheckResult = await check()
         return found
-    except ResponseError as error:  # forbidden, or a Redis that is let and not told about
-        return Result(name, "warn", f"cannot be looked at: {error}", "look with a user who may")
+    except ResponseError as error:  # forbidden to this user, or switched off by the provider of a managed Redis
+        return CheckResult(name, "warn", f"cannot be looked at: {error}", "look with a user who may")
     except (RedisError, OSError) as error:
-        return Result(name, "fail", str(error))
+        return CheckResult(name, "fail", str(error))
 
 
-async def redis_version(client: Redis) -> Result:
-    """Which Redis it is."""
+async def redis_version(client: Redis) -> CheckResult:
+    """The version of Redis."""
     number = str((await client.info("server"))["redis_version"])
-    if tuple(map(int, number.split(".")[:2])) < TESTED_REDIS:
-        return Result("redis version", "warn", number, "use 6.2 or newer")
-    return Result("redis version", "ok", number)
+    if tuple(map(int, number.split(".")[:2])) < MIN_REDIS:
+        return CheckResult("redis version", "warn", number, "use 6.2 or newer")
+    return CheckResult("redis version", "ok", number)
 
 
-async def redis_clock(client: Redis) -> Result:
-    """How far its clock is from this one."""
+async def redis_clock(client: Redis) -> CheckResult:
+    """How far Redis' clock is from this machine's."""
     before = time.time()
     seconds, microseconds = await client.time()
-    apart_s = seconds + microseconds / 1e6 - (before + time.time()) / 2
+    after = time.time()
+    apart_s = seconds + microseconds / 1e6 - (before + after) / 2
     text = f"{abs(apart_s):.1f} s {'ahead of' if apart_s > 0 else 'behind'} this one"
-    if abs(apart_s) > APART_S:
-        return Result("redis clock", "warn", text, "set clocks by NTP")
-    return Result("redis clock", "ok", text)
+    if abs(apart_s) - (after - before) / 2 > MAX_CLOCK_DIFFERENCE_S:  # a slow answer is no difference of clocks
+        return CheckResult("redis clock", "warn", text, "set clocks by NTP")
+    return CheckResult("redis clock", "ok", text)
 
 
-async def redis_durability(client: Redis) -> Result:
-    """Whether what is acknowledged is on disk."""
+async def redis_durability(client: Redis) -> CheckResult:
+    """Whether Redis writes to disk before it acknowledges."""
     found = await client.config_get("append*")
     text = f"appendonly {found['appendonly']}, appendfsync {found['appendfsync']}"
     if (found["appendonly"], found["appendfsync"]) != ("yes", "always"):
-        return Result(
+        return CheckResult(
             "redis durability", "warn", text, "a crash may lose history; set appendonly yes, appendfsync always"
         )
-    return Result("redis durability", "ok", text)
+    return CheckResult("redis durability", "ok", text)
 
 
-async def redis_memory(client: Redis) -> Result:
-    """Whether it may throw away history when memory is short."""
+async def redis_memory(client: Redis) -> CheckResult:
+    """Whether Redis may drop data when memory is short."""
     policy = (await client.config_get("maxmemory-policy"))["maxmemory-policy"]
     if policy != "noeviction":
-        return Result("redis memory", "warn", f"maxmemory-policy {policy}", "it may drop history; set noeviction")
-    return Result("redis memory", "ok", "maxmemory-policy noeviction")
+        return CheckResult("redis memory", "warn", f"maxmemory-policy {policy}", "it may drop history; set noeviction")
+    return CheckResult("redis memory", "ok", "maxmemory-policy noeviction")

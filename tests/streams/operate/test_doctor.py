@@ -1,7 +1,7 @@
-import time
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,11 +14,12 @@ from redis.exceptions import NoPermissionError
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.operate import doctor
-from streams.operate.doctor import APART_S, BEHIND, Result
+from streams.operate.doctor import MAX_CLOCK_DIFFERENCE_S, MAX_LAG_EVENTS, CheckResult
 from streams.settings import KafkaSettings, Settings
 from streams.topics import Topics, configurations
 
 SETTINGS = Settings()
+NOW = 1.8e9
 TOPICS = Topics("queuecast.")
 Offset = namedtuple("Offset", "offset timestamp")
 
@@ -31,7 +32,7 @@ class Broker:
         self.configs = {name: dict(values) for name, values in configurations(SETTINGS).items()}
         self.ends, self.committed, self.members = [500, 700], [500, 700], [{}]
         self.first_of_day = -1
-        self.latest_s = time.time() - 60
+        self.latest_s = NOW - 60
 
     def describe_cluster(self) -> dict[str, Any]:
         return {"brokers": [{"broker_id": 1}]}
@@ -77,7 +78,7 @@ class Store:
         return {"redis_version": self.version}
 
     async def time(self) -> tuple[int, int]:
-        now = time.time() + self.ahead_s
+        now = NOW + self.ahead_s
         return int(now), int(now % 1 * 1e6)
 
     async def config_get(self, _: str) -> dict[str, str]:
@@ -87,6 +88,12 @@ class Store:
 
     async def aclose(self) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The doctor's clock stands still."""
+    monkeypatch.setattr(doctor, "time", SimpleNamespace(time=lambda: NOW))
 
 
 @pytest.fixture
@@ -113,7 +120,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     return found
 
 
-def looked(settings: Settings = SETTINGS) -> dict[str, Result]:
+def looked(settings: Settings = SETTINGS) -> dict[str, CheckResult]:
     return {result.check: result for result in doctor.examine(settings)}
 
 
@@ -162,7 +169,7 @@ def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
     broker.committed = [450]
     found = looked()["workers"]
     assert (found.state, found.found) == ("ok", "1 running, events to do: partition 0: 50, partition 1: 600")
-    broker.ends[1] += BEHIND
+    broker.ends[1] += MAX_LAG_EVENTS
     assert looked()["workers"].state == "warn"
 
 
@@ -187,7 +194,7 @@ def test_without_workers_there_is_advice(broker: Broker, store: Store, monkeypat
 
 
 def test_events_of_a_clock_that_is_ahead_are_told(broker: Broker, store: Store) -> None:
-    broker.latest_s = time.time() + 100
+    broker.latest_s = NOW + 100
     assert looked()["stamps"].state == "warn"
     broker.latest_s = -0.001
     assert looked()["stamps"].found == "no events yet"
@@ -229,8 +236,8 @@ def test_a_check_that_fails_hides_no_other(
     ("check", "changed"),
     [
         ("redis version", {"version": "5.0.3"}),
-        ("redis clock", {"ahead_s": 2 * APART_S}),
-        ("redis clock", {"ahead_s": -2 * APART_S}),
+        ("redis clock", {"ahead_s": 2 * MAX_CLOCK_DIFFERENCE_S}),
+        ("redis clock", {"ahead_s": -2 * MAX_CLOCK_DIFFERENCE_S}),
         ("redis durability", {"config": {"appendonly": "no", "appendfsync": "always"}}),
         ("redis durability", {"config": {"appendonly": "yes", "appendfsync": "everysec"}}),
         ("redis memory", {"config": {"maxmemory-policy": "volatile-lru"}}),
@@ -279,9 +286,9 @@ def test_a_redis_that_is_away_does_not_hide_the_broker(
 
     monkeypatch.setattr(doctor, "check_redis", away)
     assert main(["doctor", "--json"]) == 1
-    results = [msgspec.json.decode(line, type=Result) for line in capsys.readouterr().out.splitlines()]
+    results = [msgspec.json.decode(line, type=CheckResult) for line in capsys.readouterr().out.splitlines()]
     assert [result.state for result in results] == ["ok"] * 7 + ["fail"]
-    assert results[-1] == Result("redis version", "fail", "redis at h:1: gone")
+    assert results[-1] == CheckResult("redis version", "fail", "redis at h:1: gone")
 
 
 def test_warnings_are_no_failure(broker: Broker, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
