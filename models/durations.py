@@ -1,8 +1,8 @@
-"""Durations in words."""
+"""Durations as text for people."""
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people, in two units.
+    """A duration in seconds as text, in at most two units.
 
     >>> duration(5400), duration(42.4), duration(200_000), duration(-90)
     ('1h30m', '42s', '2d7h', '-1m30s')

@@ -1,4 +1,4 @@
-"""Ranks sites for a job by the response time that it is expected to have there. Pure: what the sites said goes in."""
+"""Ranks sites for a job by the response time that is predicted there, from what the sites answered."""
 
 from collections.abc import Iterable, Mapping
 from statistics import median
@@ -11,7 +11,7 @@ from models.durations import duration
 from models.records import Bytes, Count, LiveState, Name, Seconds, StandingEstimate, WaitAnswer, WaitQuestion
 
 Said = WaitAnswer | StandingEstimate | str
-"""What a site said of the job: an answer, what stands there of a job like it, or why there is neither."""
+"""What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
 
 
 class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """A job that is considered, and may go to any site; `walltime` is in seconds at a site of speed 1."""
+    """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1."""
 
     cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
     walltime: Seconds | None = None
@@ -41,19 +41,19 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     executable: Name | None = None
 
     def question(self, question_id: str, site: str, speed: float = 1.0) -> WaitQuestion:
-        """The question how long it would wait at a site that runs it `speed` times as fast."""
+        """The question how long the job would wait at a site of this speed."""
         asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed)}
         return WaitQuestion(id=question_id, site=site, **asked)
 
     def walltime_at(self, speed: float) -> float | None:
-        """The walltime to ask for at a site that runs it `speed` times as fast."""
+        """The walltime in seconds to request at a site of this speed."""
         return None if self.walltime is None else self.walltime / speed
 
 
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
-    """What the job can expect at a site: seconds, and Unix seconds in the site's own time.
+    """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
-    `source`: what-if, an answer to this very question; or standing, the estimate of a shape into which the job fits.
+    `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
     """
 
     site: str
@@ -72,16 +72,16 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
-    """A site that is not among the ranked ones, and why."""
+    """A site that is not ranked, and why."""
 
     site: str
     reason: str
 
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
-    """The sites for a job, the shortest response time first; those that cannot tell one come last.
+    """The sites for a job, sorted by response time; those without an estimate come last.
 
-    `reference_run_s` is how long it is expected to run at a site of speed 1.
+    `reference_run_s` is the job's run time at a site of speed 1, in seconds.
     """
 
     job: JobRequest
@@ -90,8 +90,8 @@ class Ranking(msgspec.Struct, kw_only=True, frozen=True):
     left_out: list[LeftOut]
 
 
-def hindrance(job: JobRequest, site: SiteSettings) -> str | None:
-    """Why the job cannot go to a site, by what is set of it; None where it can."""
+def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
+    """Why the site's settings exclude the job; None where they do not."""
     if site.max_cpus is not None and job.cpus > site.max_cpus:
         return f"takes jobs of at most {site.max_cpus} processors"
     walltime = job.walltime_at(site.speed)
@@ -103,21 +103,21 @@ def hindrance(job: JobRequest, site: SiteSettings) -> str | None:
 def rank(
     job: JobRequest, said: Mapping[str, Said], sites: Mapping[str, SiteSettings], run_s: float | None = None
 ) -> Ranking:
-    """The ranking; a site's response time is its wait and the job's reference run time over its speed.
+    """Rank the sites. A site's response time is its predicted wait plus the reference run time divided by its speed.
 
-    One reference run time for all sites: what differs between them is then what they differ in, not which of the
-    job's like each happens to remember.
+    All sites share one reference run time, so that the ranking does not depend on which similar jobs each of them
+    happens to have in its history.
 
     Parameters:
-        said: what each site said of the job, with the walltime that it would have there.
-        sites: what is set of some of them.
-        run_s: how long the job runs at a site of speed 1; by default the median of what the sites predict, times
-            their speeds, else its walltime.
+        said: what is known about the job at each site, for the walltime that it would have there.
+        sites: the settings of sites that have any.
+        run_s: the job's run time at a site of speed 1, in seconds; by default the median of the sites' predictions,
+            each times the site's speed, else the job's walltime.
     """
     left_out, found = [], {}
     for site, told in said.items():
         known = sites.get(site, SiteSettings())
-        reason = hindrance(job, known) or (told if isinstance(told, str) else _too_small(job, told))
+        reason = exclusion(job, known) or (told if isinstance(told, str) else _too_small(job, told))
         if reason or isinstance(told, str):
             left_out.append(LeftOut(site=site, reason=reason or ""))
         else:
@@ -135,7 +135,7 @@ def rank(
 
 
 def _too_small(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
-    """That the site has fewer processors than the job wants; None where it has enough, or does not say how many."""
+    """The reason that the site has too few processors; None where it has enough, or their number is unknown."""
     return f"has {told.site_cpus} processors" if 0 < told.site_cpus < job.cpus else None
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from models.ranking import JobRequest, Ranking, Said, SiteSettings, hindrance, rank
+from models.ranking import JobRequest, Ranking, Said, SiteSettings, exclusion, rank
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, WaitAnswer
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
@@ -53,7 +53,7 @@ async def ask_ranking(
     chosen = list(dict.fromkeys(sites or [*client.cache.sites, *site_settings]))
     known = {site: site_settings.get(site, SiteSettings()) for site in chosen}
     questions = [
-        job.question(new_id(), site, known[site].speed) for site in chosen if hindrance(job, known[site]) is None
+        job.question(new_id(), site, known[site].speed) for site in chosen if exclusion(job, known[site]) is None
     ]
     answers = await ask_all(client, questions)
     said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
