@@ -224,6 +224,18 @@ def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
                 raise refused(settings.kafka, operation, name)
 
 
+def topic_id(settings: Settings, name: str) -> str:
+    """The id that the broker gave a topic when it was made; a topic that is deleted and made again has another.
+
+    Raises:
+        UserError: the topic is missing, the broker cannot be reached, or refuses.
+    """
+    check_topics(settings, {name: "describe"})
+    with admin(settings.kafka) as client:
+        (described,) = client.describe_topics([name])
+    return str(described["topic_id"])
+
+
 def check_group(settings: Settings) -> None:
     """Make sure that we may be one of the workers' group.
 

@@ -1,8 +1,9 @@
 """The commands of who sends events or uses predictions: feed, watch, ask."""
 
 import math
+import signal
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,21 +39,34 @@ def feed(
         float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
     ] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    cursors: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
+    ] = None,
 ) -> None:
     """Send traces to the events topic, each as a site, side by side from their beginnings.
 
-    Events keep their own times; the messages are stamped with the wall clock.
+    Events keep their own times; the messages are stamped with the wall clock. With --cursors each site goes on where
+    the last run with this directory stopped, in whatever way it did: no event is lost, the last ones may be sent twice.
     """
     from streams.sources import feed as feeding
-    from streams.sources.publisher import feed as publish
+    from streams.sources.publisher import publish, stop_on_sigterm
 
     pace = _speed(speed)
     settings = settings_of(context)
     whole = feeding.sources_of([read_trace(path, skip_broken) for path in traces], site or ())
     sources = [source if limit is None else source.first(limit) for source in whole]
-    events = feeding.until(feeding.timeline(sources), math.inf if until is None else until * 3600)
-    with progress("events", sum(source.count for source in sources) if until is None else None) as advance:
-        publish(settings, feeding.paced(events, pace), lambda _: advance(), _show_fed)
+    total = sum(source.count for source in sources) if until is None and cursors is None else None
+    with ExitStack() as stack:
+        files = stack.enter_context(feeding.cursor_files(settings, sources, cursors)) if cursors else []
+        for source, file in zip(sources, files, strict=False):
+            if file.cursor is not None:
+                tell(f"{source.site}: goes on where {file.path} says")
+        stop, advance = stack.enter_context(stop_on_sigterm()), stack.enter_context(progress("events", total))
+        steps = feeding.until(feeding.timeline(sources, files), math.inf if until is None else until * 3600)
+        publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop)
+    if stop.requested:
+        raise typer.Exit(128 + signal.SIGTERM)
 
 
 def _speed(text: str) -> float:

@@ -1,67 +1,86 @@
 """Traces into the events topic: several sites at once, as fast as it goes or at the pace at which they happened."""
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from operator import itemgetter
+from pathlib import Path
+from typing import TypeVar
 
-import msgspec
-
-from models.records import AnyEvent
 from streams.errors import UserError
-from streams.sources.swf import Trace, check_site, events_of
+from streams.settings import Settings
+from streams.sources.cursors import CursorFile
+from streams.sources.publisher import Outgoing, from_source
+from streams.sources.swf import SwfSource, Trace
+from streams.topics import Topics, topic_id
+
+T = TypeVar("T")
 
 
-class Source(msgspec.Struct, frozen=True):
-    """A trace and the site whose events it holds."""
+def timeline(sources: Iterable[SwfSource], files: Sequence[CursorFile] = ()) -> Iterator[tuple[float, Outgoing]]:
+    """The events of all sources by the seconds since each one's beginning; a site's own stay in their order.
 
-    trace: Trace
-    site: str
-
-    def first(self, jobs: int) -> "Source":
-        """The source with its first `jobs` jobs alone, and what became of them."""
-        return Source(msgspec.structs.replace(self.trace, jobs=self.trace.jobs[:jobs]), self.site)
-
-    @property
-    def count(self) -> int:
-        """How many events it has."""
-        return bool(self.trace.cpus) + sum(3 if job.started else 2 for job in self.trace.jobs)
-
-    def events(self) -> Iterator[tuple[float, AnyEvent]]:
-        """Its events, each with the seconds since the trace's first submission."""
-        begin = self.trace.begin
-        return ((event.time - begin, event) for event in events_of(self.trace, self.site))
+    Parameters:
+        files: each source's, in their order, where the sources go on from cursors.
+    """
+    return heapq.merge(*(_dated(source, file) for source, file in zip_longest(sources, files)), key=itemgetter(0))
 
 
-def timeline(sources: Iterable[Source]) -> Iterator[tuple[float, AnyEvent]]:
-    """The events of all sources by the seconds since each one's beginning; a site's own stay in their order."""
-    return heapq.merge(*(source.events() for source in sources), key=itemgetter(0))
+def _dated(source: SwfSource, file: CursorFile | None) -> Iterator[tuple[float, Outgoing]]:
+    """A source's events, each with the seconds since the trace's first submission."""
+    begin = source.trace.begin
+    for outgoing in from_source(source, file):
+        assert outgoing.event is not None  # a trace is all there
+        yield outgoing.event.time - begin, outgoing
 
 
 def paced(
-    events: Iterable[tuple[float, AnyEvent]],
+    steps: Iterable[tuple[float, T]],
     speed: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[AnyEvent]:
-    """Events when they are due: at `speed` times the pace at which they happened, infinity for no waiting."""
-    began = clock()
-    for since_s, event in events:
-        ahead_s = since_s / speed - (clock() - began)
+) -> Iterator[T]:
+    """Steps when they are due: at `speed` times the pace at which they happened, infinity for no waiting.
+
+    The first is due at once, be it the beginning or where another run stopped.
+    """
+    began, first = clock(), math.nan
+    for since_s, step in steps:
+        first = since_s if math.isnan(first) else first
+        ahead_s = (since_s - first) / speed - (clock() - began)
         if ahead_s > 0:
             sleep(ahead_s)
-        yield event
+        yield step
 
 
-def until(events: Iterable[tuple[float, AnyEvent]], seconds: float) -> Iterator[tuple[float, AnyEvent]]:
-    """The events of the first `seconds`."""
-    for since_s, event in events:
+def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[float, T]]:
+    """The steps of the first `seconds`."""
+    for since_s, step in steps:
         if since_s > seconds:
             return
-        yield since_s, event
+        yield since_s, step
 
 
-def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[Source]:
+@contextmanager
+def cursor_files(settings: Settings, sources: Sequence[SwfSource], directory: Path) -> Iterator[list[CursorFile]]:
+    """The files that keep the sources' cursors, open for this process.
+
+    A topic that is deleted and made again is another one, so that its first events are not taken for sent.
+
+    Raises:
+        UserError: the topic is missing or the broker cannot be reached; or as `CursorFile`.
+        OSError: the directory cannot be used.
+    """
+    name = Topics(settings.kafka.prefix).events
+    topic = f"{name} {topic_id(settings, name)}"
+    with ExitStack() as stack:
+        yield [stack.enter_context(CursorFile(directory, source, topic)) for source in sources]
+
+
+def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[SwfSource]:
     """Traces with their sites.
 
     Parameters:
@@ -73,8 +92,6 @@ def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[Source]:
     names = list(sites) or [trace.site for trace in traces]
     if len(names) != len(traces):
         raise UserError(f"{len(names)} sites for {len(traces)} traces; name one for each, in their order, or none")
-    for name in names:
-        check_site(name)
     if twice := {name for name in names if names.count(name) > 1}:
         raise UserError(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
-    return [Source(trace, site) for trace, site in zip(traces, names, strict=True)]
+    return [SwfSource(trace, site) for trace, site in zip(traces, names, strict=True)]

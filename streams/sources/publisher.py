@@ -1,10 +1,24 @@
-"""Sends events to the events topic."""
+"""Sends a source's events to the events topic, and keeps its cursors behind what the broker has acknowledged.
 
+What this guarantees, whenever the process is killed, the machine fails or the broker goes away, if the source keeps its
+contract and the disk keeps what was forced to it:
+
+- **Nothing is lost.** A cursor is written only when the broker has acknowledged, on all in-sync replicas, every event
+  up to it. A send that fails ends the publisher and leaves the cursor before it.
+- **Some events may be sent again** after a restart: those that were acknowledged after the cursor was last written, at
+  most about a second's, and those that were underway. They are the same bytes, and the engine passes them over. After a
+  kill they follow in the same order as before, as a stretch that is repeated. Where a send has failed, events behind it
+  may have been accepted, so a site's events may have come out of order once; the engine knows what to do with that too.
+- **Within one run nothing is doubled or reordered**: the producer is idempotent. A site's events have one key and so,
+  by the murmur2 partitioner that Java's clients use too, one partition.
+"""
+
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from kafka import KafkaProducer
@@ -14,6 +28,8 @@ from models.records import AnyEvent, Submit
 from streams.errors import UserError
 from streams.faults import kafka_faults
 from streams.settings import Settings
+from streams.sources.contract import Cursor, CursorError, Source
+from streams.sources.cursors import BEGIN_ANEW, CursorFile
 from streams.topics import Topics, check_topics
 
 UNDERWAY = 10_000
@@ -21,6 +37,9 @@ UNDERWAY = 10_000
 
 DELIVERY_MS = 30_000
 """Milliseconds after which a message that was not accepted is an error."""
+
+MAX_SLEEP_S = 0.2
+"""A sleep looks so often, in seconds, whether the program was told to stop."""
 
 
 class Producer(Protocol):
@@ -40,65 +59,147 @@ class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are
             super().close(timeout, null_logger)
 
 
+class Outgoing(NamedTuple):
+    """A source's step on its way: its event, None where there is none now, its cursor, and the file that keeps that."""
+
+    event: AnyEvent | None
+    cursor: Cursor | None = None
+    file: CursorFile | None = None
+
+
+class _Underway(NamedTuple):
+    outgoing: Outgoing
+    sent: Any
+    """The producer's future; None where there was no event to send."""
+
+
 class Publisher:
-    """Sends events, keyed by site, and counts those that the broker has accepted."""
+    """Sends events, keyed by site, counts those that the broker has accepted, and keeps cursors behind these.
+
+    A cursor is kept when its event and all that were sent before it are acknowledged, so never one that is too far on.
+    """
 
     def __init__(self, producer: Producer, topic: str, underway: int = UNDERWAY) -> None:
         self._producer = producer
         self._topic = topic
-        self._most = underway
-        self._underway: deque[tuple[AnyEvent, Any]] = deque()
+        self._max_underway = underway
+        self._underway: deque[_Underway] = deque()
         self._encode = msgspec.json.Encoder().encode
         self.events: dict[str, int] = {}
         self.jobs: dict[str, int] = {}
 
-    def send(self, event: AnyEvent) -> None:
+    def send(self, outgoing: Outgoing) -> None:
         """Send an event; waits while too many are underway.
 
         Raises:
             KafkaError: an event, this one or one before it, was not accepted.
+            OSError: a cursor could not be written.
         """
-        sent = self._producer.send(self._topic, value=self._encode(event), key=event.site.encode())
-        self._underway.append((event, sent))
-        self._settle(self._most)
+        event, sent = outgoing.event, None
+        if event is not None:
+            sent = self._producer.send(self._topic, value=self._encode(event), key=event.site.encode())
+        self._underway.append(_Underway(outgoing, sent))
+        self._settle(self._max_underway)
 
     def flush(self) -> None:
         """Wait until everything is accepted.
 
         Raises:
             KafkaError: an event was not.
+            OSError: a cursor could not be written.
         """
         self._producer.flush(timeout=DELIVERY_MS / 1000)
         self._settle(0)
 
     def _settle(self, most: int) -> None:
-        """Count what is done, in order, and wait for it where more than `most` are underway."""
-        while self._underway and (len(self._underway) > most or self._underway[0][1].is_done):
-            event, sent = self._underway[0]
-            sent.get(timeout=DELIVERY_MS / 1000)
+        """Count what is acknowledged and keep its cursors, in order; waits while more than `most` are underway.
+
+        What was not accepted stays at the head, so nothing behind it is ever counted or kept.
+        """
+        while self._underway:
+            (event, cursor, file), sent = self._underway[0]
+            if sent is not None:
+                if not sent.is_done and len(self._underway) <= most:
+                    return
+                sent.get(timeout=DELIVERY_MS / 1000)
             self._underway.popleft()
-            self.events[event.site] = self.events.get(event.site, 0) + 1
-            if isinstance(event, Submit):
-                self.jobs[event.site] = self.jobs.get(event.site, 0) + 1
+            if event is not None:
+                self._count(event)
+            if file is not None and cursor is not None:
+                file.keep(cursor)
+
+    def _count(self, event: AnyEvent) -> None:
+        self.events[event.site] = self.events.get(event.site, 0) + 1
+        if isinstance(event, Submit):
+            self.jobs[event.site] = self.jobs.get(event.site, 0) + 1
 
 
-def feed(
+class Stop:
+    """Whether the program was told to stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, but not on when it is told to stop."""
+        end = time.monotonic() + seconds
+        while not self.requested and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, MAX_SLEEP_S))
+
+
+@contextmanager
+def stop_on_sigterm() -> Iterator[Stop]:
+    """Take the first SIGTERM as a request to stop in good order; a second one ends the program at once.
+
+    Only the main thread may use it.
+    """
+    stop = Stop()
+
+    def request(*_: object) -> None:
+        stop.requested = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    before = signal.signal(signal.SIGTERM, request)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outgoing]:
+    """A source's steps, from where its file says that it stopped, else from its beginning.
+
+    Raises:
+        UserError: the source cannot be read, or the file's cursor is not of this input.
+    """
+    try:
+        for event, cursor in source.events(file.cursor if file else None):
+            yield Outgoing(event, cursor, file)
+    except CursorError as error:
+        where = f" ({file.path}: {BEGIN_ANEW})" if file else ""
+        raise UserError(f"{error}{where}") from None
+
+
+def publish(
     settings: Settings,
-    events: Iterable[AnyEvent],
+    steps: Iterable[Outgoing],
     on_sent: Callable[[AnyEvent], None],
     on_end: Callable[[Publisher, float], None],
+    stop: Stop | None = None,
 ) -> None:
-    """Send events to the events topic; what was sent when it is interrupted goes out still.
+    """Send events to the events topic; what was sent when it is interrupted or told to stop goes out still.
 
     Messages are stamped with the wall clock, since the broker counts by it how long to keep them.
 
     Parameters:
-        events: in order, when they are due.
+        steps: in order, when they are due.
         on_sent: told of each event as it is handed over.
         on_end: told, however it ends, what was accepted and within how many seconds.
+        stop: looked at before each step.
 
     Raises:
         UserError: the broker cannot be reached or refuses, or the topic is missing or not ours to write to.
+        OSError: a cursor could not be written.
     """
     topic = Topics(settings.kafka.prefix).events
     check_topics(settings, {topic: "write"})
@@ -115,7 +216,7 @@ def feed(
             allow_auto_create_topics=False,
         )
         try:
-            _send_all(Publisher(producer, topic), events, on_sent, on_end)
+            _send_all(Publisher(producer, topic), steps, on_sent, on_end, stop or Stop())
         except KafkaTimeoutError:
             waited = f"{DELIVERY_MS // 1000} s"
             raise UserError(
@@ -128,15 +229,19 @@ def feed(
 
 def _send_all(
     publisher: Publisher,
-    events: Iterable[AnyEvent],
+    steps: Iterable[Outgoing],
     on_sent: Callable[[AnyEvent], None],
     on_end: Callable[[Publisher, float], None],
+    stop: Stop,
 ) -> None:
     began = time.monotonic()
     try:
-        for event in events:
-            publisher.send(event)
-            on_sent(event)
+        for outgoing in steps:
+            if stop.requested:
+                break
+            publisher.send(outgoing)
+            if outgoing.event is not None:
+                on_sent(outgoing.event)
         publisher.flush()
     except KeyboardInterrupt:
         publisher.flush()

@@ -68,7 +68,7 @@ def workload() -> list[AnyEvent]:
         return four_sites(300)
     names = ("CTC", "KTH", "SDSC-SP2", "SDSC-BLUE")
     sources = sources_of([read_swf(trace_path(name)) for name in names], names)
-    return [event for _, event in timeline(source.first(int(15 * SECONDS)) for source in sources)]
+    return [step.event for _, step in timeline(source.first(int(15 * SECONDS)) for source in sources)]
 
 
 def four_sites(jobs: int) -> list[AnyEvent]:

@@ -23,7 +23,7 @@ from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
 from streams.topics import Topics
-from tests.support.traces import made_trace
+from tests.support.traces import made_trace, swf_line
 
 pytestmark = pytest.mark.stack
 
@@ -120,6 +120,82 @@ def test_an_interrupted_feed_says_how_much_went_out(topics: Topics, consumer: An
     assert (process.returncode, told) == (130, "")
     count = int(said.splitlines()[-1].split()[0])
     assert len(messages(consumer, topics.events)) == count > 0
+
+
+def endless_trace(path: Path, seed: int = 5) -> Path:
+    """A trace whose last job comes so late that a feed at a finite pace is still there whenever it is killed."""
+    made_trace(path, jobs=1000, seed=seed)
+    with path.open("a") as file:
+        file.write(swf_line(1001, submit=1e9))
+    return path
+
+
+def await_cursors(process: "subprocess.Popen[str]", directory: Path, sites: str, events: int) -> None:
+    """Wait until the cursors of all sites have so many events behind them."""
+    reached = dict.fromkeys(sites, 0)
+    while min(reached.values()) < events:
+        assert process.poll() is None, process.communicate()
+        for site in sites:
+            path = directory / f"swf-{site}.cursor"
+            reached[site] = json.loads(path.read_bytes().splitlines()[1])["events"] if path.exists() else 0
+        time.sleep(0.01)
+
+
+def test_after_a_kill_a_feed_goes_on_where_its_cursors_say(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+    """Nothing is lost, and what is sent again is what was sent before."""
+    paths = [endless_trace(tmp_path / f"{site}.swf", seed) for seed, site in enumerate("ab")]
+    cursors = tmp_path / "cursors"
+    command = ["feed", *map(str, paths), "--cursors", str(cursors)]
+    for count in (400, 1200):
+        with running(*command, "--speed", "20000") as process:
+            await_cursors(process, cursors, "ab", count)
+            process.kill()
+    before = messages(consumer, topics.events)
+    with running(*command) as process:
+        said, told = process.communicate(timeout=60)
+    assert (process.returncode, told.count("goes on where")) == (0, 2)
+    found = messages(consumer, topics.events)
+    whole = {
+        path.stem: [msgspec.json.encode(event) for event in events_of(read_swf(path), path.stem)] for path in paths
+    }
+    for site, events in whole.items():
+        values = [message.value for message in found if message.key == site.encode()]
+        assert list(dict.fromkeys(values)) == list(dict.fromkeys(events))
+    sent = int(said.splitlines()[-1].split()[0])
+    assert sent == len(found) - len(before)
+    assert sent <= sum(map(len, whole.values())) - 2 * 1200
+    with running(*command) as process:
+        assert process.communicate(timeout=60)[0].startswith("0 events sent")
+    assert len(messages(consumer, topics.events)) == len(found)
+
+
+def test_a_feed_that_is_told_to_stop_sends_nothing_twice(topics: Topics, consumer: Any, tmp_path: Path) -> None:
+    path = endless_trace(tmp_path / "x.swf")
+    command = ["feed", str(path), "--cursors", str(tmp_path)]
+    with running(*command, "--speed", "20000") as process:
+        await_cursors(process, tmp_path, "x", 400)
+        assert main(command) == 1  # another one has it
+        process.terminate()
+        said, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (128 + signal.SIGTERM, "")
+    assert int(said.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
+    assert main(command) == 0
+    values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]
+    assert values == list(events_of(read_swf(path), "x"))
+
+
+def test_cursors_are_of_one_topic(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    command = ["feed", str(made_trace(tmp_path / "x.swf")), "--cursors", str(tmp_path)]
+    assert main(command) == 0
+    monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", f"{topics.prefix}other.")
+    assert main(["topics"]) == 0
+    assert main(command) == 1
+    assert "x.cursor: its topic is 't" in capsys.readouterr().err
+    monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", topics.prefix)
+    assert main([*command, "--limit", "7"]) == 1
+    assert "the cursor is of another trace, or of another part of this one (" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def three_simulated_sites() -> list[AnyEvent]:
 def three_real_sites() -> list[AnyEvent]:
     names = ("CTC", "KTH", "SDSC-SP2")
     sources = sources_of([read_swf(trace_path(name)) for name in names], names)
-    return [event for _, event in timeline(source.first(1000) for source in sources)]
+    return [step.event for _, step in timeline(source.first(1000) for source in sources)]
 
 
 @pytest.mark.parametrize("workload", [three_simulated_sites, pytest.param(three_real_sites, marks=pytest.mark.trace)])

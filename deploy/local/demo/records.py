@@ -18,7 +18,7 @@ from streams.client.watch import Skipped, WatchFilter, read
 from streams.errors import UserError
 from streams.offline.replay import replay
 from streams.settings import Settings
-from streams.sources.publisher import feed
+from streams.sources.publisher import Outgoing, publish
 from streams.topics import Topics
 
 MAX_SILENCE_S = 15.0
@@ -48,7 +48,7 @@ class Feeder(threading.Thread):
             self._progress.scenario, self._seconds, lambda: self.submits - self._progress.predicted, self.stop
         )
         try:
-            feed(self._settings, events, self._count, lambda *_: None)
+            publish(self._settings, map(Outgoing, events), self._count, lambda *_: None)
         except Exception as error:
             self.error = error
 

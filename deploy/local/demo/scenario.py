@@ -11,8 +11,8 @@ import msgspec
 
 from models.records import AnyEvent, Submit
 from models.simulation import generate, run
-from streams.sources.feed import Source, paced
-from streams.sources.swf import Trace
+from streams.sources.feed import paced
+from streams.sources.swf import SwfSource, Trace, events_of
 
 DAY_S = 86_400.0
 MONDAY = 1_699_833_600
@@ -86,9 +86,9 @@ def simulated_scenario(jobs: int) -> Scenario:
 
 def traced_scenario(trace: Trace, jobs: int) -> Scenario:
     """The first jobs of a trace, as one site."""
-    source = Source(trace, trace.site).first(jobs)
+    source = SwfSource(trace, trace.site).first(jobs)
     cpus = f"{trace.cpus} cpus, " if trace.cpus else ""
-    return Scenario.of({source.site: f"{cpus}{trace.path.name}"}, [(event for _, event in source.events())])
+    return Scenario.of({source.site: f"{cpus}{trace.path.name}"}, [events_of(source.trace, source.site)])
 
 
 def schedule(

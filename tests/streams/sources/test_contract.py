@@ -183,7 +183,7 @@ def test_a_source_that_cannot_be_had_is_an_error(package: Path, name: str, messa
 
 def test_a_source_is_imported_when_it_is_asked_for() -> None:
     code = "import sys, streams.sources.registry as r; r.source_names(); sys.exit('streams.sources.swf' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
 
 
 def test_what_is_skipped_is_told_in_one_line() -> None:

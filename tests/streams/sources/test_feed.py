@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from streams.errors import UserError
-from streams.sources.feed import Source, paced, sources_of, timeline, until
-from streams.sources.swf import Trace, read_swf
+from streams.sources.feed import paced, sources_of, timeline, until
+from streams.sources.swf import SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line
 
 
@@ -16,14 +16,14 @@ def trace(tmp_path: Path, name: str, *lines: str, header: str = "") -> Trace:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> list[Source]:
+def two(tmp_path: Path) -> list[SwfSource]:
     early = trace(tmp_path, "early.swf", swf_line(1, 100, 10, 20), swf_line(2, 150), header="; UnixStartTime: 1000\n")
     late = trace(tmp_path, "late.swf.gz", swf_line(1, 0, 20, 30), swf_line(2, 45), header="; UnixStartTime: 900000\n")
     return sources_of([early, late], [])
 
 
-def test_sites_go_side_by_side_from_their_beginnings(two: list[Source]) -> None:
-    found = [(since, event.site, event.kind) for since, event in timeline(two)]
+def test_sites_go_side_by_side_from_their_beginnings(two: list[SwfSource]) -> None:
+    found = [(since, step.event.site, step.event.kind) for since, step in timeline(two)]
     assert found == [
         (0, "early", "submit"),
         (0, "late", "submit"),
@@ -38,24 +38,24 @@ def test_sites_go_side_by_side_from_their_beginnings(two: list[Source]) -> None:
         (50, "early", "end"),
         (50, "late", "end"),
     ]
-    assert {event.time for _, event in timeline(two) if event.site == "early"} == {1100, 1110, 1130, 1150}
+    assert {step.event.time for _, step in timeline(two) if step.event.site == "early"} == {1100, 1110, 1130, 1150}
 
 
 def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
-    sources = [Source(read_swf(made_trace(tmp_path / f"{seed}.swf", seed=seed)), f"s{seed}") for seed in (1, 2, 3)]
-    mixed = [event for _, event in timeline(sources)]
+    sources = [SwfSource(read_swf(made_trace(tmp_path / f"{seed}.swf", seed=seed)), f"s{seed}") for seed in (1, 2, 3)]
+    mixed = [step.event for _, step in timeline(sources)]
     for source in sources:
-        assert [event for event in mixed if event.site == source.site] == [event for _, event in source.events()]
-        assert source.count == sum(1 for _ in source.events())
+        own = [event for event in mixed if event and event.site == source.site]
+        assert own == list(events_of(source.trace, source.site))
 
 
-def test_the_first_jobs_come_with_what_became_of_them(two: list[Source]) -> None:
-    kinds = [(event.job, event.kind) for _, event in two[0].first(1).events() if event.kind != "capacity"]
+def test_the_first_jobs_come_with_what_became_of_them(two: list[SwfSource]) -> None:
+    kinds = [(event.job, event.kind) for event, _ in two[0].first(1).events()]
     assert kinds == [("1", "submit"), ("1", "start"), ("1", "end")]
 
 
-def test_the_first_hours_end_in_the_midst(two: list[Source]) -> None:
-    assert [since for since, _ in until(two[0].events(), 10)] == [0, 10]
+def test_the_first_hours_end_in_the_midst(two: list[SwfSource]) -> None:
+    assert [since for since, _ in until(timeline(two[:1]), 10)] == [0, 10]
     assert len(list(until(timeline(two), math.inf))) == two[0].count + two[1].count
 
 
@@ -75,13 +75,13 @@ class Clock:
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])
-def test_events_are_sent_when_they_are_due(two: list[Source], speed: float) -> None:
+def test_events_are_sent_when_they_are_due(two: list[SwfSource], speed: float) -> None:
     clock = Clock()
     due = [clock.now - 500 for _ in paced(timeline(two), speed, clock, clock.sleep)]
     assert due == pytest.approx([since / speed for since, _ in timeline(two)])
 
 
-def test_what_is_late_is_sent_at_once(two: list[Source]) -> None:
+def test_what_is_late_is_sent_at_once(two: list[SwfSource]) -> None:
     clock = Clock(look_s=10_000)
     assert len(list(paced(timeline(two), 1.0, clock, clock.sleep))) == two[0].count + two[1].count
     assert list(paced(timeline(two), math.inf, Clock(), lambda _: pytest.fail("slept")))

@@ -1,6 +1,10 @@
 import json
-from collections.abc import Iterator
-from typing import Any
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -10,7 +14,9 @@ from models.records import AnyEvent, Start, Submit
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources import publisher as publishing
-from streams.sources.publisher import Publisher
+from streams.sources.contract import Cursor, CursorError, OnSkipped, Source, Step, refuse
+from streams.sources.cursors import CursorFile
+from streams.sources.publisher import Outgoing, Publisher, Stop, from_source, publish, stop_on_sigterm
 
 
 class Sent:
@@ -32,11 +38,12 @@ class Broker:
         self.messages: list[tuple[str, bytes, dict[str, Any]]] = []
         self.sent: list[Sent] = []
         self.flushed, self.closed = 0, False
-        self._refuse = refuse
+        self.accepted: list[int] = []
+        self.refuse = refuse
 
     def send(self, topic: str, value: bytes, key: bytes) -> Sent:
         self.messages.append((topic, key, json.loads(value)))
-        self.sent.append(Sent(KafkaTimeoutError("too late") if len(self.sent) == self._refuse else None))
+        self.sent.append(Sent(KafkaTimeoutError("too late") if len(self.sent) == self.refuse else None))
         return self.sent[-1]
 
     def flush(self, timeout: float | None = None) -> None:
@@ -60,7 +67,7 @@ def test_messages_are_keyed_by_site_and_hold_the_event() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     event = Submit(site="möhre", time=5.0, job="1", user="ada")
-    publisher.send(event)
+    publisher.send(Outgoing(event))
     ((topic, key, value),) = broker.messages
     assert (topic, key) == ("events", "möhre".encode())
     assert msgspec.convert(value, AnyEvent) == event
@@ -70,7 +77,7 @@ def test_what_is_underway_is_bounded_and_what_is_accepted_counted() -> None:
     broker, most = Broker(), 0
     publisher = Publisher(broker, "events", underway=7)
     for event in some(100):
-        publisher.send(event)
+        publisher.send(Outgoing(event))
         most = max(most, broker.underway)
     assert most == 7
     assert sum(publisher.events.values()) == 93
@@ -84,11 +91,11 @@ def test_what_is_done_is_settled_before_there_is_need() -> None:
     broker = Broker(refuse=3)
     publisher = Publisher(broker, "events", underway=1000)
     for event in some(10):
-        publisher.send(event)
+        publisher.send(Outgoing(event))
     for sent in broker.sent:
         sent.is_done = True
     with pytest.raises(KafkaTimeoutError):
-        publisher.send(next(some(1)))
+        publisher.send(Outgoing(next(some(1))))
     assert sum(publisher.events.values()) == 3
 
 
@@ -96,7 +103,7 @@ def test_an_event_that_is_not_accepted_is_an_error_and_not_counted() -> None:
     publisher = Publisher(Broker(refuse=3), "events", underway=0)
     with pytest.raises(KafkaTimeoutError):
         for event in some(10):
-            publisher.send(event)
+            publisher.send(Outgoing(event))
     assert sum(publisher.events.values()) == 3
 
 
@@ -108,33 +115,129 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return found
 
 
+def published(broker: Broker, steps: Iterable[Outgoing], stop: Stop | None = None) -> int:
+    """Publish; gives how many events were accepted, by whatever error it ends."""
+    accepted: list[int] = []
+    try:
+        publish(Settings(), steps, lambda _: None, lambda found, _: accepted.append(sum(found.events.values())), stop)
+    finally:
+        broker.accepted = accepted
+    return accepted[0]
+
+
 def test_an_interrupt_sends_what_was_handed_over_and_tells_how_much(broker: Broker) -> None:
     def interrupted() -> Iterator[AnyEvent]:
         yield from some(10)
         raise KeyboardInterrupt
 
-    told: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        publishing.feed(
-            Settings(), interrupted(), lambda _: None, lambda found, _: told.append(sum(found.events.values()))
-        )
-    assert told == [10]
+        published(broker, map(Outgoing, interrupted()))
+    assert broker.accepted == [10]
     assert (broker.flushed, broker.underway, broker.closed) == (1, 0, True)
 
 
 def test_a_feed_sends_everything(broker: Broker) -> None:
     handed: list[AnyEvent] = []
     told: list[dict[str, int]] = []
-    publishing.feed(Settings(), some(10), handed.append, lambda found, _: told.append(found.events))
+    publish(Settings(), map(Outgoing, some(10)), handed.append, lambda found, _: told.append(found.events))
     assert handed == list(some(10))
     assert told == [{"s0": 6, "s1": 4}]
     assert {topic for topic, *_ in broker.messages} == {"queuecast.events"}
 
 
 def test_a_broker_that_gives_up_is_an_error(broker: Broker) -> None:
-    broker._refuse = 4
-    told: list[int] = []
+    broker.refuse = 4
     with pytest.raises(UserError, match=r"kafka at 127.0.0.1:9092: events were not accepted within 30 s"):
-        publishing.feed(Settings(), some(10), lambda _: None, lambda found, _: told.append(sum(found.events.values())))
-    assert told == [4]
+        published(broker, map(Outgoing, some(10)))
+    assert broker.accepted == [4]
     assert broker.closed
+
+
+class Counting(Source):
+    """Events numbered from 0; a live one goes on for ever, with nothing to tell after `events`."""
+
+    name = "counting"
+    sites = ("s",)
+
+    def __init__(self, events: int, live: bool = False) -> None:
+        self.total, self.live = events, live
+
+    @classmethod
+    def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
+        return cls(int(location))
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        begin = 0 if cursor is None else self.after(cursor)
+        for number in range(begin, self.total):
+            yield Submit(site="s", time=float(number), job=str(number)), str(number + 1).encode()
+        while self.live:
+            yield None, str(self.total).encode()
+
+    def after(self, cursor: Cursor) -> int:
+        if int(cursor) > self.total:
+            raise CursorError("counting: no such place")
+        return int(cursor)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> CursorFile:
+    """A file that is written whenever a cursor is kept."""
+    return CursorFile(tmp_path, Counting(0), "events", clock=count(0, 10).__next__)
+
+
+def test_a_cursor_is_kept_when_all_before_it_are_acknowledged(file: CursorFile) -> None:
+    broker = Broker()
+    publisher = Publisher(broker, "events")
+    steps = from_source(Counting(3, live=True), file)
+    with file:
+        for _ in range(4):
+            publisher.send(next(steps))
+        broker.sent[1].is_done = broker.sent[2].is_done = True
+        publisher.send(next(steps))
+        assert (file.cursor, publisher.events) == (None, {})
+        broker.sent[0].is_done = True
+        publisher.send(next(steps))
+        assert (file.cursor, publisher.events) == (b"3", {"s": 3})
+
+
+def test_a_failed_send_leaves_the_cursor_before_it(broker: Broker, file: CursorFile) -> None:
+    broker.refuse = 4
+    with pytest.raises(UserError, match="not accepted"), file:
+        published(broker, from_source(Counting(10), file))
+    assert len(broker.sent) == 10  # those behind it were on their way, and may have been accepted
+    assert file.cursor == b"4"
+    with file:
+        assert file.cursor == b"4"
+        broker.refuse = None
+        assert published(broker, from_source(Counting(10), file)) == 6
+    assert file.cursor == b"10"
+
+
+def test_an_event_without_a_cursor_leaves_the_one_before_it(broker: Broker, file: CursorFile) -> None:
+    with file:
+        steps = list(from_source(Counting(3), file))
+        assert published(broker, [*steps, steps[-1]._replace(cursor=None)]) == 4
+        assert file.cursor == b"3"
+
+
+def test_a_live_source_that_has_nothing_to_tell_can_be_stopped(broker: Broker, file: CursorFile) -> None:
+    def steps() -> Iterator[Outgoing]:
+        for number, step in enumerate(from_source(Counting(5, live=True), file)):
+            yield step
+            if number == 50:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with file, stop_on_sigterm() as stop:
+        assert published(broker, steps(), stop) == 5
+        assert stop.requested
+        stop.sleep(3600)
+    assert file.cursor == b"5"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cursor_of_another_input_is_told_with_its_file(broker: Broker, file: CursorFile) -> None:
+    with file:
+        file.keep(b"7")
+        with pytest.raises(UserError, match=r"no such place \(.*counting-s.cursor: remove the file to send from the"):
+            published(broker, from_source(Counting(5), file))

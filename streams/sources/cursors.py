@@ -1,0 +1,148 @@
+"""Where a source goes on: its cursor, kept in a file until the next start."""
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Annotated, Self
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Meta
+
+from streams.errors import UserError
+from streams.sources.contract import Cursor, Source
+
+SECONDS_PER_WRITE = 1.0
+"""A file is written at most once in so many seconds, and when it is closed."""
+
+MAX_NAME = 120
+"""Characters of a file's name that tell the sites; a longer one is cut and told apart by a hash."""
+
+BEGIN_ANEW = "remove the file to send from the beginning"
+
+
+class _Head(msgspec.Struct, kw_only=True):
+    """A cursor file's first line: whose cursor it is, and of which topic the broker has acknowledged the events."""
+
+    v: Annotated[int, Meta(ge=1, le=1)] = 1
+    source: str
+    sites: tuple[str, ...]
+    topic: str
+
+
+class CursorFile:
+    """One source's cursor in a file of a directory, for one process at a time.
+
+    The file has a line of JSON (`_Head`), then the cursor as it is. It is written to another file, forced to the disk
+    and renamed, so that a crash leaves the old cursor or the new one. A lock file beside it, which the kernel releases
+    when the process ends in whatever way, keeps a second process from using it.
+
+    Use it as a context manager: on entering it has the lock and the cursor of last time, on leaving it is written.
+
+    Attributes:
+        path: the file.
+        cursor: the cursor of last time; None before the first. It is there after entering.
+    """
+
+    def __init__(
+        self, directory: Path, source: Source, topic: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Nothing is opened yet.
+
+        Parameters:
+            directory: made where it is missing.
+            topic: names the topic; one that was deleted and made again must have another name here.
+        """
+        self.path = directory / f"{file_name(source)}.cursor"
+        self.cursor: Cursor | None = None
+        self._head = _Head(source=source.name, sites=source.sites, topic=topic)
+        self._acknowledged: Cursor | None = None
+        self._clock = clock
+        self._due = 0.0
+        self._lock: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Take the lock and read the cursor.
+
+        Raises:
+            UserError: another process has the lock; or the file is of another source, site or topic, or no cursor file.
+            OSError: the directory or the file cannot be used.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = self.path.with_suffix(".lock").open("wb")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.cursor = self._acknowledged = self._read()
+        except BlockingIOError:
+            self._lock.close()
+            raise UserError(f"{self.path}: another process is using it; a site has one sender at a time") from None
+        except BaseException:
+            self._lock.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lock is not None
+        with self._lock:
+            self.write()
+
+    def keep(self, cursor: Cursor) -> None:
+        """Keep a cursor: the broker has acknowledged every event up to it. It is written when that is due."""
+        self._acknowledged = cursor
+        if self._clock() >= self._due:
+            self.write()
+
+    def write(self) -> None:
+        """Write the newest cursor that was kept, where it is not written yet."""
+        if self._acknowledged is None or self._acknowledged == self.cursor:
+            return
+        other = self.path.with_suffix(".new")
+        with other.open("wb") as file:
+            file.write(msgspec.json.encode(self._head) + b"\n" + self._acknowledged)
+            file.flush()
+            os.fsync(file.fileno())
+        other.replace(self.path)
+        _sync_directory(self.path.parent)
+        self.cursor = self._acknowledged
+        self._due = self._clock() + SECONDS_PER_WRITE
+
+    def _read(self) -> Cursor | None:
+        try:
+            line, _, cursor = self.path.read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        try:
+            head = msgspec.json.decode(line, type=_Head)
+        except msgspec.DecodeError as error:
+            raise UserError(f"{self.path}: not a cursor file: {error}; {BEGIN_ANEW}") from None
+        for field in ("source", "sites", "topic"):
+            there, expected = getattr(head, field), getattr(self._head, field)
+            if there != expected:
+                raise UserError(f"{self.path}: its {field} is {there!r}, not {expected!r}; {BEGIN_ANEW}")
+        return cursor
+
+
+def file_name(source: Source) -> str:
+    """A name from the source and its sites, without an ending: `swf-kth`.
+
+    Characters that a file's name cannot have are written as in URLs.
+    """
+    name = f"{source.name}-{','.join(quote(site, safe='') for site in source.sites)}"
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[:MAX_NAME]}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+
+
+def _sync_directory(path: Path) -> None:
+    """Force a renaming to the disk."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
