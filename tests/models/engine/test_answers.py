@@ -85,13 +85,13 @@ def test_asking_leaves_no_trace(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_that_is_but_asked_learns_all_the_same(method: str) -> None:
+def test_a_method_that_only_answers_what_if_learns_all_the_same(method: str) -> None:
     events = workload(100)
     runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if=method)
-    but_asked = msgspec.structs.replace(runs, shadows=())
-    one, other = after(events[:200], runs), after(events[:200], but_asked)
+    considered = msgspec.structs.replace(runs, shadows=())
+    one, other = after(events[:200], runs), after(events[:200], considered)
     state, changes = other.checkpoint()
-    other = Engine.load(state, changes.started, changes.runs, but_asked, changes.rows)
+    other = Engine.load(state, changes.started, changes.runs, considered, changes.rows)
     for event in events[200:]:
         one.apply(event)
         other.apply(event)

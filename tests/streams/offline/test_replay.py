@@ -15,7 +15,7 @@ from models.records import Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.state import Estimate, Job
 from streams.errors import UserError
-from streams.offline.replay import RecordFile, Scores, jobs_in, record, replay, settings_for
+from streams.offline.replay import RecordFile, Scores, jobs_in, replay, score_and_write, settings_for
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, shared_path, swf_line, trace_path
 
@@ -33,7 +33,7 @@ def run(
     chosen = settings_for(settings or Settings(history=150), methods, runtimes)
     records = replay(events_of(trace, "made"), chosen)
     with RecordFile(out) as lines, RecordFile(None) as nowhere:
-        return list(record(records, scores or Scores(), lines, nowhere, written.__contains__))
+        return list(score_and_write(records, scores or Scores(), lines, nowhere, written.__contains__))
 
 
 def referee(trace: Path, predictions: Path, *options: str) -> dict[str, dict[str, Any]]:
@@ -212,7 +212,7 @@ def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -
     ]
     settings = settings_for(Settings(bounds=""), ["zero", "median"])
     with RecordFile(tmp_path / "p") as predictions, RecordFile(tmp_path / "o") as outcomes:
-        given = list(record(replay(events, settings), Scores(), predictions, outcomes))
+        given = list(score_and_write(replay(events, settings), Scores(), predictions, outcomes))
     assert [type(item) for item in given] == [Prediction, Prediction, Anomaly]
     assert [json.loads(line)["method"] for line in (tmp_path / "p").read_text().splitlines()] == ["zero", "median"]
     assert [json.loads(line)["actual_wait_s"] for line in (tmp_path / "o").read_text().splitlines()] == [4.0, 4.0]

@@ -1,0 +1,133 @@
+"""Whatever comes, in whatever order, the state stays sound."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine
+from models.records import (
+    Alter,
+    AnyEvent,
+    Cancel,
+    Capacity,
+    End,
+    Hold,
+    Release,
+    Requeue,
+    Start,
+    Submit,
+)
+from tests.support.stories import ENDED, anomalies, applied, assert_sound, contents, new_engine, outcomes
+
+
+def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
+    """What befalls one job, in a valid order, at ever later times."""
+    key: dict[str, Any] = {"site": "s", "job": str(number)}
+    time = float(draw(st.integers(0, 50)))
+    events: list[AnyEvent] = []
+
+    def add(kind: type[AnyEvent], **fields: Any) -> None:
+        nonlocal time
+        events.append(kind(**key, time=time, **fields))
+        time += draw(st.integers(1, 20)) / 4
+
+    user, queue = draw(st.sampled_from(["ada", "bob", None])), draw(st.sampled_from(["q", None]))
+    add(Submit, user=user, queue=queue, cpus=draw(st.integers(1, 9)), walltime=draw(st.sampled_from([None, 0.1, 60.0])))
+    for attempt in range(3):
+        key["attempt"] = attempt
+        for turn in draw(st.lists(st.sampled_from(["hold", "alter"]), max_size=3)):
+            if turn == "hold":
+                add(Hold)
+                add(Release)
+            else:
+                walltime = draw(st.sampled_from([None, 0.3, 90.0]))
+                add(Alter, cpus=draw(st.integers(1, 9)), walltime=walltime, queue="long")
+        fate = draw(st.sampled_from(["queued", "cancelled", "running", "ended", "ended", "requeued"]))
+        if fate == "cancelled":
+            add(Cancel)
+        elif fate != "queued":
+            add(Start, cpus=draw(st.sampled_from([None, 3])))
+        if fate == "ended":
+            add(End)
+        if fate != "requeued":
+            break
+        add(Requeue)
+    return events
+
+
+@st.composite
+def orderly(draw: st.DrawFn) -> list[AnyEvent]:
+    """The events of some jobs and the machine, as they happened."""
+    events: list[AnyEvent] = [
+        Capacity(site="s", time=float(time), cpus=8, nodes=4, down_nodes=draw(st.integers(0, 4)))
+        for time in draw(st.sets(st.integers(0, 100), max_size=3))
+    ]
+    for number in range(draw(st.integers(1, 6))):
+        events += job_story(draw, number)
+    return sorted(events, key=lambda event: event.time)
+
+
+@st.composite
+def disorderly(draw: st.DrawFn) -> tuple[list[AnyEvent], list[AnyEvent]]:
+    """Events as they happened, and as they came: each up to some places late, some of them twice, some never."""
+    events = draw(orderly())
+    window = draw(st.integers(0, 10))
+    came = [
+        (place + draw(st.integers(0, window)), event)
+        for place, event in enumerate(events)
+        for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3])))
+    ]
+    return events, [event for _, event in sorted(came, key=lambda pair: pair[0])]
+
+
+def fates(events: list[AnyEvent]) -> Engine:
+    engine = new_engine()
+    assert not anomalies(applied(engine, events))
+    return engine
+
+
+@given(disorderly())
+def test_disorder_leaves_sound_totals_and_no_ghosts(pair: tuple[list[AnyEvent], list[AnyEvent]]) -> None:
+    happened, came = pair
+    engine = new_engine()
+    for each in came:
+        engine.apply(each)
+        assert_sound(engine)
+    ended = {key for key, job in engine.context.state.jobs.items() if job.phase is ENDED}
+    assert not ended
+    assert engine.context.state.jobs.keys() <= fates(happened).context.state.jobs.keys()
+
+
+@given(disorderly(), st.randoms(use_true_random=False))
+def test_lost_events_leave_sound_totals(pair: tuple[list[AnyEvent], list[AnyEvent]], dice: Any) -> None:
+    engine = new_engine()
+    for each in pair[1]:
+        if dice.random() < 0.7:
+            engine.apply(each)
+            assert_sound(engine)
+
+
+@given(disorderly(), st.data())
+def test_wrong_times_leave_sound_totals_and_no_negative_times(
+    pair: tuple[list[AnyEvent], list[AnyEvent]], data: st.DataObject
+) -> None:
+    engine = new_engine()
+    for each in pair[1]:
+        time = data.draw(st.one_of(st.just(each.time), st.floats(0.0, 1e11), st.floats(0.0, 300.0)))
+        for outcome in outcomes(engine.apply(msgspec.structs.replace(each, time=time))):
+            assert outcome.actual_wait_s >= 0.0 and (outcome.actual_run_s or 0.0) >= 0.0
+        assert_sound(engine)
+
+
+@given(orderly(), st.data())
+def test_a_duplicate_at_once_or_later_changes_nothing_but_counters(events: list[AnyEvent], data: st.DataObject) -> None:
+    engine = new_engine()
+    for place, each in enumerate(events):
+        assert not anomalies(engine.apply(each))
+        before = contents(engine)
+        for earlier in [place, *data.draw(st.lists(st.integers(0, place), max_size=3))]:
+            records = engine.apply(events[earlier])
+            assert anomalies(records) == records
+        assert contents(engine) == before

@@ -1,0 +1,300 @@
+"""The same events from the same state give the same bytes, whenever it is stored and read back."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.engine.checkpoint import STATE_VERSION, Changes, decode_array, encode_array, kept_runs, read_saved
+from models.engine.engine import MIN_JOBS_TO_RECOVER, Engine
+from models.engine.settings import Settings
+from models.records import (
+    AnyEvent,
+    Prediction,
+)
+from models.registry import TRIVIAL
+from models.site.history import Started
+from models.site.rows import Row
+from models.site.runs import Run
+from models.site.state import Job
+from tests.support.engines import (
+    EVERY,
+    MEDIAN,
+    SMALL,
+    capacity,
+    encoded,
+    end,
+    engine_after,
+    kinds,
+    predicted,
+    start,
+    submit,
+    workload,
+)
+from tests.support.golden import first_version
+
+
+@cache
+def said(seed: int, every: bool = False) -> list[bytes]:
+    """What an engine that is never interrupted says of each event of a workload."""
+    engine = Engine("s", EVERY if every else SMALL)
+    return [encoded(engine.apply(event)) for event in workload(seed)]
+
+
+def contents(engine: Engine) -> dict[str, Any]:
+    """All that an engine would save, but for which rows are to be deleted."""
+    found: dict[str, Any] = msgspec.msgpack.decode(engine.checkpoint()[0])
+    del found["forgotten"]
+    return found
+
+
+def test_the_workload_has_every_kind_of_event_and_of_record() -> None:
+    assert {event.kind for event in workload(1)} == {kind.kind for kind in AnyEvent.__args__}
+    engine = Engine("s", SMALL)
+    records = {kind for event in workload(1) for kind in kinds(engine.apply(event))}
+    assert records == {"Prediction", "Outcome", "Anomaly"}
+    assert len(engine.anomalies) >= 5 and engine.context.history.count > 2 * SMALL.history
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_same_events_give_the_same_bytes(seed: int) -> None:
+    one, other = Engine("s", SMALL), Engine("s", SMALL)
+    for place, event in enumerate(workload(seed)):
+        on_the_wire = msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent)
+        assert encoded(one.apply(event)) == encoded(other.apply(on_the_wire)) == said(seed)[place]
+    assert one.checkpoint()[0] == other.checkpoint()[0]
+
+
+def test_the_bytes_do_not_depend_on_the_process() -> None:
+    script = """
+import msgspec, sys
+from models.engine.engine import Engine
+from models.engine.settings import Settings
+from models.records import AnyEvent
+engine = Engine("s", msgspec.json.decode(sys.argv[1], type=Settings))
+for event in msgspec.json.decode(sys.stdin.buffer.read(), type=list[AnyEvent]):
+    sys.stdout.buffer.write(msgspec.json.encode([(type(record).__name__, record) for record in engine.apply(event)]))
+sys.stdout.buffer.write(engine.checkpoint()[0])
+"""
+    answer = subprocess.run(
+        [sys.executable, "-c", script, msgspec.json.encode(SMALL)],
+        cwd=Path(__file__).parents[3],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        input=msgspec.json.encode(workload(1)),
+        check=True,
+        capture_output=True,
+    )
+    state, _ = engine_after(*workload(1), settings=SMALL).checkpoint()
+    assert answer.stdout == b"".join(said(1)) + state
+
+
+class Disk:
+    """What is durable: rows in a store, a state, and the place in the stream that the state includes."""
+
+    def __init__(self, settings: Settings = SMALL) -> None:
+        self.settings = settings
+        self.started: dict[int, bytes] = {}
+        self.runs: dict[int, bytes] = {}
+        self.own: dict[str, dict[int, Row]] = {}
+        self.state: bytes | None = None
+        self.place = 0
+        self.trimmed = 0
+
+    def settle(self, engine: Engine, place: int, steps: int = 3) -> None:
+        """Write an engine's rows, then its state, then trim the rows: as many of these steps as the machine lives."""
+        state, changes = engine.checkpoint()
+        if steps >= 1:
+            self._write(changes)
+        if steps >= 2:
+            self.state, self.place = state, place
+        if steps >= 3:
+            self._trim(changes, engine.context.history.oldest)
+
+    def _write(self, changes: Changes) -> None:
+        self.started |= {row.number: msgspec.msgpack.encode(row, enc_hook=encode_array) for row in changes.started}
+        self.runs |= {row.number: msgspec.msgpack.encode(row) for row in changes.runs}
+        for name, rows in changes.rows.items():
+            self.own.setdefault(name, {}).update((row.number, row) for row in rows)
+
+    def _trim(self, changes: Changes, oldest: int) -> None:
+        self.started = {number: row for number, row in self.started.items() if number >= oldest}
+        for row in changes.forgotten_runs:
+            del self.runs[row.number]
+        for name, oldest_row in changes.oldest.items():
+            self.own[name] = {number: row for number, row in self.own[name].items() if number >= oldest_row}
+        self.trimmed += len(changes.forgotten_runs)
+
+    def rows(self) -> tuple[list[Started], list[Run]]:
+        """Everything that is in the store."""
+        started = [
+            msgspec.msgpack.decode(row, type=Started, dec_hook=decode_array) for row in reversed(self.started.values())
+        ]
+        return started, [msgspec.msgpack.decode(row, type=Run) for row in reversed(self.runs.values())]
+
+    def own_rows(self) -> dict[str, list[Row]]:
+        """The methods' own."""
+        return {name: list(reversed(rows.values())) for name, rows in self.own.items()}
+
+    def recover(self) -> tuple[Engine, int]:
+        """An engine from what is there, and where it goes on; what it does not need is deleted."""
+        if self.state is None:
+            self.started, self.runs, self.own = {}, {}, {}
+            return Engine("s", self.settings), 0
+        started, runs = self.rows()
+        saved = read_saved(self.state)
+        engine = Engine.load(self.state, started, runs, self.settings, self.own_rows())
+        self.started = {number: row for number, row in self.started.items() if number < saved.started}
+        self.runs = {run.number: self.runs[run.number] for run in kept_runs(saved, runs)}
+        return engine, self.place
+
+
+@pytest.mark.parametrize(("every", "with_"), [(1, SMALL), (7, EVERY), (50, SMALL), (200, EVERY)])
+def test_an_engine_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(every: int, with_: Settings) -> None:
+    disk = Disk(with_)
+    engine = Engine("s", with_)
+    for place, event in enumerate(workload(2)):
+        assert encoded(engine.apply(event)) == said(2, with_ is EVERY)[place]
+        if place % every == every - 1:
+            disk.settle(engine, place)
+            engine, _ = disk.recover()
+    assert disk.trimmed > 0 or with_ is EVERY  # whose categories are deeper than the workload
+    assert contents(engine) == contents(engine_after(*workload(2), settings=with_))
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 3), st.lists(st.tuples(st.integers(1, 120), st.integers(0, 4)), max_size=12))
+def test_after_any_crash_the_same_events_lead_to_the_same_bytes(seed: int, lives: list[tuple[int, int]]) -> None:
+    """A life is how many events are applied, and how far their settling gets before the end (4: no end)."""
+    disk = Disk()
+    engine, place = disk.recover()
+    for events, steps in [*lives, (len(workload(seed)), 4)]:
+        for event in workload(seed)[place : place + events]:
+            assert encoded(engine.apply(event)) == said(seed)[place]
+            place += 1
+        disk.settle(engine, place, steps)
+        if steps < 4:
+            engine, place = disk.recover()
+    while place < len(workload(seed)):
+        assert encoded(engine.apply(workload(seed)[place])) == said(seed)[place]
+        place += 1
+    assert contents(engine) == contents(engine_after(*workload(seed), settings=SMALL))
+
+
+def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:
+    disk = Disk()
+    engine = Engine("s", SMALL)
+    half = len(workload(1)) // 2
+    for place, event in enumerate(workload(1)):
+        engine.apply(event)
+        if place == half:
+            disk.settle(engine, half + 1, steps=2)
+        elif place > half:
+            disk.settle(engine, place, steps=1)
+    assert disk.state is not None
+    assert max(disk.started) >= read_saved(disk.state).started + SMALL.history
+    engine, place = disk.recover()
+    for event in workload(1)[place:]:
+        assert encoded(engine.apply(event)) == said(1)[place]
+        place += 1
+
+
+# How much there may be.
+
+
+@cache
+def kept() -> Disk:
+    disk = Disk()
+    disk.settle(engine_after(*workload(1), settings=SMALL), len(workload(1)))
+    return disk
+
+
+def test_every_row_is_needed() -> None:
+    state, (started, runs) = kept().state, kept().rows()
+    assert state is not None and len(started) == SMALL.history and runs
+    for missing in range(len(started)):
+        with pytest.raises(ValueError, match="29 of the last 30 jobs"):
+            Engine.load(state, started[:missing] + started[missing + 1 :], runs, SMALL, kept().own_rows())
+    for missing in range(0, len(runs), 17):
+        with pytest.raises(ValueError, match=f"{len(runs) - 1} of {len(runs)} entries"):
+            Engine.load(state, started, runs[:missing] + runs[missing + 1 :], SMALL, kept().own_rows())
+    Engine.load(state, started, runs, SMALL, kept().own_rows())
+
+
+def test_a_state_of_a_later_version_is_refused() -> None:
+    state = msgspec.msgpack.encode({"v": STATE_VERSION + 1, "something": ["quite", "different"]})
+    with pytest.raises(ValueError, match=f"version {STATE_VERSION + 1}, of a later queuecast; this one reads up to"):
+        Engine.load(state, [], [], SMALL)
+
+
+def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
+    golden = first_version()
+    events = golden.decoded
+    old = Engine.load(golden.state, *golden.entries, Settings(history=64, runtimes="closest"))
+    new = Engine("alder", Settings(history=64, runtimes="closest"))
+    for event in events[: golden.applied]:
+        new.apply(event)
+    assert (len(old.context.state), len(old.context.history)) == (30, 64)
+    for name in ("qespera", *TRIVIAL):
+        mine, theirs = (engine.scores.accuracy[name].measures() for engine in (new, old))
+        assert mine == pytest.approx(theirs)  # the last bits of a sum depend on the machine
+    assert not old.lost
+
+    def told(engine: Engine) -> list[tuple[str, float | None, float | None]]:
+        records = [record for event in events[golden.applied :] for record in engine.apply(event)]
+        predictions = [record for record in records if isinstance(record, Prediction)]
+        return [(said.job, said.predicted_wait_s, said.predicted_run_s) for said in predictions]
+
+    assert told(old) == told(new) != []
+
+
+@given(st.binary(max_size=200), st.integers(0, 10**6))
+def test_garbage_is_refused(garbage: bytes, cut: int) -> None:
+    whole = kept().state
+    assert whole is not None
+    for state in (garbage, whole[: cut % len(whole)]):
+        with pytest.raises(ValueError, match=r"not a saved state|state of version"):
+            Engine.load(state, [], [], SMALL)
+
+
+@pytest.mark.parametrize("features", [b"", b"1234567", b"12345678", "text", [0.0] * 16])
+def test_features_of_another_shape_are_refused(features: Any) -> None:
+    engine = engine_after(submit("1", 0.0))
+    saved = msgspec.msgpack.decode(engine.checkpoint()[0])
+    place = [field.name for field in msgspec.structs.fields(Job)].index("features")
+    assert len(saved["jobs"][0][place]) == 16 * 8
+    saved["jobs"][0][place] = features
+    with pytest.raises(ValueError, match="not a saved state"):
+        Engine.load(msgspec.msgpack.encode(saved), [], [], MEDIAN)
+
+
+# Settings that changed in between.
+
+
+def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew() -> None:
+    engine = engine_after(submit("1", 0.0), start("1", 60.0), end("1", 90.0), submit("2", 95.0))
+    engine = Engine.load(engine.checkpoint()[0], None, None, MEDIAN)
+    assert [*engine.context.state.jobs] == [("2", 0)]
+    assert (engine.context.history.count, len(engine.context.runs), engine.scores.accuracy["median"].jobs) == (0, 0, 1)
+    prediction = predicted(engine, submit("3", 100.0))
+    assert (prediction.reason, prediction.degraded) == ("no history", "history lost: begun anew")
+    assert kinds(engine.apply(start("2", 120.0))) == ["Outcome"]
+
+
+def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again() -> None:
+    state, _ = engine_after(capacity(0.0, down_nodes=1)).checkpoint()
+    engine = Engine.load(state, None, None, MEDIAN)
+    for number in range(MIN_JOBS_TO_RECOVER):
+        prediction = predicted(engine, submit(str(number), float(number)))
+        assert prediction.degraded is not None and "history lost" in prediction.degraded
+        engine.apply(start(str(number), float(number)))
+        if number == MIN_JOBS_TO_RECOVER // 2:
+            state, changes = engine.checkpoint()
+            engine = Engine.load(state, changes.started, changes.runs, MEDIAN)
+    assert predicted(engine, submit("last", 1e6)).degraded == "1 of 10 nodes down"

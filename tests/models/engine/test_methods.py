@@ -1,0 +1,122 @@
+"""What the methods that run at a site are shown, and which of them are heard."""
+
+import gc
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly
+from models.engine.settings import Settings
+from models.method import SiteContext, WaitMethod
+from models.registry import DEFAULT, METHODS
+from models.site.state import Estimate, Job
+from tests.support.engines import (
+    MEDIAN,
+    capacity,
+    end,
+    engine_after,
+    outcome,
+    predicted,
+    start,
+    submit,
+)
+
+
+class Recorder(WaitMethod):
+    """Notes what it is shown, and what was known then."""
+
+    name = "recorder"
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, str, float | None, int, int]] = []
+
+    def _note(self, what: str, job: str, wait_s: float | None, context: SiteContext) -> None:
+        self.shown.append((what, job, wait_s, len(context.state), context.history.count))
+
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
+        self._note("predict", job.id, None, context)
+        return Estimate(7.0, "because", {"0.5": 7.0, "0.9": 70.0})
+
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
+        self._note("learn", job.id, wait_s, context)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    monkeypatch.setitem(METHODS, Recorder.name, Recorder)
+    return Engine("s", Settings(method=Recorder.name, shadows=(), bounds=""))
+
+
+def test_a_method_is_shown_what_is_known_and_no_more(recorder: Engine) -> None:
+    for event in (submit("1", 0.0), submit("2", 1.0), start("1", 10.0), end("1", 20.0), start("2", 30.0)):
+        recorder.apply(event)
+    method = recorder.methods.waits[Recorder.name]
+    assert isinstance(method, Recorder)
+    assert method.shown == [
+        ("predict", "1", None, 0, 0),
+        ("predict", "2", None, 1, 0),
+        ("learn", "1", 10.0, 2, 0),
+        ("learn", "2", 29.0, 1, 1),
+    ]
+
+
+def test_bounds_go_out_with_predictions_and_outcomes_and_are_measured(recorder: Engine) -> None:
+    assert predicted(recorder, submit("1", 0.0)).bounds == {"0.5": 7.0, "0.9": 70.0}
+    assert outcome(recorder, start("1", 10.0)).bounds == {"0.5": 7.0, "0.9": 70.0}
+    bounds = recorder.scores.accuracy[Recorder.name].bounds
+    assert {q: (bound.jobs, bound.held) for q, bound in bounds.items()} == {"0.5": (1, 0), "0.9": (1, 1)}
+
+
+def test_bounds_are_withheld_with_the_wait(recorder: Engine) -> None:
+    recorder.apply(capacity(0.0, down_nodes=6))
+    prediction = predicted(recorder, submit("1", 1.0))
+    assert (prediction.predicted_wait_s, prediction.bounds, prediction.reason) == (None, None, "nodes down")
+    assert outcome(recorder, start("1", 10.0)).bounds is None
+    assert recorder.scores.accuracy[Recorder.name].bounds == {}
+
+
+def test_the_garbage_collector_passes_over_what_is_kept_of_jobs(recorder: Engine) -> None:
+    for event in (submit("1", 0.0), start("1", 1.0), end("1", 2.0), submit("2", 3.0)):
+        recorder.apply(event)
+    [job] = recorder.context.state.jobs.values()
+    _, changes = recorder.checkpoint()
+    for each in (job, job.estimates, *job.estimates.values(), *changes.started, *changes.runs):
+        assert not gc.is_tracked(each)
+
+
+# Which methods run, and which are heard.
+
+
+def test_shadows_run_and_are_silent_unless_they_are_to_be_published() -> None:
+    for published, heard in ((False, ["median"]), (True, ["median", "zero"])):
+        engine = Engine("s", msgspec.structs.replace(MEDIAN, publish_shadows=published))
+        records = [*engine.apply(submit("1", 0.0)), *engine.apply(start("1", 9.0)), *engine.apply(end("1", 9.0))]
+        assert [record.method for record in records if not isinstance(record, Anomaly)] == heard * 3
+        assert {name: accuracy.jobs for name, accuracy in engine.scores.accuracy.items()} == {"median": 1, "zero": 1}
+
+
+def test_a_method_that_is_its_own_shadow_runs_once() -> None:
+    assert Settings(method="zero", shadows=("zero", "median"), bounds="zero").methods == ("zero", "median")
+    assert Settings().method == DEFAULT and set(Settings().methods) > {"zero", "median"}
+
+
+def test_a_method_that_is_new_predicts_what_comes_from_then_on() -> None:
+    state, changes = engine_after(
+        submit("1", 0.0), settings=Settings(method="zero", shadows=(), bounds="")
+    ).checkpoint()
+    engine = Engine.load(state, changes.started, changes.runs, MEDIAN)
+    assert engine.apply(start("1", 60.0)) == []  # it was submitted before this method ran
+    assert predicted(engine, submit("2", 100.0)).predicted_wait_s == 60.0
+    assert {name: accuracy.jobs for name, accuracy in engine.scores.accuracy.items()} == {"median": 0, "zero": 1}
+
+
+def test_a_method_that_runs_no_longer_is_dropped() -> None:
+    state, changes = engine_after(submit("1", 0.0)).checkpoint()
+    engine = Engine.load(state, changes.started, changes.runs, Settings(method="zero", shadows=(), bounds=""))
+    assert outcome(engine, start("1", 60.0)).method == "zero"
+    assert outcome(engine, end("1", 70.0)).method == "zero"
+    assert set(engine.scores.accuracy) == set(engine.scores.predictions) == {"zero"}
+
+
+# Histories that were lost.

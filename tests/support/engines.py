@@ -1,0 +1,109 @@
+"""Engines for tests: events by hand, a workload with every kind of event, and settings."""
+
+import random
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from models.engine.engine import Engine
+from models.engine.outgoing import Record
+from models.engine.settings import Settings
+from models.records import (
+    Alter,
+    AnyEvent,
+    Capacity,
+    End,
+    Hold,
+    Outcome,
+    Prediction,
+    Release,
+    Requeue,
+    Start,
+    Submit,
+)
+from models.registry import METHODS, RUN_METHODS
+from models.simulation import generate, run
+
+MEDIAN = Settings(method="median", shadows=("zero",), runtimes="closest", bounds="")
+SMALL = Settings(history=30, remembered=40, publish_shadows=True)
+"""The usual methods, published, with windows that a short workload fills several times."""
+
+EVERY = msgspec.structs.replace(SMALL, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
+"""Every method there is."""
+
+
+def submit(job: str, time: float, **fields: Any) -> Submit:
+    return Submit(site="s", job=job, time=time, **fields)
+
+
+def start(job: str, time: float) -> Start:
+    return Start(site="s", job=job, time=time)
+
+
+def end(job: str, time: float) -> End:
+    return End(site="s", job=job, time=time)
+
+
+def capacity(time: float, nodes: int | None = 10, down_nodes: int = 0) -> Capacity:
+    return Capacity(site="s", time=time, cpus=80, nodes=nodes, down_nodes=down_nodes)
+
+
+def engine_after(*events: AnyEvent, settings: Settings = MEDIAN) -> Engine:
+    engine = Engine("s", settings)
+    for event in events:
+        engine.apply(event)
+    return engine
+
+
+def predicted(engine: Engine, event: Submit) -> Prediction:
+    [record] = engine.apply(event)
+    assert isinstance(record, Prediction)
+    return record
+
+
+def outcome(engine: Engine, event: AnyEvent) -> Outcome:
+    [record] = engine.apply(event)
+    assert isinstance(record, Outcome)
+    return record
+
+
+def encoded(records: list[Record]) -> bytes:
+    return msgspec.json.encode([(type(record).__name__, record) for record in records])
+
+
+@cache
+def workload(seed: int, jobs: int = 120) -> list[AnyEvent]:
+    """A simulated site whose jobs are also held, altered and requeued; events are lost, doubled and swapped."""
+    dice = random.Random(seed)
+    events: list[AnyEvent] = []
+    held: set[str] = set()
+    for event in run(generate(seed, jobs, cpus=64, load=0.9, start_time=10**9), cpus=64, site="s"):
+        if isinstance(event, Capacity):
+            events.append(msgspec.structs.replace(event, nodes=16))
+            continue
+        key: dict[str, Any] = {"site": "s", "job": event.job, "time": event.time}
+        if isinstance(event, Start) and event.job in held:
+            events.append(Release(**key))
+        if isinstance(event, End) and dice.random() < 0.1:
+            events += [Requeue(**key), Start(**key, attempt=1), End(**key | {"time": event.time + 100.1}, attempt=1)]
+        else:
+            events.append(event)
+        if isinstance(event, Submit) and dice.random() < 0.1:
+            held.add(event.job)
+            events.append(Hold(**key))
+        if dice.random() < 0.1:
+            events.append(Alter(**key, cpus=dice.randint(1, 64), walltime=dice.choice([None, 0.1, 7200.0])))
+        if dice.random() < 0.02:
+            events.append(Capacity(site="s", time=event.time, cpus=64, nodes=16, down_nodes=dice.randint(0, 12)))
+        if dice.random() < 0.05:
+            events.append(dice.choice(events))
+        if dice.random() < 0.03:
+            events.pop()
+        if dice.random() < 0.05 and len(events) > 1:
+            events[-2:] = events[:-3:-1]
+    return events
+
+
+def kinds(records: list[Record]) -> list[str]:
+    return [type(record).__name__ for record in records]
