@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from streams.settings import KafkaSettings, Settings
 from streams.topics import STATE_MESSAGE_BYTES, Topics, holder_of
-from streams.worker.faust_compat import QueuecastApp, SiteTable
+from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
 from streams.worker.processor import Processor
@@ -155,6 +155,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "broker": ";".join(f"kafka://{address}" for address in kafka.bootstrap.split(",")),
         "broker_credentials": _credentials(kafka),
         "Table": SiteTable,
+        "TableManager": TableManager,
         "store": "memory://",
         "topic_partitions": settings.topics.partitions,
         "topic_allow_declare": False,  # `queuecast topics` makes them, with what each needs

@@ -8,11 +8,12 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import faust
 from aiokafka.conn import create_conn
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+from faust.tables import manager, recovery
 from faust.transport.drivers import aiokafka
 
 from streams.errors import Unreachable, UserError
@@ -129,6 +130,49 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
         self.data[key] = value
         sent: Awaitable[Any] = self.send_changelog(partition, key, value)
         return sent
+
+
+class RecoveryEnd(asyncio.Event):
+    """Tells that the tables have been read; also to those who begin to wait after that.
+
+    Faust 0.15.3 sets this event and clears it at once, so that only those who wait at that moment hear of it. On a busy
+    machine a short changelog is read before Faust begins to wait: the worker then waited for ever, with partitions that
+    it did not serve, until the next rebalance.
+    """
+
+    def __init__(self, in_recovery: Callable[[], bool]) -> None:
+        super().__init__()
+        self._in_recovery = in_recovery
+
+    async def wait(self) -> Literal[True]:
+        """Done when the tables have been read."""
+        return True if not self._in_recovery() else await super().wait()
+
+
+class Recovery(recovery.Recovery):  # type: ignore[misc]  # faust's classes are untyped
+    """Reads the tables from their changelogs; its end is not missed (`RecoveryEnd`)."""
+
+    _signal_recovery_end: asyncio.Event | None = None
+
+    @property
+    def signal_recovery_end(self) -> asyncio.Event:
+        """The event that Faust waits for."""
+        if self._signal_recovery_end is None:
+            self._signal_recovery_end = RecoveryEnd(lambda: self.in_recovery)
+        return self._signal_recovery_end
+
+
+class TableManager(manager.TableManager):  # type: ignore[misc]  # faust's classes are untyped
+    """Faust's manager of tables, with our recovery."""
+
+    _recovery: Recovery | None = None
+
+    @property
+    def recovery(self) -> Recovery:
+        """The service that reads the tables."""
+        if self._recovery is None:
+            self._recovery = Recovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
 
 
 class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped

@@ -14,7 +14,7 @@ from kafka.errors import MessageSizeTooLargeError
 
 from models.records import AnyEvent
 from streams.worker.intake import MAX_MESSAGE_BYTES, Unreadable, read_event
-from tests.support.deployment import PARTITIONS, Deployment, Message, interleaved, metrics, simulated, until
+from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message, interleaved, metrics, simulated, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
 
@@ -22,7 +22,7 @@ EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "5000"))
 SEED = int(os.environ.get("QUEUECAST_HOSTILE_SEED", "1"))
 GOOD = ("alder", "birch")
 NASTY = "a:b/{x}\n\x1b[31m"
-FEW = 4
+MAX_SITES = 4
 
 _encode = msgspec.json.Encoder().encode
 
@@ -103,7 +103,7 @@ class Mutator:
 
 
 def test_hostile_messages_are_left_out_and_do_no_harm(deploy: Callable[..., Deployment]) -> None:
-    here = deploy(worker={"partition_sites": FEW, "checkpoint_events": 1000})
+    here = deploy(worker={"partition_sites": MAX_SITES, "checkpoint_events": 1000})
     good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
     bad = list(Mutator(SEED, simulated("evil", 300)).messages(EVENTS))
     nasty = [msgspec.structs.replace(event, site=NASTY) for event in simulated("x", 20)]
@@ -133,7 +133,7 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
     before = psutil.Process(worker.pid).memory_info().rss
     for begin in range(first, len(sent), 1000):
         here.send_raw(sent[begin : begin + 1000])
-    until(lambda: metrics(worker)["queuecast_messages_read_total"][()] == len(sent), EVENTS / 50 + 60)
+    until(lambda: metrics(worker)["queuecast_messages_read_total"][()] == len(sent), EVENTS / 10 + PATIENCE_S)
     after = psutil.Process(worker.pid).memory_info().rss
     told = metrics(worker)
     with pytest.raises(MessageSizeTooLargeError):
@@ -152,7 +152,7 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
     assert {"empty", "too_large", "not_json", "version", "unknown_type", "malformed", "wrong_key"} <= reasons
     assert "too_many_sites" in reasons and "engine_failed" not in reasons
     assert all(letter.value.isprintable() and len(letter.value) <= 10_000 for letter in letters)
-    assert len(told["queuecast_events_total"]) <= FEW * PARTITIONS
+    assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
     assert after < 1.15 * before, f"{before / 1e6:.0f} MB, then {after / 1e6:.0f} MB"
 
     said, expected = here.said(), here.expected(good)

@@ -9,13 +9,13 @@ import pytest
 from deploy.local.up import WorkerProcess
 from tests.support.deployment import Deploy, interleaved, simulated, sites, unique, until
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
 
 
 SITES = tuple(f"site-{number:02d}" for number in range(20))
 PARTITIONS = 6
-SESSION_S = 80.0
-"""Far longer than others take over from a worker that leaves: it says that it does, and is not waited for."""
+SESSION_S = 300.0
+"""Far longer than this test waits: a worker that leaves has to say so, else the others would wait for so long."""
 
 PACE = 100
 """Events a second while workers come and go."""
@@ -23,7 +23,10 @@ PACE = 100
 
 def each_by_one(*workers: WorkerProcess) -> bool:
     """Whether every worker serves sites, and every site is served by one of them alone."""
-    served = [sites(worker) for worker in workers]
+    try:
+        served = [sites(worker) for worker in workers]
+    except OSError:  # a page was not shown in time
+        return False
     return all(served) and Counter(site for some in served for site in some) == Counter(SITES)
 
 
@@ -42,7 +45,7 @@ def test_twenty_sites_move_between_three_workers_and_lose_nothing(deploy: Deploy
             running.enter_context(third)
             until(lambda: each_by_one(first, second, third))
             second.stop()
-            until(lambda: each_by_one(first, third), SESSION_S / 2)
+            until(lambda: each_by_one(first, third))
             third.kill()
             third.start()
             until(lambda: each_by_one(first, third))

@@ -19,7 +19,7 @@ from streams.settings import KafkaSettings, Settings
 from streams.topics import Topics
 from streams.worker import faust_compat
 from streams.worker.app import build_app
-from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken
+from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken, Recovery
 from streams.worker.ledger import StoredState
 
 
@@ -196,3 +196,26 @@ def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path:
     built.failed = RuntimeError()
     built._end()
     assert ended == [0, 1]
+
+
+def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: Any) -> None:
+    recovery = faust_app.tables.recovery
+    assert type(recovery) is Recovery
+
+    def end() -> None:  # as Faust does it, with nothing between
+        recovery._set_recovery_ended()
+        recovery.signal_recovery_end.set()
+        recovery.signal_recovery_end.clear()
+
+    async def wait_before_and_after_the_end() -> None:
+        recovery._set_recovery_started()
+        waiting = asyncio.ensure_future(recovery.signal_recovery_end.wait())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        end()
+        await waiting
+        recovery._set_recovery_started()
+        end()
+        await recovery.signal_recovery_end.wait()
+
+    asyncio.run(wait_before_and_after_the_end())
