@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from models.records import AnyAnswer, AnyQuestion
+from streams.broker import broker_answers
 from streams.client.estimates import EstimateCache
 from streams.client.questions import PendingQuestions
 from streams.errors import Unreachable, UserError
@@ -60,6 +61,7 @@ class QuestionClient:
         self.startup_problem: str | None = "reading the standing estimates"
         """Why the client is not ready yet; None when it is."""
         self._kafka = settings.kafka
+        self._tls = settings.kafka.tls_context()
         self._settings = settings
         self._topics = Topics(settings.kafka.prefix)
         self._cached_topics = [self._topics.estimates, *([self._topics.outcomes] if outcomes else [])]
@@ -88,7 +90,7 @@ class QuestionClient:
         if self.startup_problem is not None:
             return self.startup_problem
         if time.monotonic() - self._checked_at > BROKER_TIMEOUT_S:
-            answers = await self._broker_answers()
+            answers = await broker_answers(self._kafka.bootstrap, self._tls, BROKER_TIMEOUT_S)
             self._broker_problem = None if answers else f"kafka: no broker answers at {self._kafka.bootstrap}"
             self._checked_at = time.monotonic()
         return self._broker_problem
@@ -202,13 +204,6 @@ class QuestionClient:
         except KafkaError as error:
             kind = Unreachable if error.retriable else UserError
             raise kind(f"kafka at {self._kafka.bootstrap}: {error!r}") from None
-
-    async def _broker_answers(self) -> bool:
-        """Whether a broker answers now."""
-        with suppress(KafkaError, OSError):  # TimeoutError is an OSError
-            async with asyncio.timeout(BROKER_TIMEOUT_S):
-                return bool(await self._answers.end_offsets(list(self._answers.assignment())[:1]))
-        return False
 
 
 async def _close(client: Any) -> None:

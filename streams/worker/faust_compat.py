@@ -4,14 +4,12 @@ import asyncio
 import logging
 import os
 import shutil
-import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import faust
-from aiokafka.conn import create_conn
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from faust.tables import manager, recovery
 from faust.transport.drivers import aiokafka
@@ -273,22 +271,3 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         shutil.rmtree(self.conf.datadir, ignore_errors=True)
         logging.shutdown()
         os._exit(1 if self.failed else 0)
-
-
-async def broker_answers(address: str, tls: ssl.SSLContext | None, seconds: float) -> bool:
-    """Whether the broker at this address answers within so many seconds; leaves no connection behind.
-
-    Opening a connection in aiokafka 0.14 asks for the broker's API versions, which needs no login. That the connection
-    was accepted alone would say little: of a broker that hangs, its machine still accepts it. aiokafka's public clients
-    would log in, read the cluster's metadata and log an error, each time that they are asked.
-    """
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(seconds):
-            connection = await create_conn(
-                host.strip("[]"), int(port), ssl_context=tls, security_protocol="SSL" if tls else "PLAINTEXT"
-            )
-    except (OSError, KafkaError):  # TimeoutError is an OSError
-        return False
-    connection.close()
-    return True

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
+from streams.broker import broker_answers
 from streams.settings import Settings
-from streams.worker.faust_compat import broker_answers
 from streams.worker.store import connect
 
 PATIENCE_S = 1.0
@@ -50,7 +50,6 @@ class Health:
         return None
 
     async def _broker(self) -> str | None:
-        """That none of the brokers answers, or None."""
-        addresses = self._kafka.bootstrap.split(",")
-        found = await asyncio.gather(*(broker_answers(address.strip(), self._tls, PATIENCE_S) for address in addresses))
-        return None if any(found) else f"no broker answers at {self._kafka.bootstrap}"
+        """That no broker answers, or None."""
+        answers = await broker_answers(self._kafka.bootstrap, self._tls, PATIENCE_S)
+        return None if answers else f"no broker answers at {self._kafka.bootstrap}"
