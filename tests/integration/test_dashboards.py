@@ -16,7 +16,7 @@ from deploy.local.up import ServeProcess
 from models.records import AnyEvent, WaitQuestion
 from tests.support import scraped
 from tests.support.dashboards import FILES, asked
-from tests.support.deployment import Deploy, Deployment, Message, simulated, until
+from tests.support.deployment import PATIENCE_S, Deploy, Deployment, Message, simulated, until
 
 pytestmark = pytest.mark.stack
 
@@ -26,6 +26,9 @@ INTERVAL_S = 0.5
 VARIABLES = {"window": "2m", "__rate_interval": "5s"}
 
 SITE = b"alder"
+
+JOBS = 2500
+"""So many that events go on coming for as long as a test waits."""
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def ask(here: Deployment) -> None:
 
 def look(url: str) -> None:
     """Read a page of the HTTP service's."""
-    with suppress(HTTPError), build_opener(ProxyHandler({})).open(url, timeout=10) as answer:
+    with suppress(HTTPError), build_opener(ProxyHandler({})).open(url, timeout=PATIENCE_S) as answer:
         answer.read()
 
 
@@ -81,7 +84,7 @@ def web(here: Deployment, tmp_path: Path) -> Iterator[ServeProcess]:
 
 
 def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess, prometheus: Prometheus) -> None:
-    events = simulated(SITE.decode(), 700)
+    events = simulated(SITE.decode(), JOBS)
     early, late, again = events[:600], iter(events[600:]), events[:5]
     here.send(early)
     here.send_raw(trouble(again))
@@ -100,7 +103,7 @@ def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess
 
     with here.fed(late, pace=60):
         try:
-            until(all_answered, 30)
+            until(all_answered)
         except AssertionError:
             pytest.fail("\n".join(["no data:", *(f"{where}: {expr}" for expr, where in missing.items())]))
     groups = scraped.told(prometheus, "rules")["groups"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.demo.scenario import GRID
-from tests.support.command import Command
+from tests.support.command import PATIENCE_S, Command
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]
 
@@ -35,7 +35,7 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
     assert demo.child("kafka.Kafka")
     assert demo.child("streams", "worker")
     (page,) = re.findall(r"http://127\.0\.0\.1:\d+/", demo.out)
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(page, timeout=10) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(page, timeout=PATIENCE_S) as answer:
         assert b"queuecast" in answer.read()
     assert demo.ended() == 0, demo.err
     for site in GRID:

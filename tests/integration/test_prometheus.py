@@ -13,7 +13,7 @@ from deploy.local.stack import Prometheus
 from deploy.local.stack.servers import RULES
 from streams.sources.swf import events_of, read_swf
 from tests.support import scraped
-from tests.support.deployment import Deploy, until
+from tests.support.deployment import PATIENCE_S, Deploy, until
 from tests.support.scraped import value
 from tests.support.traces import made_trace, shared_path
 
@@ -41,7 +41,7 @@ def test_the_mean_errors_are_the_referees(deploy: Deploy, prometheus: Prometheus
     here.await_outputs(sum(map(len, here.expected(events).values())))
     predictions.write_bytes(b"\n".join(here.said()[here.topics.predictions, "made"]))
     referee = [sys.executable, str(shared_path("referee/score.py")), str(trace), str(predictions), "--json"]
-    scored: dict[str, Any] = json.loads(subprocess.check_output(referee, timeout=60))
+    scored: dict[str, Any] = json.loads(subprocess.check_output(referee, timeout=PATIENCE_S))
 
     until(lambda: value(prometheus, 'queuecast_events_total{site="made"}') == len(events))
     for method, row in ((here.settings.engine.method, scored["predictions"]), ("zero", scored["always zero"])):

@@ -44,7 +44,7 @@ class Stack(Command):
         """Send an event to its topic."""
         producer = KafkaProducer(**self.settings.kafka.client_options())
         topic = Topics(self.settings.kafka.prefix).events
-        producer.send(topic, value=msgspec.json.encode(event), key=event.site.encode()).get(timeout=10)
+        producer.send(topic, value=msgspec.json.encode(event), key=event.site.encode()).get(timeout=PATIENCE_S)
         producer.close()
 
     def watched(self, count: int) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
 
 
 def page(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
     return text
 

@@ -10,8 +10,16 @@ from typing import Self
 
 import psutil
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 """Seconds after which what has not come is not waited for any longer."""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Command:

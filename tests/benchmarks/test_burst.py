@@ -1,6 +1,6 @@
 """A backlog that came while no worker ran is worked off in as little memory as a small one, and the lag tells of it.
 
-A bigger one: `QUEUECAST_BURST_EVENTS=1000000 pytest -s tests/integration/test_burst.py`.
+A bigger one: `QUEUECAST_BURST_EVENTS=1000000 pytest -s -m benchmark tests/benchmarks/test_burst.py`.
 """
 
 import os
@@ -17,30 +17,31 @@ from tests.support.deployment import PARTITIONS, Deployment, jobs_predicted, met
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(7200)]
 
 EVENTS = int(os.environ.get("QUEUECAST_BURST_EVENTS", "60000"))
-SMALL = 6000
+SMALL_BACKLOG = 6000
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
-MOST = 1.15
-"""Of the memory that a small backlog takes."""
+MAX_MEMORY_RATIO = 1.15
+"""Peak memory of a worker before a large backlog, over that before a small one."""
 
-SLOWEST = 200.0
-"""Events a second below which we wait no longer."""
+MIN_EVENTS_PER_S = 200.0
+"""A slower worker is not waited for."""
 
 
 def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment]) -> None:
     here = deploy(worker={"checkpoint_events": 1000})
     events = brief_jobs()
-    here.send(islice(events, 2 * SMALL))
-    work_off(here, 2 * SMALL)  # so that what the engines keep is there before
-    here.send(islice(events, SMALL))
-    small, _ = work_off(here, SMALL)
+    here.send(islice(events, 2 * SMALL_BACKLOG))
+    work_off(here, 2 * SMALL_BACKLOG)  # so that what the engines keep is there before
+    here.send(islice(events, SMALL_BACKLOG))
+    small, _ = work_off(here, SMALL_BACKLOG)
     here.send(islice(events, EVENTS))
     large, lags = work_off(here, EVENTS)
     print(
-        f"\npeak {small:.0f} MB with {SMALL} events waiting, {large:.0f} MB with {EVENTS}; lag {lags[0]:.0f} at first"
+        f"\npeak {small:.0f} MB with {SMALL_BACKLOG} events waiting, "
+        f"{large:.0f} MB with {EVENTS}; lag {lags[0]:.0f} at first"
     )
-    assert large < MOST * small
+    assert large < MAX_MEMORY_RATIO * small
     assert lags[0] > EVENTS / 2 and lags == sorted(lags, reverse=True)
-    assert jobs_predicted(here) == (3 * SMALL + EVENTS) // 2
+    assert jobs_predicted(here) == (3 * SMALL_BACKLOG + EVENTS) // 2
 
 
 def brief_jobs() -> Iterator[AnyEvent]:
@@ -55,7 +56,7 @@ def work_off(here: Deployment, events: int) -> tuple[float, list[float]]:
     """Start the worker before so many events, and stop it after them: its peak of memory in MB, and the lag falling."""
     worker, peak, lags, read = here.worker, 0.0, list[float](), 0.0
     worker.start()
-    process, deadline = psutil.Process(worker.pid), time.monotonic() + 60 + events / SLOWEST
+    process, deadline = psutil.Process(worker.pid), time.monotonic() + 60 + events / MIN_EVENTS_PER_S
     while read < events or lags[-1:] != [0.0]:
         assert time.monotonic() < deadline, f"{read:.0f} of {events} read; {here.log[-2000:]}"
         told = metrics(worker)

@@ -1,0 +1,112 @@
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from deploy.local.stack import (
+    StackError,
+)
+from deploy.local.stack.process import LOOPBACK, Server, free_port, is_free
+from tests.support.command import alive
+from tests.support.deployment import until
+
+
+class Toy(Server):
+    """A server that is ready as soon as it has said so, run by the shell."""
+
+    name = "Toy"
+    script: ClassVar[str] = "echo ready; exec sleep 600"
+
+    def __init__(
+        self, directory: Path, script: str = script, port: int | None = None, ready_within: float = 30
+    ) -> None:
+        super().__init__(directory, {"port": port}, ready_within=ready_within)
+        self.script_text = script
+
+    def _prepare(self) -> Sequence[str]:
+        return ["/bin/sh", "-c", self.script_text]
+
+    def _ready(self) -> bool:
+        return "ready" in self._logged()
+
+
+def test_server_starts_stops_and_starts_again(tmp_path: Path) -> None:
+    toy = Toy(tmp_path)
+    pids, ports = set(), set()
+    for end in (toy.stop, toy.kill, toy.restart, toy.stop):
+        toy.start()
+        toy.start()  # nothing to do
+        pid = toy.pid
+        assert os.getsid(pid) == pid  # out of reach of the terminal's Ctrl-C
+        pids.add(pid)
+        ports.add(toy.port)
+        end()
+        assert not alive(pid)
+    assert (len(pids), len(ports)) == (4, 1)
+    assert not toy.running
+    with pytest.raises(StackError, match="not running"):
+        _ = toy.pid
+
+
+def test_crashed_server_is_noticed_and_can_be_started(tmp_path: Path) -> None:
+    with Toy(tmp_path) as toy:
+        os.kill(toy.pid, signal.SIGKILL)
+        until(lambda: not toy.running)
+        toy.start()
+        assert toy.running
+
+
+def test_server_that_dies_shows_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match=r"ended during its start(?s:.*)no luck today"):
+        Toy(tmp_path, "echo no luck today; exit 3").start()
+
+
+def test_server_that_is_never_ready_is_given_up(tmp_path: Path) -> None:
+    class Never(Toy):
+        seen = 0
+
+        def _ready(self) -> bool:
+            self.seen = self.pid
+            return False
+
+    toy = Never(tmp_path, ready_within=0.5)
+    with pytest.raises(StackError, match=r"not ready within 0\.5 s"):
+        toy.start()
+    assert not alive(toy.seen)
+
+
+def test_server_that_will_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+    toy = Toy(tmp_path, "trap '' TERM; sleep 600 & echo $!; echo ready; while true; do wait; done")
+    toy.start()
+    pids = [toy.pid, int(toy.log.read_text().split()[0])]
+    toy.stop(grace=0.2)
+    until(lambda: not any(map(alive, pids)))
+
+
+def test_busy_port_is_one_clear_error(tmp_path: Path, busy_port: int) -> None:
+    with pytest.raises(StackError, match=f"port {busy_port} of 127.0.0.1 is in use"):
+        Toy(tmp_path, port=busy_port).start()
+
+
+def test_ports_stay_with_the_directory_while_they_are_free(tmp_path: Path) -> None:
+    with Toy(tmp_path) as toy:
+        port = toy.port
+    assert Toy(tmp_path).port == port
+    with socket.create_server((LOOPBACK, port)):
+        other = Toy(tmp_path).port
+    assert other != port
+    assert is_free(other)
+
+
+def test_a_directory_has_one_server_at_a_time(tmp_path: Path) -> None:
+    with Toy(tmp_path), pytest.raises(StackError, match="in use by another"):
+        Toy(tmp_path, port=free_port()).start()
+
+
+def test_settings_are_for_the_owner_alone(tmp_path: Path) -> None:
+    with Toy(tmp_path):
+        assert (tmp_path / "ports.json").stat().st_mode & 0o077 == 0

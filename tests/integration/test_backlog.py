@@ -1,0 +1,38 @@
+"""What came while no worker ran is worked off once one does, and the lag tells of it."""
+
+import pytest
+
+from models.records import AnyEvent, Cancel, Submit
+from tests.support.deployment import Deploy, jobs_predicted, metrics, until
+
+pytestmark = pytest.mark.stack
+
+SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
+JOBS = 3000
+
+
+def brief_jobs() -> list[AnyEvent]:
+    """Jobs that are withdrawn a second after their submit."""
+    events: list[AnyEvent] = []
+    for number in range(JOBS):
+        site, job, time_s = SITES[number % len(SITES)], str(number), float(number)
+        events.append(Submit(site=site, time=time_s, job=job, queue="batch", cpus=8, walltime=3600.0))
+        events.append(Cancel(site=site, time=time_s + 1.0, job=job))
+    return events
+
+
+def test_a_backlog_is_worked_off_until_there_is_no_lag(deploy: Deploy) -> None:
+    here, events = deploy(worker={"checkpoint_events": 1000}), brief_jobs()
+    here.send(events)
+    here.worker.start()
+    lags: list[float] = []
+
+    def worked_off() -> bool:
+        shown = metrics(here.worker)
+        lags.append(sum(shown["queuecast_event_lag"].values()))
+        return shown["queuecast_messages_read_total"][()] == len(events) and lags[-1] == 0
+
+    until(worked_off)
+    assert max(lags) <= len(events)
+    here.stop()
+    assert jobs_predicted(here) == JOBS
