@@ -1,4 +1,8 @@
-"""Everything that touches the insides of Faust and aiokafka."""
+"""Everything that touches the insides of Faust and aiokafka: faust-streaming 0.15.3, aiokafka 0.14.
+
+pyproject.toml keeps both below their next minor version. Each override says what it mends; before a newer version is
+allowed, look at each again.
+"""
 
 import asyncio
 import logging
@@ -24,10 +28,10 @@ STOP_S = 9.0
 """Seconds within which a worker that was told to stop has ended, whatever it still waits for."""
 
 FETCH_WAIT_MS = 100
-"""For how long the broker holds its answer back while there are no events; whatever it is asked next waits for that."""
+"""Milliseconds for which the broker holds its answer back while there are no events; the next request waits so long."""
 
 AGAIN_S = 1.0
-"""Before it is asked again who is in the group, where nobody answers."""
+"""Seconds before the broker is asked again who is in the group, when it did not answer."""
 
 
 class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are untyped
@@ -37,15 +41,20 @@ class NameTaken(KafkaError):  # type: ignore[misc]  # aiokafka's classes are unt
 class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust's classes are untyped
     """The thread that talks to Kafka.
 
-    To a member that the broker no longer knows aiokafka gives a new identity. Where it was replaced by a namesake it
-    would replace that in turn, and so on; so before it joins anew it looks who has its name.
+    Mends aiokafka 0.14: a member that the broker no longer knows joins again with a new identity. When another process
+    has joined under its name, it would replace that one, which would replace it in turn, and so on. So before it joins
+    again it looks who has its name.
     """
 
     holder_of: Callable[[str], str | None]
-    """Gives the member that has a name in the group; None where nobody has. It may block."""
+    """Gives the id of the member that has a name in the group; None when nobody has. It may block."""
 
     async def on_start(self) -> None:
-        """Begin, and from then on keep an eye on the identities that the broker gives."""
+        """Start, and follow the identities that the broker gives.
+
+        Mends aiokafka 0.14: an error that cannot be retried is kept for `lost`; by itself the worker would wait, or try
+        again, for ever.
+        """
         await super().on_start()
         coordinator = self._consumer._coordinator
         send, join, own = coordinator._send_req, coordinator.ensure_active_group, set()
@@ -66,7 +75,7 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # 
             await asyncio.wait([coordinator._closing])
 
         coordinator._send_req, coordinator.ensure_active_group = noting, unless_replaced
-        coordinator._push_error_to_user = keep  # for `lost`; whoever waits for events is left to wait
+        coordinator._push_error_to_user = keep
 
     async def _is_free(self, name: str, own: set[str]) -> bool:
         """Whether nobody else has this name; False where that can't be found out now."""
@@ -80,17 +89,21 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # 
         return True
 
     def _create_worker_consumer(self, transport: Any) -> Any:
+        # Mends Faust 0.15.3, which makes 1.5 s of it and waits for that several times in each rebalance.
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_WAIT_MS  # of which Faust makes 1.5 s, several times in each rebalance
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
 
     def leave(self) -> None:
-        """Leave the group when this stops, though this worker's name is a lasting one."""
+        """Leave the group when this stops.
+
+        Mends aiokafka 0.14, in which a member with a lasting name (`group.instance.id`) never leaves.
+        """
         if self._consumer is not None:
             self._consumer._coordinator._group_instance_id = None
 
     def lost(self) -> UserError | None:
-        """Why this worker is no longer of its group and will not be again; None where it is, or is about to be."""
+        """Why this worker has lost its place in the group for good; None when it has not."""
         coordinator = self._consumer and self._consumer._coordinator
         if coordinator is None:
             return None
@@ -109,14 +122,14 @@ def _explained(error: BaseException, group: str) -> str:
 
 
 class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyped
-    """The table of sites, which is written from outside of the stream's loop too, each site to its own partition.
-
-    Where the changelog holds several states of a site the one of the latest event counts, even if an earlier one comes
-    after it: that was written by a worker which did not know yet that it had lost the partition.
-    """
+    """The table of sites: each site's stored state."""
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
-        """Take in what the changelog holds."""
+        """Read values back from the changelog; of several of a site the one with the latest event counts.
+
+        Faust 0.15.3 takes the last one written. That may be an earlier state, written by a worker that did not know yet
+        that it had lost the partition.
+        """
         for event in batch:
             key, value = event.key, event.value
             before = self.data.get(key)
@@ -124,7 +137,10 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
                 self.data[key] = value
 
     def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
-        """Set a value; done when the changelog has it."""
+        """Set a value; done when the changelog has it.
+
+        Faust 0.15.3 allows writes only while the stream has an event, and takes the partition from that.
+        """
         self.data[key] = value
         sent: Awaitable[Any] = self.send_changelog(partition, key, value)
         return sent
@@ -174,11 +190,7 @@ class TableManager(manager.TableManager):  # type: ignore[misc]  # faust's class
 
 
 class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are untyped
-    """The consumer, which begins at the beginning of partitions of which nothing is committed yet.
-
-    While Faust reads the table it fetches events too, and drops them. Afterwards it seeks back, but by itself only in
-    partitions that have a committed offset. One beyond the partition's end is none: the topic was made anew.
-    """
+    """Faust's consumer, with our thread, and with another end and another seek."""
 
     def _new_consumer_thread(self) -> ConsumerThread:
         thread = ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -186,17 +198,21 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
         return thread
 
     async def on_stop(self) -> None:
-        """Commit and leave the group, so that others have the partitions at once.
+        """Commit and leave the group, so that others get the partitions at once.
 
-        By itself a member with a lasting name stays until its session has expired, as one that has failed does here:
-        it comes back.
+        A worker that has failed stays in the group until its session has expired, for it will be started again.
         """
         await super().on_stop()
         if self.app.failed is None:
             self._thread.leave()
 
     async def perform_seek(self) -> None:
-        """Seek to where the events go on."""
+        """Seek to the first event that is not processed yet.
+
+        Mends Faust 0.15.3: while it reads the table it fetches events too and drops them; afterwards it seeks back, but
+        only in partitions with a committed offset. A committed offset beyond the end counts as none: the topic was made
+        anew.
+        """
         await super().perform_seek()
         for tp, end in (await self.highwaters(*self.assignment())).items():
             if (self._committed_offset[tp] or 0) > end:
@@ -213,9 +229,10 @@ class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes ar
 
 
 class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are untyped
-    """The Faust app, which ends the process when the agent fails, so that whoever watches it starts it anew.
+    """The Faust app; it ends the process when something fails, so that its supervisor starts it again.
 
-    A fresh start reads the last consistent state; going on from a state that is half done would not be safe.
+    Faust 0.15.3 would restart the agent alone. Only a fresh start reads the last consistent state; to continue with one
+    that is half done would not be safe.
     """
 
     failed: BaseException | None = None
@@ -226,8 +243,8 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         return Transport(self.conf.broker_consumer, self)
 
     @faust.Service.task
-    async def _live(self) -> None:
-        # Not a timer of Faust's: those begin only when the tables have been read for the first time.
+    async def _check_alive(self) -> None:
+        # Not one of Faust's timers: those begin only when the tables have been read for the first time.
         while not self.should_stop:
             try:
                 self.check_alive()
@@ -257,9 +274,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         await self.crash(error)
 
     async def stop(self) -> None:
-        """Stop, or end within `STOP_S` though what is being waited for (a broker that is away) has not come.
+        """Stop within `STOP_S`; Faust 0.15.3 would wait for ever for a broker that is away.
 
-        Nothing is lost by that: what is not durable is not committed either, and its events are seen again.
+        Nothing is lost by that: what is not durable is not committed either, and those events come again.
         """
         timer = threading.Timer(STOP_S, self._end)
         timer.daemon = True
@@ -267,7 +284,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         await super().stop()
 
     def _end(self) -> None:
-        log.warning("not stopped within %.0f s, so ended; what was open will be seen again", STOP_S)
+        log.warning("not stopped within %.0f s, so ended; events that are not committed will be seen again", STOP_S)
         shutil.rmtree(self.conf.datadir, ignore_errors=True)
         logging.shutdown()
         os._exit(1 if self.failed else 0)

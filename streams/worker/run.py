@@ -8,10 +8,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import chain, repeat
 from typing import Any
 
 import faust
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_chain, wait_fixed
 
 from models.engine.warm_up import warm_up
 from streams import logs
@@ -23,15 +23,15 @@ from streams.worker.store import check_redis
 
 log = logging.getLogger(__name__)
 
-WAITS_S = (1.0, 2.0, 5.0, 10.0)
-"""Between looks at servers that cannot be reached when a worker starts; the last one is repeated."""
+PAUSES_S = (1.0, 2.0, 5.0, 10.0)
+"""Seconds between looks at servers that do not answer when a worker starts; the last one is repeated."""
 
 
 def check_port(settings: WorkerSettings) -> None:
     """Make sure that the web port is free.
 
     Raises:
-        UserError: it is not, or is none of this machine's.
+        UserError: it is not free, or the host is not this machine's.
     """
     host, port = settings.web_host, settings.web_port
     try:
@@ -44,25 +44,37 @@ def check_port(settings: WorkerSettings) -> None:
 
 
 def await_servers(settings: Settings, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Make sure that Kafka, its topics and Redis are as they must be; wait a while for what cannot be reached.
+    """Make sure that Kafka, its topics and Redis are as they must be; wait a while for those that do not answer.
 
     Raises:
-        UserError: something is not so, or was not reached within `worker.start_seconds`.
+        UserError: something is not as it must be, or did not answer within `worker.start_seconds`.
     """
-    deadline = time.monotonic() + settings.worker.start_seconds
-    for pause in chain(WAITS_S, repeat(WAITS_S[-1])):
-        try:
-            check_topics(settings, Topics(settings.kafka.prefix).uses)
-            check_group(settings)
-            asyncio.run(check_redis(settings.redis))
-            return
-        except Unreachable as error:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise
-            pause = min(pause, left)
-            log.warning("not yet: %s (next look in %.0f s, the last one in %.0f s)", error, pause, left)
-        sleep(pause)
+    most, pauses = settings.worker.start_seconds, wait_chain(*map(wait_fixed, PAUSES_S))
+
+    def left(state: RetryCallState) -> float:
+        return most - (state.seconds_since_start or 0.0)
+
+    def tell(state: RetryCallState) -> None:
+        error = state.outcome and state.outcome.exception()
+        log.warning(
+            "not yet: %s (next look in %.0f s, the last one in %.0f s)", error, state.upcoming_sleep, left(state)
+        )
+
+    attempts = Retrying(
+        retry=retry_if_exception_type(Unreachable),
+        wait=lambda state: min(pauses(state), left(state)),
+        stop=stop_after_delay(most),
+        before_sleep=tell,
+        sleep=sleep,
+        reraise=True,
+    )
+    attempts(_check_servers, settings)
+
+
+def _check_servers(settings: Settings) -> None:
+    check_topics(settings, Topics(settings.kafka.prefix).uses)
+    check_group(settings)
+    asyncio.run(check_redis(settings.redis))
 
 
 def _give_memory_back() -> None:
@@ -79,7 +91,7 @@ def run_worker(settings: Settings) -> None:
 
     Raises:
         UserError: Kafka, its topics, Redis or the web port are not as they must be.
-        SystemExit: the same, which the log has told where it is in JSON.
+        SystemExit: the same, after the log said so, when the log is in JSON.
     """
     logging_config = logs.configure(settings.worker)
     try:
