@@ -24,6 +24,7 @@ from models.records import (
 )
 from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
+from tests.support.events import capacity
 
 MEDIAN = Settings(method="median", shadows=("zero",), runtimes="closest", bounds="")
 SMALL = Settings(history=30, remembered=40, publish_shadows=True)
@@ -33,20 +34,9 @@ EVERY = msgspec.structs.replace(SMALL, shadows=tuple(METHODS), run_shadows=tuple
 """Every method there is."""
 
 
-def submit(job: str, time: float, **fields: Any) -> Submit:
-    return Submit(site="s", job=job, time=time, **fields)
-
-
-def start(job: str, time: float) -> Start:
-    return Start(site="s", job=job, time=time)
-
-
-def end(job: str, time: float) -> End:
-    return End(site="s", job=job, time=time)
-
-
-def capacity(time: float, nodes: int | None = 10, down_nodes: int = 0) -> Capacity:
-    return Capacity(site="s", time=time, cpus=80, nodes=nodes, down_nodes=down_nodes)
+def nodes_at(time: float, nodes: int | None = 10, down_nodes: int = 0) -> Capacity:
+    """The site has 80 processors, this many nodes, and this many of them are down."""
+    return capacity(80, time, nodes=nodes, down_nodes=down_nodes)
 
 
 def engine_after(*events: AnyEvent, settings: Settings = MEDIAN) -> Engine:

@@ -28,16 +28,14 @@ from tests.support.engines import (
     EVERY,
     MEDIAN,
     SMALL,
-    capacity,
     encoded,
-    end,
     engine_after,
     kinds,
+    nodes_at,
     predicted,
-    start,
-    submit,
     workload,
 )
+from tests.support.events import end, start, submit
 from tests.support.golden import first_version
 
 
@@ -288,7 +286,7 @@ def test_without_its_rows_an_engine_keeps_its_jobs_and_begins_its_histories_anew
 
 
 def test_an_engine_says_that_its_histories_were_lost_until_they_have_grown_again() -> None:
-    state, _ = engine_after(capacity(0.0, down_nodes=1)).checkpoint()
+    state, _ = engine_after(nodes_at(0.0, down_nodes=1)).checkpoint()
     engine = Engine.load(state, None, None, MEDIAN)
     for number in range(MIN_JOBS_TO_RECOVER):
         prediction = predicted(engine, submit(str(number), float(number)))

@@ -21,7 +21,15 @@ from models.records import (
 )
 from models.site.features import features_of
 from models.site.state import SITE, Phase
-from tests.support.engines import MEDIAN, capacity, end, engine_after, outcome, predicted, start, submit, workload
+from tests.support.engines import (
+    MEDIAN,
+    engine_after,
+    nodes_at,
+    outcome,
+    predicted,
+    workload,
+)
+from tests.support.events import end, start, submit
 
 
 def test_a_submit_is_predicted_from_the_state_it_finds_and_enters_it() -> None:
@@ -129,7 +137,7 @@ def test_nothing_is_learnt_of_a_job_before_it_starts() -> None:
 
 
 def test_the_counters_count() -> None:
-    engine = engine_after(submit("1", 0.0), submit("1", 0.0), start("1", 5.0), start("2", 5.0), capacity(6.0))
+    engine = engine_after(submit("1", 0.0), submit("1", 0.0), start("1", 5.0), start("2", 5.0), nodes_at(6.0))
     assert engine.events == 5
     assert engine.anomalies == {"duplicate_submit": 1, "start_without_submit": 1}
     assert engine.scores.predictions == {"median": 1, "zero": 1}

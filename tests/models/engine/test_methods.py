@@ -13,14 +13,12 @@ from models.registry import DEFAULT, METHODS
 from models.site.state import Estimate, Job
 from tests.support.engines import (
     MEDIAN,
-    capacity,
-    end,
     engine_after,
+    nodes_at,
     outcome,
     predicted,
-    start,
-    submit,
 )
+from tests.support.events import end, start, submit
 
 
 class Recorder(WaitMethod):
@@ -69,7 +67,7 @@ def test_bounds_go_out_with_predictions_and_outcomes_and_are_measured(recorder: 
 
 
 def test_bounds_are_withheld_with_the_wait(recorder: Engine) -> None:
-    recorder.apply(capacity(0.0, down_nodes=6))
+    recorder.apply(nodes_at(0.0, down_nodes=6))
     prediction = predicted(recorder, submit("1", 1.0))
     assert (prediction.predicted_wait_s, prediction.bounds, prediction.reason) == (None, None, "nodes down")
     assert outcome(recorder, start("1", 10.0)).bounds is None

@@ -9,7 +9,16 @@ from models.records import (
     Outcome,
 )
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
-from tests.support.engines import EVERY, MEDIAN, capacity, engine_after, outcome, predicted, start, submit, workload
+from tests.support.engines import (
+    EVERY,
+    MEDIAN,
+    engine_after,
+    nodes_at,
+    outcome,
+    predicted,
+    workload,
+)
+from tests.support.events import start, submit
 
 
 def test_accuracy_is_that_of_the_outcomes() -> None:
@@ -52,7 +61,7 @@ def test_accuracy_is_that_of_the_outcomes() -> None:
 
 @pytest.mark.parametrize(("down_nodes", "withheld"), [(0, False), (5, False), (6, True), (10, True)])
 def test_no_wait_is_predicted_while_too_many_nodes_are_down(down_nodes: int, withheld: bool) -> None:
-    engine = engine_after(submit("1", 0.0), start("1", 60.0), capacity(70.0, down_nodes=down_nodes))
+    engine = engine_after(submit("1", 0.0), start("1", 60.0), nodes_at(70.0, down_nodes=down_nodes))
     prediction = predicted(engine, submit("2", 100.0))
     if withheld:
         assert (prediction.predicted_wait_s, prediction.predicted_start, prediction.bounds) == (None, None, None)
@@ -69,14 +78,14 @@ def test_no_wait_is_predicted_while_too_many_nodes_are_down(down_nodes: int, wit
 @pytest.mark.parametrize(("share", "withheld"), [(0.0, True), (0.25, False), (0.2, True), (1.0, False)])
 def test_the_share_that_may_be_down_can_be_set(share: float, withheld: bool) -> None:
     some = msgspec.structs.replace(MEDIAN, method="zero", withhold_down=share)
-    engine = engine_after(capacity(0.0, nodes=16, down_nodes=4), settings=some)
+    engine = engine_after(nodes_at(0.0, nodes=16, down_nodes=4), settings=some)
     assert (predicted(engine, submit("1", 1.0)).predicted_wait_s is None) == withheld
 
 
 def test_predictions_come_back_with_the_nodes() -> None:
-    engine = engine_after(capacity(0.0, down_nodes=9), settings=msgspec.structs.replace(MEDIAN, method="zero"))
+    engine = engine_after(nodes_at(0.0, down_nodes=9), settings=msgspec.structs.replace(MEDIAN, method="zero"))
     assert predicted(engine, submit("1", 1.0)).predicted_wait_s is None
-    engine.apply(capacity(2.0))
+    engine.apply(nodes_at(2.0))
     prediction = predicted(engine, submit("2", 3.0))
     assert (prediction.predicted_wait_s, prediction.degraded) == (0.0, None)
 
@@ -84,5 +93,5 @@ def test_predictions_come_back_with_the_nodes() -> None:
 def test_nodes_down_out_of_an_unknown_number_are_told_but_withhold_nothing() -> None:
     zero = msgspec.structs.replace(MEDIAN, method="zero")
     for nodes in (None, 0):
-        prediction = predicted(engine_after(capacity(0.0, nodes, down_nodes=3), settings=zero), submit("1", 1.0))
+        prediction = predicted(engine_after(nodes_at(0.0, nodes, down_nodes=3), settings=zero), submit("1", 1.0))
         assert (prediction.predicted_wait_s, prediction.degraded) == (0.0, "3 of unknown nodes down")

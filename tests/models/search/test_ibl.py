@@ -7,7 +7,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import Settings
-from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
+from models.records import AnyEvent, Prediction
 from models.registry import method_named
 from models.search.genetic import SearchPlan
 from models.search.ibl import (
@@ -27,6 +27,7 @@ from models.search.ibl import (
 from models.search.tuning import Truth
 from models.waits.ibl.attributes import JOB, POLICY, STATE, Category, Request, Seen, State
 from models.waits.ibl.method import Ibl, Parameters
+from tests.support.events import cancel, capacity, end, start, submit
 
 
 def planted_runs(jobs: int = 200) -> Examples:
@@ -179,14 +180,14 @@ def test_a_chromosome_is_encoded_as_it_is_decoded(target: Target) -> None:
 
 def test_the_bench_says_what_the_methods_say() -> None:
     random = np.random.default_rng(3)
-    events: list[AnyEvent] = [Capacity(site="s", time=0.0, cpus=16)]
+    events: list[AnyEvent] = [capacity(16)]
     jobs: dict[str, Truth] = {}
     for number, time in enumerate(np.cumsum(random.exponential(300.0, 250)).tolist()):
         job, cpus, user = str(number), int(random.integers(1, 9)), f"u{random.integers(5)}"
         wait_s, run_s = random.exponential(600.0, 2).tolist()
-        events.append(Submit(site="s", time=time, job=job, user=user, queue="day", cpus=cpus, walltime=600.0))
-        events.append(Start(site="s", time=time + wait_s, job=job))
-        events.append(End(site="s", time=time + wait_s + run_s, job=job))
+        events.append(submit(job, time, user=user, queue="day", cpus=cpus, walltime=600.0))
+        events.append(start(job, time + wait_s))
+        events.append(end(job, time + wait_s + run_s))
         if number >= 50:
             jobs[job] = Truth(wait_s, run_s)
     events.sort(key=lambda event: event.time)
@@ -208,19 +209,17 @@ def test_the_bench_says_what_the_methods_say() -> None:
 
 
 def test_examples_are_collected_as_they_became_known() -> None:
-    def submit(job: str, time: float) -> Submit:
-        return Submit(site="s", time=time, job=job, user="ada", queue="day", cpus=2, walltime=600.0)
-
+    asked = {"user": "ada", "queue": "day", "cpus": 2, "walltime": 600.0}
     events: list[AnyEvent] = [
-        Capacity(site="s", time=0.0, cpus=8),
-        submit("1", 10.0),
-        Start(site="s", time=20.0, job="1"),
-        submit("2", 30.0),
-        submit("3", 40.0),
-        Start(site="s", time=50.0, job="2"),
-        Cancel(site="s", time=55.0, job="3"),
-        End(site="s", time=60.0, job="1"),
-        submit("4", 70.0),
+        capacity(8),
+        submit("1", 10.0, **asked),
+        start("1", 20.0),
+        submit("2", 30.0, **asked),
+        submit("3", 40.0, **asked),
+        start("2", 50.0),
+        cancel("3", 55.0),
+        end("1", 60.0),
+        submit("4", 70.0, **asked),
     ]
     jobs = {"2": Truth(20.0, 100.0), "3": Truth(15.0, 0.0), "4": Truth(5.0, 30.0)}
     waits, runs = collect(events, jobs)

@@ -7,7 +7,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.engine.what_if import consider
-from models.records import AnyEvent, Capacity, End, Start, Submit
+from models.records import AnyEvent, Submit
 from models.simulation.grid import DAY, MONDAY, THREE_SITES, Fared, GridSite, Load, Placed, Routed, route
 from models.simulation.policies import run
 from models.simulation.routing import (
@@ -23,6 +23,7 @@ from models.simulation.routing import (
 )
 from models.simulation.workload import SimulatedJob
 from models.site.state import Job
+from tests.support.events import capacity, end, start, submit
 
 SITES = (GridSite("large", 64, 0.4, "fcfs"), GridSite("small", 8, 0.4, "easy"))
 
@@ -41,20 +42,8 @@ def job(name: str, submit: int, cpus: int = 1, run_s: int = 100, walltime: int =
     )
 
 
-def capacity(site: str, cpus: int) -> Capacity:
-    return Capacity(site=site, time=0.0, cpus=cpus)
-
-
-def submit(site: str, name: str, cpus: int, time: float = 0.0) -> Submit:
-    return Submit(site=site, time=time, job=name, cpus=cpus, walltime=600.0)
-
-
-def start(site: str, name: str, time: float = 0.0) -> Start:
-    return Start(site=site, time=time, job=name)
-
-
-def end(site: str, name: str, time: float) -> End:
-    return End(site=site, time=time, job=name, state="completed")
+def asking(site: str, job: str, cpus: int, time: float = 0.0) -> Submit:
+    return submit(job, time, site, cpus=cpus, walltime=600.0)
 
 
 def considered(cpus: int = 1, time: float = 0.0, walltime: float = 600.0) -> Job:
@@ -144,7 +133,7 @@ def told(router: Router, *events: AnyEvent) -> Router:
 
 def test_lots_are_drawn_by_size_and_the_same_again() -> None:
     def chosen() -> list[str]:
-        router = told(AtRandom(1), capacity("a", 300), capacity("b", 100), capacity("c", 9))
+        router = told(AtRandom(1), capacity(300, site="a"), capacity(100, site="b"), capacity(9, site="c"))
         return [router.choose(considered(), ["a", "b"]) for _ in range(1000)]
 
     assert chosen() == chosen()
@@ -153,24 +142,24 @@ def test_lots_are_drawn_by_size_and_the_same_again() -> None:
 
 def test_the_blind_rules_count_what_they_name() -> None:
     events = [
-        *(capacity("a", 10), submit("a", "1", 8), start("a", "1"), submit("a", "2", 8), submit("a", "3", 1)),
-        *(capacity("b", 10), submit("b", "1", 9), start("b", "1"), submit("b", "2", 8)),
+        *(capacity(10, site="a"), asking("a", "1", 8), start("1", site="a"), asking("a", "2", 8), asking("a", "3", 1)),
+        *(capacity(10, site="b"), asking("b", "1", 9), start("1", site="b"), asking("b", "2", 8)),
     ]
     shortest, freest = ShortestQueue(), MostFree()
     told(shortest, *events)
     told(freest, *events)
     assert shortest.choose(considered(), ["a", "b"]) == "b"
     assert freest.choose(considered(), ["a", "b"]) == "a"
-    told(shortest, start("a", "2"), start("a", "3"))
-    told(freest, end("b", "1", 9.0))
+    told(shortest, start("2", site="a"), start("3", site="a"))
+    told(freest, end("1", 9.0, "b"))
     assert shortest.choose(considered(), ["a", "b"]) == "a"
     assert freest.choose(considered(), ["a", "b"]) == "b"
 
 
 def busy(site: str, seconds: float, router: Router) -> Router:
     """All of a site's ten processors are in use for so long, as the walltime has it."""
-    request = Submit(site=site, time=0.0, job="1", cpus=10, walltime=seconds)
-    return told(router, capacity(site, 10), request, start(site, "1"))
+    request = submit("1", site=site, cpus=10, walltime=seconds)
+    return told(router, capacity(10, site=site), request, start("1", site=site))
 
 
 @pytest.mark.parametrize("kind", [ByWhatIf, ByEstimates])
@@ -180,12 +169,12 @@ def test_a_job_goes_where_it_waits_least(kind: type[ByWhatIf]) -> None:
     busy("b", 2000.0, router)
     assert router.choose(considered(time=50.0), ["a", "b"]) == "b"
     assert router.choose(considered(time=50.0), ["a"]) == "a"
-    told(router, end("a", "1", 60.0))
+    told(router, end("1", 60.0, "a"))
     assert router.choose(considered(time=100.0), ["a", "b"]) == "a"
 
 
 def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
-    events = [capacity("a", 10), submit("a", "1", 6), start("a", "1"), submit("a", "2", 8, time=10.0)]
+    events = [capacity(10, site="a"), asking("a", "1", 6), start("1", site="a"), asking("a", "2", 8, time=10.0)]
     job = considered(4, 50.0, walltime=60.0)
     waits = {}
     for policy in ("easy", "fcfs"):
@@ -205,21 +194,21 @@ def test_standing_estimates_are_as_old_as_they_may_be() -> None:
     router = ByEstimates()
     busy("a", 3000.0, router)  # all at 0 s: the estimates of then know it
     assert router.wait_s(considered(time=10.0), "a") == 3000.0
-    told(router, end("a", "1", 20.0))
+    told(router, end("1", 20.0, "a"))
     assert router.wait_s(considered(time=25.0), "a") == 3000.0
     assert router.wait_s(considered(time=30.0), "a") == 3000.0
     assert router.wait_s(considered(time=31.0), "a") == 0.0
-    told(router, submit("a", "2", 10, time=1000.0), start("a", "2", 1000.0))
+    told(router, asking("a", "2", 10, time=1000.0), start("2", 1000.0, "a"))
     assert router.wait_s(considered(time=1000.0), "a") == 0.0  # at this second they are being made
     assert router.wait_s(considered(time=1001.0), "a") == 600.0
-    told(router, submit("a", "3", 10, time=1010.0), submit("a", "4", 10, time=1040.0))
+    told(router, asking("a", "3", 10, time=1010.0), asking("a", "4", 10, time=1040.0))
     assert router.wait_s(considered(time=1040.0), "a") == 1170.0  # those of 1030 s: one runs on, one queues
 
 
 def test_standing_estimates_are_of_shapes() -> None:
     router = ByEstimates()
-    wide = Submit(site="a", time=0.0, job="1", cpus=6, walltime=4000.0)
-    told(router, capacity("a", 10), wide, start("a", "1"))
+    wide = submit("1", site="a", cpus=6, walltime=4000.0)
+    told(router, capacity(10, site="a"), wide, start("1", site="a"))
     assert router.wait_s(considered(4, 50.0), "a") == 0.0
     assert router.wait_s(considered(3, 50.0), "a") == 0.0
     assert router.wait_s(considered(5, 50.0), "a") == 4000.0  # as one of eight

@@ -15,22 +15,23 @@ from models.site.expiry import DAY_S, MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Ex
 from models.site.history import Started
 from models.site.runs import Run
 from models.site.state import Job, Phase, SiteState
+from tests.support.events import end, start, submit
 
 SETTINGS = Settings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)
 FAR = 1e11
 
 
-def submit(job: str, day: float = 0.0, walltime_days: float | None = None) -> Submit:
+def submit_on(job: str, day: float = 0.0, walltime_days: float | None = None) -> Submit:
     walltime = None if walltime_days is None else walltime_days * DAY_S
-    return Submit(site="s", job=job, time=day * DAY_S, user="ada", cpus=4, walltime=walltime)
+    return submit(job, day * DAY_S, user="ada", cpus=4, walltime=walltime)
 
 
-def start(job: str, day: float = 0.0) -> Start:
-    return Start(site="s", job=job, time=day * DAY_S)
+def start_on(job: str, day: float = 0.0) -> Start:
+    return start(job, day * DAY_S)
 
 
-def end(job: str, day: float = 0.0) -> End:
-    return End(site="s", job=job, time=day * DAY_S)
+def end_on(job: str, day: float = 0.0) -> End:
+    return end(job, day * DAY_S)
 
 
 def engine_after(*events: AnyEvent, settings: Settings = SETTINGS) -> Engine:
@@ -80,21 +81,21 @@ def assert_sound(engine: Engine) -> None:
     ],
 )
 def test_when_a_job_is_due(phase: Phase, walltime_days: float | None, day: float) -> None:
-    job = Job.of(submit("1", 1.0, walltime_days))
+    job = Job.of(submit_on("1", 1.0, walltime_days))
     job.phase, job.start = phase, 5.0 * DAY_S if phase is Phase.RUNNING else None
     assert due(job) == day * DAY_S
 
 
 STORIES: list[tuple[list[AnyEvent], float, str]] = [
-    ([submit("1", 2.0)], 402.0, "gave_up_queued"),
-    ([submit("1", 2.0), Hold(site="s", job="1", time=3.0 * DAY_S)], 402.0, "gave_up_held"),
-    ([submit("1", 2.0), end("1", 3.0)], 402.0, "gave_up_ended"),
-    ([submit("1", 2.0), start("1", 3.0)], 403.0, "gave_up_running"),
-    ([submit("1", 2.0, 1.0), start("1", 3.0)], 13.0, "gave_up_running"),
-    ([start("1", 3.0)], 403.0, "gave_up_running"),
-    ([start("1", 3.0), submit("1", 2.0, 1.0)], 13.0, "gave_up_running"),
-    ([submit("1", 20.0, 1.0), start("1", 3.0)], 13.0, "gave_up_running"),  # against time
-    ([submit("1", 2.0), start("1", 3.0), Requeue(site="s", job="1", time=4.0 * DAY_S)], 404.0, "gave_up_queued"),
+    ([submit_on("1", 2.0)], 402.0, "gave_up_queued"),
+    ([submit_on("1", 2.0), Hold(site="s", job="1", time=3.0 * DAY_S)], 402.0, "gave_up_held"),
+    ([submit_on("1", 2.0), end_on("1", 3.0)], 402.0, "gave_up_ended"),
+    ([submit_on("1", 2.0), start_on("1", 3.0)], 403.0, "gave_up_running"),
+    ([submit_on("1", 2.0, 1.0), start_on("1", 3.0)], 13.0, "gave_up_running"),
+    ([start_on("1", 3.0)], 403.0, "gave_up_running"),
+    ([start_on("1", 3.0), submit_on("1", 2.0, 1.0)], 13.0, "gave_up_running"),
+    ([submit_on("1", 20.0, 1.0), start_on("1", 3.0)], 13.0, "gave_up_running"),  # against time
+    ([submit_on("1", 2.0), start_on("1", 3.0), Requeue(site="s", job="1", time=4.0 * DAY_S)], 404.0, "gave_up_queued"),
 ]
 """What is heard of a job, the day on which it is given up, and as what."""
 
@@ -113,23 +114,25 @@ def test_a_job_whose_end_never_comes_is_given_up_when_it_is_due(
     assert until(engine, day + 1000.0) == []
 
 
-@pytest.mark.parametrize("last", [end("1", 4.0), Cancel(site="s", job="1", time=4.0 * DAY_S)])
+@pytest.mark.parametrize("last", [end_on("1", 4.0), Cancel(site="s", job="1", time=4.0 * DAY_S)])
 def test_a_job_that_has_left_is_not_given_up(last: AnyEvent) -> None:
-    engine = engine_after(submit("1", 2.0), start("1", 3.0), last)
+    engine = engine_after(submit_on("1", 2.0), start_on("1", 3.0), last)
     assert until(engine, 1000.0) == []
 
 
 def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
-    engine = engine_after(submit("1", 0.0, 20.0), submit("2", 0.0, 20.0))
+    engine = engine_after(submit_on("1", 0.0, 20.0), submit_on("2", 0.0, 20.0))
     assert until(engine, 399.0) == []
-    engine.apply(start("1", 399.0))
+    engine.apply(start_on("1", 399.0))
     assert until(engine, 465.0) == ["gave_up_queued 2"]
     assert until(engine, 466.0) == ["gave_up_running 1"]
 
 
 def test_a_name_that_is_used_again_is_another_job() -> None:
-    engine = engine_after(submit("1"), start("1"), end("1"), settings=msgspec.structs.replace(SETTINGS, remembered=1))
-    for event in (submit("2"), start("2"), end("2"), submit("1", 100.0)):
+    engine = engine_after(
+        submit_on("1"), start_on("1"), end_on("1"), settings=msgspec.structs.replace(SETTINGS, remembered=1)
+    )
+    for event in (submit_on("2"), start_on("2"), end_on("2"), submit_on("1", 100.0)):
         engine.apply(event)
     assert until(engine, 499.0) == []
     assert until(engine, 500.0) == ["gave_up_queued 1"]
@@ -139,8 +142,8 @@ def test_a_name_that_is_used_again_is_another_job() -> None:
 @pytest.mark.parametrize("started_first", [True, False])
 def test_an_altered_walltime_counts(walltime_days: float, day: float, started_first: bool) -> None:
     alter = Alter(site="s", job="1", time=0.0, walltime=walltime_days * DAY_S)
-    events: list[AnyEvent] = [start("1"), alter] if started_first else [alter, start("1")]
-    engine = engine_after(submit("1", 0.0, 10.0), *events)
+    events: list[AnyEvent] = [start_on("1"), alter] if started_first else [alter, start_on("1")]
+    engine = engine_after(submit_on("1", 0.0, 10.0), *events)
     assert until(engine, day - 1e-4) == []
     assert until(engine, day) == ["gave_up_running 1"]
 
@@ -152,7 +155,7 @@ def test_an_altered_walltime_counts(walltime_days: float, day: float, started_fi
     "place", [*range(0, 2 * EVENTS_PER_SWEEP, 7), EVENTS_PER_SWEEP - 2, EVENTS_PER_SWEEP - 1, EVENTS_PER_SWEEP]
 )
 def test_one_wrong_time_gives_up_nobody(place: int) -> None:
-    engine = engine_after(submit("1"))
+    engine = engine_after(submit_on("1"))
     times = [100.0] * (2 * EVENTS_PER_SWEEP)
     times[place] = FAR
     assert ticks(engine, *times) == []
@@ -161,13 +164,13 @@ def test_one_wrong_time_gives_up_nobody(place: int) -> None:
 
 def test_all_the_witnesses_must_agree() -> None:
     for far in (MIN_AGREEING_EVENTS - 1, MIN_AGREEING_EVENTS):
-        engine = engine_after(submit("1"))
+        engine = engine_after(submit_on("1"))
         times = [100.0] * (EVENTS_PER_SWEEP - 1 - far) + [FAR] * far
         assert told(ticks(engine, *times)) == ["gave_up_queued 1"] * (far == MIN_AGREEING_EVENTS)
 
 
 def test_a_wrong_time_from_the_past_puts_it_off() -> None:
-    engine = engine_after(submit("1"))
+    engine = engine_after(submit_on("1"))
     late = [1000.0 * DAY_S] * (EVENTS_PER_SWEEP - 2)
     assert ticks(engine, *late, 5.0) == []
     assert until(engine, 1000.0) == ["gave_up_queued 1"]
@@ -175,7 +178,7 @@ def test_a_wrong_time_from_the_past_puts_it_off() -> None:
 
 def test_few_witnesses_are_none() -> None:
     expiry, state = Expiry(), SiteState()
-    job = Job.of(submit("1"))
+    job = Job.of(submit_on("1"))
     state.enter(job)
     expiry.watch(job)
     for _ in range(MIN_AGREEING_EVENTS - 1):
@@ -210,13 +213,13 @@ def measured(engine: Engine) -> bytes:
 
 def test_methods_are_told_of_those_that_never_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_after(
-        submit("queued"),
-        submit("held"),
+        submit_on("queued"),
+        submit_on("held"),
         Hold(site="s", job="held", time=0.0),
-        submit("ended"),
-        end("ended"),
-        submit("running"),
-        start("running"),
+        submit_on("ended"),
+        end_on("ended"),
+        submit_on("running"),
+        start_on("running"),
     )
     forgotten: list[JobKey] = []
     monkeypatch.setattr(engine.methods.waits["median"], "forget", forgotten.append)
@@ -242,9 +245,9 @@ def test_what_comes_after_a_job_was_given_up_is_a_duplicate(events: list[AnyEven
 def test_an_ended_job_leaves_once(queued_on: float, given_up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembering one that is given up may already have made an ended one be forgotten."""
     engine = engine_after(
-        submit("1", queued_on),
-        submit("2", 1.0),
-        end("2", 1.0),
+        submit_on("1", queued_on),
+        submit_on("2", 1.0),
+        end_on("2", 1.0),
         settings=msgspec.structs.replace(SETTINGS, remembered=1),
     )
     forgotten: list[JobKey] = []
@@ -259,8 +262,10 @@ def test_an_ended_job_leaves_once(queued_on: float, given_up: list[str], monkeyp
 
 
 def test_the_longest_overdue_is_given_up_first() -> None:
-    engine = engine_after(submit("c", 3.0), submit("b", 1.0), submit("a", 2.0), submit("z", 0.0), submit("d", 1.0))
-    engine.apply(start("z", 4.0))
+    engine = engine_after(
+        submit_on("c", 3.0), submit_on("b", 1.0), submit_on("a", 2.0), submit_on("z", 0.0), submit_on("d", 1.0)
+    )
+    engine.apply(start_on("z", 4.0))
     assert until(engine, 1000.0) == [
         "gave_up_queued b",
         "gave_up_queued d",
@@ -325,11 +330,11 @@ def test_an_engine_that_is_saved_and_loaded_gives_up_the_same_jobs(every: int) -
 
 def test_no_more_is_kept_than_the_live_jobs_need() -> None:
     expiry, state = Expiry(), SiteState()
-    stays = Job.of(submit("stays"))
+    stays = Job.of(submit_on("stays"))
     state.enter(stays)
     expiry.watch(stays)
     for number in range(4 * MAX_STALE_ENTRIES):
-        job = Job.of(submit(str(number)))
+        job = Job.of(submit_on(str(number)))
         state.enter(job)
         expiry.watch(job)
         state.leave(job)

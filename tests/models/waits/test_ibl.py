@@ -8,13 +8,14 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.method import SiteContext
-from models.records import AnyEvent, Cancel, Capacity, End, Prediction, Start, Submit
+from models.records import AnyEvent, Prediction
 from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, Phase, SiteState
 from models.waits.ibl import Ibl, IblRuns
 from models.waits.ibl.attributes import MOST, POLICY, Request, request_of, state_of
+from tests.support.events import cancel, capacity, end, start, submit
 
 
 def site_of(*jobs: Job, cpus: int | None = None) -> SiteContext:
@@ -22,7 +23,7 @@ def site_of(*jobs: Job, cpus: int | None = None) -> SiteContext:
     for job in jobs:
         site.state.enter(job)
     if cpus is not None:
-        site.capacity = Capacity(site="s", time=0.0, cpus=cpus)
+        site.capacity = capacity(cpus)
     return site
 
 
@@ -87,10 +88,6 @@ def test_a_job_by_its_own_attributes() -> None:
 
 
 # The methods.
-
-
-def submit(number: int, time: float, user: str = "ada", cpus: int = 1) -> Submit:
-    return Submit(site="s", time=time, job=str(number), user=user, queue="day", cpus=cpus, walltime=600.0)
 
 
 def ended(job: Job, run_s: float, method: IblRuns) -> None:
@@ -182,19 +179,19 @@ def test_names_of_jobs_long_gone_are_forgotten() -> None:
 def story(jobs: int = 400) -> list[AnyEvent]:
     """A site with queues of varying length: jobs come in bursts, some are cancelled."""
     random = np.random.default_rng(5)
-    events: list[AnyEvent] = [Capacity(site="s", time=0.0, cpus=16)]
+    events: list[AnyEvent] = [capacity(16)]
     time = 0.0
     for number in range(jobs):
         time += float(random.exponential(400.0))
         user, cpus = f"u{random.integers(5)}", int(random.integers(1, 9))
         begin = time + float(random.exponential(600.0))
         job = str(number)
-        events.append(submit(number, time, user, cpus))
+        events.append(submit(job, time, user=user, queue="day", cpus=cpus, walltime=600.0))
         if number % 9 == 0:
-            events.append(Cancel(site="s", time=begin, job=job))
+            events.append(cancel(job, begin))
         else:
-            events.append(Start(site="s", time=begin, job=job))
-            events.append(End(site="s", time=begin + float(random.exponential(900.0)), job=job))
+            events.append(start(job, begin))
+            events.append(end(job, begin + float(random.exponential(900.0))))
     return sorted(events, key=lambda event: event.time)
 
 

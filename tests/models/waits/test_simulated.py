@@ -9,7 +9,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.method import RunMethod, SiteContext
-from models.records import AnyEvent, Capacity, End, Hold, Outcome, Prediction, Release, Start, Submit
+from models.records import AnyEvent, Hold, Outcome, Prediction, Release
 from models.registry import METHODS, RUN_METHODS, method_named
 from models.simulation import POLICIES, SimulatedJob, generate, run
 from models.simulation.estimates import Actual
@@ -17,6 +17,7 @@ from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, Phase, RunEstimate, SiteState
 from models.waits.simulated import LEAST_S, UNKNOWN_S, Simulated, SimulatedConservative, SimulatedEasy, SimulatedFcfs
+from tests.support.events import capacity, end, start, submit
 
 NAMES = ("fcfs", "lwf", "easy", "conservative")
 each = pytest.mark.parametrize("name", NAMES)
@@ -141,8 +142,8 @@ def site(cpus: int, *jobs: Job, runtimes: RunMethod | None = None) -> SiteContex
     state = SiteState()
     for job in jobs:
         state.enter(job)
-    capacity = Capacity(site="a", time=0.0, cpus=cpus) if cpus else None
-    return SiteContext(state, History(10), RunHistory(), runtimes or Told(), capacity)
+    told = capacity(cpus, site="a") if cpus else None
+    return SiteContext(state, History(10), RunHistory(), runtimes or Told(), told)
 
 
 def wait(where: SiteContext, job: Job, method: Simulated | None = None) -> float | None:
@@ -290,16 +291,14 @@ def test_held_jobs_come_back_to_their_place() -> None:
         (record,) = [record for record in engine.apply(event) if isinstance(record, Prediction)]
         return record.predicted_wait_s
 
-    def submit(number: int, time: float) -> Submit:
-        return Submit(site="a", time=time, job=str(number), cpus=4, walltime=100.0)
-
-    engine.apply(Capacity(site="a", time=0.0, cpus=4))
-    assert predicted(submit(1, 10.0)) == 0.0
-    engine.apply(Start(site="a", time=10.0, job="1"))
-    assert predicted(submit(2, 20.0)) == 90.0
+    asked = {"cpus": 4, "walltime": 100.0}
+    engine.apply(capacity(4, site="a"))
+    assert predicted(submit("1", 10.0, "a", **asked)) == 0.0
+    engine.apply(start("1", 10.0, "a"))
+    assert predicted(submit("2", 20.0, "a", **asked)) == 90.0
     engine.apply(Hold(site="a", time=25.0, job="2"))
-    assert predicted(submit(3, 30.0)) == 80.0
+    assert predicted(submit("3", 30.0, "a", **asked)) == 80.0
     engine.apply(Release(site="a", time=35.0, job="2"))
-    assert predicted(submit(4, 40.0)) == 270.0
-    engine.apply(End(site="a", time=50.0, job="1"))
-    assert predicted(submit(5, 50.0)) == 300.0
+    assert predicted(submit("4", 40.0, "a", **asked)) == 270.0
+    engine.apply(end("1", 50.0, "a"))
+    assert predicted(submit("5", 50.0, "a", **asked)) == 300.0
