@@ -19,8 +19,9 @@ import msgspec
 from msgspec import Meta
 
 from models.engine.settings import Settings as EngineSettings
+from models.plugins import Registry
 from models.ranking import SiteSettings
-from models.registry import METHODS, RUN_METHODS, Registry, check_parameters
+from models.registry import METHODS, RUN_METHODS, check_parameters
 from models.site.shapes import WALLTIMES
 from streams.errors import UserError, place_and_problem
 

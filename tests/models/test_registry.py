@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from models.method import RunMethod, WaitMethod
-from models.registry import METHODS, RUN_METHODS, Registry, check_parameters, method_named, run_method_named
+from models.plugins import Registry
+from models.registry import METHODS, RUN_METHODS, check_parameters, method_named, run_method_named
 from models.waits.zero import Zero
 from tests.support.packages import install
 
