@@ -25,7 +25,7 @@ TRIVIAL = ("zero", "median")
 
 METHODS: "Registry[WaitMethod]" = Registry(
     "method",
-    "WaitMethod",
+    "models.method:WaitMethod",
     "queuecast.wait_methods",
     {
         "zero": "models.waits.zero:Zero",
@@ -45,7 +45,7 @@ METHODS: "Registry[WaitMethod]" = Registry(
 
 RUN_METHODS: "Registry[RunMethod]" = Registry(
     "method for run times",
-    "RunMethod",
+    "models.method:RunMethod",
     "queuecast.run_methods",
     {
         "closest": "models.runtimes.closest:Closest",

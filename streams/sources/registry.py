@@ -1,43 +1,37 @@
-"""The sources by name: those of this folder, and those that other packages bring by entry points.
+"""The sources by name: those of this folder, and those of other packages by entry points.
 
 A package names its source in its pyproject.toml under `[project.entry-points."queuecast.sources"]`. A source is
 imported when it is asked for, so that nobody needs what only another scheduler's source needs.
 """
 
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
+from models.plugins import Registry
 from streams.errors import UserError
-from streams.sources.contract import Source
 
-GROUP = "queuecast.sources"
+if TYPE_CHECKING:
+    from streams.sources.contract import Source
 
 SOURCES = {
     "swf": "streams.sources.swf:SwfSource",
 }
-"""The sources that are built in: name to `module:Class`."""
+"""The sources that are built in: name to "module:Class"."""
 
 
-def source_names() -> list[str]:
-    """The names of all sources that are installed; those built in come first."""
-    return [*SOURCES, *sorted({point.name for point in entry_points(group=GROUP)} - SOURCES.keys())]
+def sources() -> "Registry[Source]":
+    """All sources that are installed now, by name."""
+    return Registry("source", "streams.sources.contract:Source", "queuecast.sources", SOURCES)
 
 
-def source_named(name: str) -> type[Source]:
-    """The class of the source with this name. A name that is built in means the source that is built in.
+def source_named(name: str) -> "type[Source]":
+    """The class of the source with this name.
 
     Raises:
-        UserError: there is no such source, it cannot be imported, or it is not a source.
+        UserError: there is no such source, or it cannot be loaded; or two packages give a source the same name.
     """
-    if name in SOURCES:
-        point = EntryPoint(name, SOURCES[name], GROUP)
-    elif found := entry_points(group=GROUP, name=name):
-        point = min(found, key=lambda point: point.value)
-    else:
-        raise UserError(f"no source {name!r}; there are: {', '.join(source_names())}")
+    found = sources()
     try:
-        kind = point.load()
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"source {name}: {point.value} cannot be imported: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, Source)):
-        raise UserError(f"source {name}: {point.value} is not a subclass of streams.sources.contract.Source")
-    return kind
+        found.check(name)
+        return found[name]
+    except ValueError as error:
+        raise UserError(str(error)) from None

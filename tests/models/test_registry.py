@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def found() -> Registry[WaitMethod]:
-    return Registry("method", "WaitMethod", GROUP, OURS)
+    return Registry("method", "models.method:WaitMethod", GROUP, OURS)
 
 
 def test_every_method_of_ours_is_where_the_registry_says() -> None:
