@@ -25,17 +25,17 @@ from streams.topics import create_topics
 
 CONFIG = "queuecast.toml"
 
-PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
-"""Before a server that has ended is started again: after its first end, its second, and so on."""
+RESTART_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
+"""The pauses (s) before an ended server is started again: after its first end, its second, and so on."""
 
-STEADY_S = 60.0
-"""A server that has run for so long is well: its next end is again its first."""
+MIN_STEADY_S = 60.0
+"""When a server has run this long (s), its next end counts as its first again."""
 
 
 class Process(Server):
     """A command of queuecast's as a process, with settings written down in its directory.
 
-    The environment's settings are not for it: what is to count of them is in `settings` already.
+    It does not see the settings in the environment: those in force are in `settings` already.
     """
 
     page: ClassVar[str]
@@ -49,15 +49,15 @@ class Process(Server):
 
     @property
     def url(self) -> str:
-        """The page that tells most."""
+        """Its main page."""
         return f"http://{self.address}{self.page}"
 
     @abstractmethod
-    def _placed(self, settings: Settings) -> Settings:
-        """The settings with this process's place on the web."""
+    def _with_place(self, settings: Settings) -> Settings:
+        """The settings with this process's host and port."""
 
     def _prepare(self) -> Sequence[str]:
-        config = self._write(CONFIG, as_toml(self._placed(self._settings)))
+        config = self._write(CONFIG, as_toml(self._with_place(self._settings)))
         prefixes = tuple(f"{PREFIX}_{section}_".upper() for section in SECTIONS)
         without = [f"-u{name}" for name in os.environ if name.startswith(prefixes)]
         command = [sys.executable, "-m", "streams", "--config", str(config), self.name]
@@ -78,7 +78,7 @@ class WorkerProcess(Process):
     name = "worker"
     page = "/metrics"
 
-    def _placed(self, settings: Settings) -> Settings:
+    def _with_place(self, settings: Settings) -> Settings:
         place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
         return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
 
@@ -89,13 +89,13 @@ class ServeProcess(Process):
     name = "serve"
     page = "/"
 
-    def _placed(self, settings: Settings) -> Settings:
+    def _with_place(self, settings: Settings) -> Settings:
         place = {"web_host": LOOPBACK, "web_port": self.port}
         return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **place))
 
 
 class Ports(NamedTuple):
-    """Ports that are asked for; None for the one of last time or a free one. Further workers have those after `web`."""
+    """The ports to use; None for the one of last time or a free one. Further workers have the ports after `web`."""
 
     kafka: int | None = None
     redis: int | None = None
@@ -105,10 +105,10 @@ class Ports(NamedTuple):
 
 
 def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
-    """Run the stack over a directory until it is told to stop (SIGINT, SIGTERM); what ends meanwhile is started again.
+    """Run the stack over a directory until SIGINT or SIGTERM; a server that ends meanwhile is started again.
 
     Parameters:
-        base: the settings in force, of which those that say where the servers are give way to this stack's.
+        base: the settings in force; this stack's servers take the place of those in them.
 
     Raises:
         StackError: a server cannot be started, or this machine lacks what it needs.
@@ -141,7 +141,7 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
                 running.enter_context(process)
         config = stack.data_dir / CONFIG
         config.write_text(f"# Written by `queuecast up` at each start.\n\n{as_toml(settings)}", encoding="utf-8")
-        _introduce(console, stack, crew, serve, config)
+        _print_overview(console, stack, crew, serve, config)
         every = (stack.redis, stack.kafka, stack.prometheus, *crew, serve)
         servers = [server for server in every if server is not None]
         with suppress(KeyboardInterrupt, SystemExit):
@@ -158,7 +158,7 @@ def data_home() -> Path:
 
 
 def settings_in(stack: LocalStack, base: Settings) -> Settings:
-    """Settings with this stack's servers for those they name."""
+    """The settings, with this stack's servers in place of theirs."""
     return msgspec.structs.replace(
         base,
         kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix),
@@ -173,14 +173,14 @@ def as_toml(settings: Settings) -> str:
 
 
 def _set(values: dict[str, Any]) -> dict[str, Any]:
-    """Values without those that are None, for which TOML has no word."""
+    """The values without None, which TOML cannot express."""
     tables = {name: _set(value) if isinstance(value, dict) else value for name, value in values.items()}
     return {name: value for name, value in tables.items() if value is not None}
 
 
 @contextmanager
 def startup_progress() -> Iterator[OnProgress]:
-    """Shows on stderr how the stack gets up: in a terminal the step that it is at, else a line a step."""
+    """Show on stderr how the stack starts: in a terminal the current step, else a line for each step."""
     console = Console(stderr=True, highlight=False)
     bar = Bar(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True)
     task = bar.add_task("", visible=False)
@@ -201,16 +201,16 @@ def startup_progress() -> Iterator[OnProgress]:
 def keep_running(
     servers: Sequence[Server], say: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Start again what ends, without end."""
+    """Start again each server that ends; never returns."""
     keepers = [Keeper(server, say) for server in servers]
     while True:
         for keeper in keepers:
-            keeper.look()
+            keeper.check()
         sleep(0.5)
 
 
 class Keeper:
-    """Starts a server again that has ended by itself, after pauses that grow where it goes on ending."""
+    """Starts a server again when it has ended, after pauses that grow when it ends again and again."""
 
     def __init__(self, server: Server, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._server = server
@@ -220,14 +220,14 @@ class Keeper:
         self._ends = 0
         self._due: float | None = None
 
-    def look(self) -> None:
-        """See whether the server runs, and do what is due; to be called again and again."""
+    def check(self) -> None:
+        """Start the server again if it has ended and the pause is over; to be called every moment."""
         now = self._clock()
         if self._server.running:
             return
         if self._due is None:
-            self._ends = 0 if now - self._since > STEADY_S else self._ends
-            pause_s = PAUSES_S[min(self._ends, len(PAUSES_S) - 1)]
+            self._ends = 0 if now - self._since > MIN_STEADY_S else self._ends
+            pause_s = RESTART_PAUSES_S[min(self._ends, len(RESTART_PAUSES_S) - 1)]
             self._ends += 1
             self._due = now + pause_s
             self._say(f"{self._server.name} has ended, see {self._server.log}; it is started again in {pause_s:g} s")
@@ -244,10 +244,10 @@ class Keeper:
         self._since = self._clock()
 
 
-def _introduce(
+def _print_overview(
     console: Console, stack: LocalStack, workers: Sequence[WorkerProcess], serve: ServeProcess, config: Path
 ) -> None:
-    """Say what runs where, and what can be done with it."""
+    """Print what runs where, and commands to go on with."""
     command = "queuecast" if shutil.which("queuecast") else shlex.join([sys.executable, "-m", "streams"])
     where = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.url}
     where |= {worker.directory.name: worker.url for worker in workers}

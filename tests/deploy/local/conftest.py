@@ -1,4 +1,4 @@
-"""What stands in the way of a server."""
+"""A port that a server cannot have."""
 
 import socket
 from collections.abc import Iterator

@@ -8,8 +8,8 @@ import pytest
 from deploy.local.stack import LocalStack, Progress, StackError
 from deploy.local.stack.process import Server
 from deploy.local.up import (
-    PAUSES_S,
-    STEADY_S,
+    MIN_STEADY_S,
+    RESTART_PAUSES_S,
     Keeper,
     WorkerProcess,
     as_toml,
@@ -121,7 +121,7 @@ class Watch:
         """Seconds until it is started again."""
         began, starts = self.now, self.server.starts
         while self.server.starts == starts:
-            self.keeper.look()
+            self.keeper.check()
             self.now += 0.5
         return self.now - 0.5 - began
 
@@ -129,7 +129,7 @@ class Watch:
 def test_what_runs_is_left_alone(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     for _ in range(10):
-        watch.keeper.look()
+        watch.keeper.check()
         watch.now += 1
     assert (watch.server.starts, watch.said) == (0, [])
 
@@ -138,7 +138,7 @@ def test_what_ends_is_started_again_after_growing_pauses(tmp_path: Path) -> None
     watch = Watch(tmp_path)
     watch.server.there = False
     watch.server.broken = True
-    assert [watch.started_after() for _ in range(6)] == [*PAUSES_S, PAUSES_S[-1]]
+    assert [watch.started_after() for _ in range(6)] == [*RESTART_PAUSES_S, RESTART_PAUSES_S[-1]]
     assert watch.said[:2] == [f"it has ended, see {watch.server.log}; it is started again in 1 s", "it cannot start"]
     watch.server.broken = False
     watch.started_after()
@@ -150,9 +150,9 @@ def test_what_has_run_long_is_started_again_soon(tmp_path: Path) -> None:
     for _ in range(3):
         watch.server.there = False
         watch.started_after()
-    watch.now += STEADY_S + 1
+    watch.now += MIN_STEADY_S + 1
     watch.server.there = False
-    assert watch.started_after() == PAUSES_S[0]
+    assert watch.started_after() == RESTART_PAUSES_S[0]
 
 
 def test_all_are_looked_after_until_told_to_stop(tmp_path: Path) -> None:

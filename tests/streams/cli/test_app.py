@@ -43,6 +43,13 @@ def test_help_is_quick_since_it_imports_little() -> None:
     assert not {"numpy", "numba", "faust", "kafka", "redis", "deploy"} & set(shown.split())
 
 
+def test_what_talks_to_kafka_alone_imports_neither_the_engine_nor_faust(closed_port: int) -> None:
+    code = "import sys; from streams.cli.app import main; main(['watch']); print(*sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, stderr=subprocess.DEVNULL)
+    assert not {"numba", "scipy", "faust", "redis", "models.engine.engine", "deploy"} & set(shown.split())
+
+
 def test_the_version_is_printed(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("queuecast")
