@@ -16,6 +16,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
 	--no-annotate --custom-compile-command "make lock"
 
+# Two processes, each with servers of its own; the tests of one file stay together.
+TEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 # Installs queuecast with one of its extras, $(1): the versions in requirements/, or any that pyproject.toml allows
 # where those cannot be had. A package with another hash than its own is never taken.
 define install
@@ -37,10 +40,10 @@ demo: $(VENV)/local
 	$(BIN)/queuecast demo $(if $(TRACE),"$(TRACE)")
 
 check: lint
-	$(BIN)/python -m pytest -m 'not stack and not benchmark' --hypothesis-profile=check
+	$(TEST) -m 'not stack and not benchmark' --hypothesis-profile=check
 
 test: lint
-	$(BIN)/python -m pytest
+	$(TEST)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check $(CODE)

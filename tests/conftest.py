@@ -19,17 +19,21 @@ hypothesis.settings.register_profile("check", derandomize=True, deadline=None, m
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("same")
 
-BENCHMARKS = Path(__file__).parent / "benchmarks"
+HERE = Path(__file__).parent
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what measures speed."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what measures speed and what needs servers; where processes share the work, the latter comes first."""
     for item in items:
-        if BENCHMARKS in item.path.parents:
+        if HERE / "benchmarks" in item.path.parents:
             item.add_marker("benchmark")
+        if HERE / "integration" in item.path.parents or "require_stack" in getattr(item, "fixturenames", ()):
+            item.add_marker("stack")
+    if hasattr(config, "workerinput"):  # it takes longest, and one process would be left with it at the end
+        items.sort(key=lambda item: item.get_closest_marker("stack") is None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -14,7 +14,7 @@ import pytest
 from models.records import AnyEvent, Cancel, Submit
 from tests.support.deployment import PARTITIONS, Deployment, jobs_predicted, metrics
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(7200)]
+pytestmark = pytest.mark.timeout(7200)
 
 EVENTS = int(os.environ.get("QUEUECAST_BURST_EVENTS", "60000"))
 SMALL_BACKLOG = 6000

@@ -1,12 +1,8 @@
 """What standing estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
 
-import pytest
-
 from models.records import AnyEvent, Capacity
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
 from tests.support.deployment import Deploy, Deployment, interleaved, simulated
-
-pytestmark = pytest.mark.stack
 
 TURNS = 3
 LEAST_RATIO = 0.6

@@ -10,7 +10,7 @@ from models.records import AnyEvent, Cancel, End, Submit
 from models.simulation import generate, run
 from tests.support.deployment import Deploy, interleaved, metrics, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 SITES = ("alder", "birch", "cedar", "douglas")
 HISTORY = 6000

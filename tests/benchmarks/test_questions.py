@@ -15,9 +15,6 @@ from streams.client.client import MAX_FETCH_WAIT_MS, QuestionClient
 from streams.client.questions import new_id
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, until
 
-pytestmark = pytest.mark.stack
-
-
 SITES = ("alder", "birch", "cedar")
 JOBS = 2500
 BEFORE = 2000

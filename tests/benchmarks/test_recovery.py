@@ -8,15 +8,11 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Capacity, Submit
 from models.simulation import generate
 from tests.support.deployment import Deploy, Deployment, interleaved, metrics, simulated, sites, until
-
-pytestmark = pytest.mark.stack
-
 
 BACK_S = 10.0
 """Wanted from a worker's kill, when it is started again at once, to its first prediction."""

@@ -18,7 +18,7 @@ from models.records import AnyEvent, Submit
 from models.simulation import SimulatedJob, generate, run
 from tests.support.deployment import Deploy, Deployment, jobs_predicted, metrics, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(4 * 3600)]
+pytestmark = pytest.mark.timeout(4 * 3600)
 
 EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1080000"))
 """300 a second for an hour."""

@@ -16,9 +16,6 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from models.records import AnyEvent, Capacity, Submit
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, sites, until
 
-pytestmark = pytest.mark.stack
-
-
 SITES = ("alder", "birch", "cedar")
 JOBS = 1500
 LEAST_RATIO = 0.3

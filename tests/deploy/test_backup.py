@@ -18,8 +18,6 @@ from streams.settings import Settings
 from streams.topics import create_topics, partitions_of
 from tests.support.deployment import Deployment, Said, interleaved, settings_on, simulated, unique, until
 
-pytestmark = pytest.mark.stack
-
 SITE, APART = "alder", "birch"
 JOBS = 150
 

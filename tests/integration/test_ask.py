@@ -42,8 +42,6 @@ from tests.support.deployment import (
 )
 from tests.support.doors import Doors
 
-pytestmark = pytest.mark.stack
-
 SITES = ("alder", "birch")
 JOB = ("ask", "--cpus", "8", "--walltime", "1h")
 HASHED = (murmur2(SITES[1].encode()) & 0x7FFFFFFF) % PARTITIONS

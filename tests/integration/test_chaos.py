@@ -43,7 +43,7 @@ from tests.support.deployment import (
 )
 from tests.support.traces import trace_path
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 SECONDS = float(os.environ.get("QUEUECAST_CHAOS_SECONDS", "20"))
 SEED = int(os.environ.get("QUEUECAST_CHAOS_SEED", "1"))

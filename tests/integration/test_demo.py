@@ -11,7 +11,7 @@ import pytest
 from deploy.local.demo.scenario import GRID
 from tests.support.command import PATIENCE_S, Command
 
-pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("require_stack")]
+pytestmark = pytest.mark.usefixtures("require_stack")
 
 Run = Callable[..., Command]
 

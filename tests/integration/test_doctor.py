@@ -10,8 +10,6 @@ from deploy.local.up import as_toml
 from streams.cli.app import main
 from tests.support.deployment import Deploy, Deployment, simulated
 
-pytestmark = pytest.mark.stack
-
 
 @pytest.fixture
 def here(deploy: Deploy, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Deployment:

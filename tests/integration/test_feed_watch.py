@@ -25,8 +25,6 @@ from streams.sources.swf import events_of, read_swf
 from streams.topics import Topics
 from tests.support.traces import made_trace, swf_line
 
-pytestmark = pytest.mark.stack
-
 ROOT = Path(__file__).parents[2]
 Capture = pytest.CaptureFixture[str]
 

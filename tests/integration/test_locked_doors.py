@@ -15,8 +15,6 @@ from tests.support.command import Command
 from tests.support.deployment import until
 from tests.support.doors import Doors, assert_no_secrets, permissions
 
-pytestmark = pytest.mark.stack
-
 
 def listening(command: Command) -> set[str]:
     """The addresses at which a command listens."""

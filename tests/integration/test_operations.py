@@ -33,8 +33,6 @@ from tests.support.deployment import (
     until,
 )
 
-pytestmark = pytest.mark.stack
-
 SITES = ("alder", "birch", "cedar", "oak")
 FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.processor: forged"
 

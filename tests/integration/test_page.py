@@ -19,8 +19,6 @@ from streams.settings import Settings
 from tests.support.browser import Browser, browsing
 from tests.support.deployment import Deploy, Deployment, interleaved, settings_on, simulated, until
 
-pytestmark = pytest.mark.stack
-
 TOKEN = "an-open-sesame"
 HOSTILE = "<img src=x onerror=\"document.title='had'\">"
 JOB = {"cpus": 16, "walltime": "4h"}

@@ -10,8 +10,7 @@ from deploy.local.up import WorkerProcess
 from streams.topics import holder_of
 from tests.support.deployment import Deploy, interleaved, simulated, sites, unique, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(1800)]
-
+pytestmark = pytest.mark.timeout(1800)
 
 SITES = tuple(f"site-{number:02d}" for number in range(20))
 PARTITIONS = 6

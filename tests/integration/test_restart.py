@@ -12,8 +12,6 @@ from models.engine.outgoing import Anomaly
 from models.records import AnyEvent, Prediction, Submit
 from tests.support.deployment import Deploy, Deployment, interleaved, metrics, parts, simulated, sites, unique, until
 
-pytestmark = pytest.mark.stack
-
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 
 

@@ -24,8 +24,6 @@ from tests.integration.test_ask import FRESH, SITES, two_sites
 from tests.support.command import Command
 from tests.support.deployment import Deployment, engine_after, ready, settings_on, until
 
-pytestmark = pytest.mark.stack
-
 TOKEN = "correct horse battery"
 JOB = "cpus=8&walltime=1h"
 

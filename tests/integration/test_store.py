@@ -21,8 +21,6 @@ from streams.settings import RedisSettings
 from streams.worker.store import SiteStore, Stored, check_redis, connect
 from tests.support.deployment import parts, simulated
 
-pytestmark = pytest.mark.stack
-
 T = TypeVar("T")
 SETTINGS = Settings(method="median", shadows=(), history=50)
 

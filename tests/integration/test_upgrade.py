@@ -19,9 +19,6 @@ from streams.worker.store import _category
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, until
 from tests.support.golden import Golden, first_version
 
-pytestmark = pytest.mark.stack
-
-
 _encode = msgspec.json.Encoder().encode
 
 

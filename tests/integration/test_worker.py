@@ -21,8 +21,6 @@ from tests.support.command import Command
 from tests.support.deployment import Deploy, Message, interleaved, metrics, parts, simulated, unique
 from tests.support.traces import trace_path
 
-pytestmark = pytest.mark.stack
-
 
 def three_simulated_sites() -> list[AnyEvent]:
     return interleaved(simulated("alder", 400, 1), simulated("birch", 300, 2), simulated("cedar", 300, 3, "fcfs"))
