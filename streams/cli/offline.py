@@ -14,7 +14,7 @@ from streams.errors import UserError
 from streams.terminal import show_accuracy
 
 if TYPE_CHECKING:
-    from streams.offline.replay import Scores
+    from streams.offline.replay import ReplayScores
     from streams.sources.swf import Trace
 
 commands = typer.Typer()
@@ -57,7 +57,7 @@ def replay(
     and as a share of the mean run time, and the share within its interval.
     """
     from models.engine.outgoing import Anomaly
-    from streams.offline.replay import RecordFile, Scores, jobs_in, replay, score_and_write, settings_for
+    from streams.offline.replay import RecordFile, ReplayScores, jobs_in, replay, score_and_write, settings_for
     from streams.sources.swf import check_site, events_of
 
     if ids and rows:
@@ -66,7 +66,7 @@ def replay(
     jobs = read_trace(trace, skip_broken)
     check_site(name := jobs.site if site is None else site)
     range_ = jobs_in(jobs, ids, rows)
-    scores = Scores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
+    scores = ReplayScores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
     anomalies: Counter[str] = Counter()
     with RecordFile(out) as predicted, RecordFile(outcomes) as happened, progress("jobs", len(jobs.jobs)) as advance:
         records = replay(events_of(jobs, name), settings)
@@ -80,7 +80,7 @@ def replay(
     _report(jobs, scores, anomalies, as_json)
 
 
-def _report(trace: "Trace", scores: "Scores", anomalies: Counter[str], as_json: bool) -> None:
+def _report(trace: "Trace", scores: "ReplayScores", anomalies: Counter[str], as_json: bool) -> None:
     rows, run_rows = scores.rows(), scores.run_rows()
     if not rows:
         raise UserError(f"{trace.path}: no job of that range is scored")

@@ -10,7 +10,7 @@ import msgspec
 from models.engine.settings import Settings
 from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
-from streams.offline.replay import Scores, replay, settings_for
+from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.sources.swf import Trace, events_of
 
 MeasureTable = dict[str, dict[str, float]]
@@ -101,7 +101,7 @@ def _replayed(
     """One process's share of the methods."""
     runtimes = [settings.runtimes, *(name for name in run_methods if name != settings.runtimes)]
     chosen = settings_for(settings, [*TRIVIAL, *methods], runtimes)
-    scores = Scores(lambda outcome: outcome.job in jobs, cancelled, chosen)
+    scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, chosen)
     submitted, every = 0, max(len(trace.jobs) // 200, 1)
 
     def events() -> Iterator[Any]:

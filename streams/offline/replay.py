@@ -28,7 +28,7 @@ def replay(events: Iterable[AnyEvent], settings: Settings) -> Iterator[Record]:
         engine.take_changes()  # nothing is stored here
 
 
-class Scores:
+class ReplayScores:
     """The measures of each method over a range of jobs, exact medians included.
 
     Parameters:
@@ -180,7 +180,7 @@ def _check_loadable(methods: Iterable[str], runtimes: Iterable[str]) -> None:
 
 def score_and_write(
     records: Iterable[Record],
-    scores: Scores,
+    scores: ReplayScores,
     predictions: RecordFile,
     outcomes: RecordFile,
     written: Callable[[str], bool] = lambda _: True,

@@ -6,14 +6,14 @@ from models.engine.outgoing import Record
 from models.engine.settings import Settings as EngineSettings
 from models.records import Outcome, Prediction
 from streams.client.watch import Skipped
-from streams.offline.replay import Scores
+from streams.offline.replay import ReplayScores
 
 
 class SiteProgress:
     """What is known of a site so far: its live jobs, the latest outcome, the accuracy of each method."""
 
     def __init__(self, method: str, measured_from: float) -> None:
-        self.scores = Scores(lambda outcome: outcome.made_at >= measured_from)
+        self.scores = ReplayScores(lambda outcome: outcome.made_at >= measured_from)
         self.queued = 0
         self.running = 0
         self.latest: Outcome | None = None

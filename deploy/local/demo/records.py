@@ -21,7 +21,7 @@ from streams.settings import Settings
 from streams.sources.publisher import Outgoing, publish
 from streams.topics import Topics
 
-MAX_SILENCE_S = 15.0
+MAX_SILENCE_S = 60.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""
 
 

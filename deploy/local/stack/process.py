@@ -91,7 +91,7 @@ class Server(ABC):
         directory: Path,
         ports: Mapping[str, int | None],
         on_progress: OnProgress = ignore,
-        ready_within: float = 60.0,
+        ready_within: float = 120.0,
     ) -> None:
         self.directory = directory.absolute()
         self.log = self.directory / "server.log"

@@ -26,7 +26,7 @@ from deploy.local.stack import OnProgress, StackUnavailable
 from models.engine.settings import Settings as EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
 from streams.client.watch import Skipped
-from streams.offline.replay import Scores, replay, settings_for
+from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
 from tests.support.traces import made_trace
@@ -226,7 +226,7 @@ def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() 
     progress = progress_of(scenario)
     for name, site in progress.sites.items():
         assert (site.queued, site.running) == (0, 0)
-        scores = Scores(lambda found, name=name: found.site == name and found.made_at >= scenario.measured_from)  # type: ignore[misc]
+        scores = ReplayScores(lambda found, name=name: found.site == name and found.made_at >= scenario.measured_from)  # type: ignore[misc]
         for record in replay(scenario.events, ENGINE):
             if isinstance(record, Outcome):
                 scores.add(record)

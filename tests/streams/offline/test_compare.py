@@ -9,7 +9,7 @@ from models.engine.settings import Settings
 from models.registry import METHODS, RUN_METHODS
 from streams.cli.app import main
 from streams.offline.compare import compare
-from streams.offline.replay import Scores, jobs_in, replay, settings_for
+from streams.offline.replay import ReplayScores, jobs_in, replay, settings_for
 from streams.sources.swf import events_of, read_swf
 from tests.support.traces import made_trace
 
@@ -38,7 +38,7 @@ def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Pa
     shares: list[int] = []
     found = compare(read, jobs, settings, methods, workers, advance=shares.append)
     chosen = settings_for(settings, methods[:3], ["closest", *methods[3:]])
-    scores = Scores(settings=chosen)
+    scores = ReplayScores(settings=chosen)
     for record in replay(events_of(read, read.site), chosen):
         if hasattr(record, "actual_wait_s"):
             scores.add(record)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from models.records import Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.state import Estimate, Job
 from streams.errors import UserError
-from streams.offline.replay import RecordFile, Scores, jobs_in, replay, score_and_write, settings_for
+from streams.offline.replay import RecordFile, ReplayScores, jobs_in, replay, score_and_write, settings_for
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, shared_path, swf_line, trace_path
 
@@ -24,7 +24,7 @@ def run(
     trace: Trace,
     out: Path,
     methods: Sequence[str] = (),
-    scores: Scores | None = None,
+    scores: ReplayScores | None = None,
     settings: Settings | None = None,
     written: Container[str] = (*METHODS, *RUN_METHODS),
     runtimes: Sequence[str] = (),
@@ -33,7 +33,7 @@ def run(
     chosen = settings_for(settings or Settings(history=150), methods, runtimes)
     records = replay(events_of(trace, "made"), chosen)
     with RecordFile(out) as lines, RecordFile(None) as nowhere:
-        return list(score_and_write(records, scores or Scores(), lines, nowhere, written.__contains__))
+        return list(score_and_write(records, scores or ReplayScores(), lines, nowhere, written.__contains__))
 
 
 def referee(trace: Path, predictions: Path, *options: str) -> dict[str, dict[str, Any]]:
@@ -66,7 +66,7 @@ def test_the_measures_are_the_referees(tmp_path: Path, method: str, options: str
     started = chosen.pop("started", False)
     trace = read_swf(path)
     names = jobs_in(trace, **chosen)
-    scores = Scores(lambda outcome: outcome.job in names, cancelled=not started)
+    scores = ReplayScores(lambda outcome: outcome.job in names, cancelled=not started)
     run(trace, tmp_path / "out", [method], scores, written=[method])
     theirs = referee(path, tmp_path / "out", *options.split())
     agree(scores.rows()[method], theirs["predictions"])
@@ -88,7 +88,7 @@ def test_bounds_and_missing_estimates_are_scored_as_by_the_referee(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METHODS, "bounded", Bounded)
-    path, scores = made_trace(tmp_path / "made.swf"), Scores()
+    path, scores = made_trace(tmp_path / "made.swf"), ReplayScores()
     run(read_swf(path), tmp_path / "out", ["bounded"], scores, written=["bounded"])
     row = scores.rows()["bounded"]
     agree(row, referee(path, tmp_path / "out")["predictions"])
@@ -97,7 +97,7 @@ def test_bounds_and_missing_estimates_are_scored_as_by_the_referee(
 
 
 def test_the_trivial_rules_run_beside_and_come_first(tmp_path: Path) -> None:
-    scores = Scores()
+    scores = ReplayScores()
     run(read_swf(made_trace(tmp_path / "made.swf", jobs=60)), tmp_path / "out", ["qespera"], scores)
     assert list(scores.rows()) == ["zero", "median", "qbets", "qespera"]
 
@@ -153,7 +153,7 @@ def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
 @pytest.mark.trace
 def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
     path = beginning("KTH", 10_000, tmp_path / "kth.swf")
-    trace, scores, settings = read_swf(path), Scores(lambda outcome: 5000 <= int(outcome.job) <= 9000), Settings()
+    trace, scores, settings = read_swf(path), ReplayScores(lambda outcome: 5000 <= int(outcome.job) <= 9000), Settings()
     run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method])
     theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
     agree(scores.rows()[settings.method], theirs["predictions"])
@@ -212,7 +212,7 @@ def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -
     ]
     settings = settings_for(Settings(bounds=""), ["zero", "median"])
     with RecordFile(tmp_path / "p") as predictions, RecordFile(tmp_path / "o") as outcomes:
-        given = list(score_and_write(replay(events, settings), Scores(), predictions, outcomes))
+        given = list(score_and_write(replay(events, settings), ReplayScores(), predictions, outcomes))
     assert [type(item) for item in given] == [Prediction, Prediction, Anomaly]
     assert [json.loads(line)["method"] for line in (tmp_path / "p").read_text().splitlines()] == ["zero", "median"]
     assert [json.loads(line)["actual_wait_s"] for line in (tmp_path / "o").read_text().splitlines()] == [4.0, 4.0]
@@ -257,7 +257,7 @@ def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) ->
 
 
 def test_the_scores_of_a_few_jobs() -> None:
-    scores = Scores(settings=Settings(method="m", runtimes="closest"))
+    scores = ReplayScores(settings=Settings(method="m", runtimes="closest"))
     for one in (
         outcome("1", 100.0, bounds={"0.9": 50.0}),
         outcome("1", 100.0, run_s=100.0),

@@ -11,7 +11,7 @@ from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import tune
 from streams.offline.files import save
-from streams.offline.replay import Scores, replay
+from streams.offline.replay import ReplayScores, replay
 from streams.offline.stretch import Stretch, stretch_of
 from streams.settings import load_settings
 from streams.sources.swf import SwfJob, Trace, events_of
@@ -33,7 +33,7 @@ def test_the_profile_loads_and_predicts_as_was_said(trace: Trace) -> None:
     assert (engine.method, engine.history) == (found.profile.method, found.profile.history)
     assert engine.parameters == {engine.method: found.profile.parameters[engine.method]}
     assert engine.parameters[engine.method]
-    scores = Scores(lambda outcome: outcome.job in stretch.jobs)
+    scores = ReplayScores(lambda outcome: outcome.job in stretch.jobs)
     published = msgspec.structs.replace(engine, shadows=())
     for item in replay(events_of(trace, "made"), published):
         if isinstance(item, Outcome):
