@@ -1,4 +1,4 @@
-"""The error that is the user's to mend."""
+"""Errors that the user can mend."""
 
 import re
 
@@ -9,14 +9,14 @@ UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 
 
 class UserError(Exception):
-    """Something outside the program is wrong; the message names it and says what was expected or what to do."""
+    """Something outside the program is wrong; the message says what, and what was expected or what to do."""
 
 
 class Unreachable(UserError):
-    """A server cannot be reached, which may pass."""
+    """A server does not answer now; it may later."""
 
 
 def place_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Where a value is wrong, as `section.field` (nothing where it is the whole), and what is wrong with it."""
+    """Where a value is wrong, as `section.field` (empty: the value as a whole), and what is wrong with it."""
     problem, _, where = str(error).partition(" - at `$")
     return where.rstrip("`").removeprefix("."), f"{problem[0].lower()}{problem[1:]}"

@@ -1,4 +1,4 @@
-"""The topics: their names, what is kept in them and for how long, and how they are made."""
+"""The topics: their names, how long they keep what, how they are made and checked."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,17 +19,17 @@ from streams.settings import KafkaSettings, Settings
 
 HOUR_MS = 3_600_000
 STATE_MESSAGE_BYTES = 64 << 20
-"""The largest state of one site that can be stored; `models.engine.live.MAX_LIVE_BYTES` keeps within it."""
+"""Bytes of the largest state of one site that can be stored; `models.engine.live.MAX_LIVE_BYTES` keeps within it."""
 
 ESTIMATE_SEGMENT_BYTES = 16 << 20
-"""What is written since the last compaction is read as well."""
+"""Bytes of a segment of the estimates; small, for a reader also reads what was not compacted yet."""
 
 EVENT_MESSAGE_BYTES = 1 << 20
-"""The largest message of any other topic."""
+"""Bytes of the largest message of any other topic."""
 
 
 LATE = "late"
-"""The header of a prediction that left late: after how many whole seconds, in ASCII."""
+"""The header of a prediction that left late; its value is the delay in whole seconds, in ASCII."""
 
 
 class Topics(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Topics(msgspec.Struct, frozen=True):
 
     @property
     def events(self) -> str:
-        """What schedulers report, in."""
+        """What schedulers report; the worker reads it."""
         return f"{self.prefix}events"
 
     @property
@@ -64,12 +64,12 @@ class Topics(msgspec.Struct, frozen=True):
 
     @property
     def questions(self) -> str:
-        """What is asked of sites, in."""
+        """Questions about sites; the worker reads it."""
         return f"{self.prefix}questions"
 
     @property
     def answers(self) -> str:
-        """What their workers answer."""
+        """The workers' answers."""
         return f"{self.prefix}answers"
 
     @property
@@ -84,14 +84,14 @@ class Topics(msgspec.Struct, frozen=True):
 
     @property
     def uses(self) -> dict[str, str]:
-        """What a worker does with each."""
+        """What a worker does with each topic."""
         inputs = dict.fromkeys((self.events, self.questions), "read")
         outputs = (self.predictions, self.outcomes, self.dead_letters, self.estimates, self.answers)
         return {**inputs, **dict.fromkeys(outputs, "write"), self.state: "read and write"}
 
     @property
     def asking(self) -> dict[str, str]:
-        """What those who ask do with each."""
+        """What those who ask questions do with each topic."""
         return {self.questions: "write", **dict.fromkeys((self.answers, self.estimates, self.outcomes), "read")}
 
     def __iter__(self) -> Iterator[str]:
@@ -132,7 +132,7 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
 
 
 def create_topics(settings: Settings) -> dict[str, bool]:
-    """Make the topics that are missing; tells of each whether it was made now.
+    """Make the topics that are missing; returns for each topic whether it was made now.
 
     Raises:
         UserError: the broker cannot be reached, or refuses.
@@ -158,18 +158,18 @@ def create_topics(settings: Settings) -> dict[str, bool]:
 
 
 def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
-    """Let the states' topic, where an earlier version made it, take states as large as they may be now."""
+    """Raise the limits of a states' topic that an earlier version made, so that today's largest states fit."""
     name = Topics(settings.kafka.prefix).state
     limits = {key: configurations(settings)[name][key] for key in ("max.message.bytes", "segment.bytes")}
     kind = ConfigResourceType.TOPIC
     found = client.describe_configs([ConfigResource(kind, name, dict.fromkeys(limits))], config_filter="all")
-    told = found["topic"][name].get("max.message.bytes")  # nothing for those who may not know
+    told = found["topic"][name].get("max.message.bytes")  # None for those who may not know it
     if told is not None and int(told["value"]) < STATE_MESSAGE_BYTES:
         client.alter_configs([ConfigResource(kind, name, limits)])
 
 
 class TopicState(msgspec.Struct, frozen=True):
-    """A topic as the broker tells of it: how many partitions it has, none where it is missing, and what we may do."""
+    """A topic as the broker describes it: its number of partitions (0: it is missing), and the operations we may do."""
 
     partitions: int
     allowed: frozenset[str]
@@ -237,7 +237,7 @@ def topic_id(settings: Settings, name: str) -> str:
 
 
 def check_group(settings: Settings) -> None:
-    """Make sure that we may be one of the workers' group.
+    """Make sure that we may join the workers' group.
 
     Raises:
         UserError: we may not, or the broker cannot be reached.
@@ -248,15 +248,15 @@ def check_group(settings: Settings) -> None:
             found = client.describe_groups([group])[group]
         except GroupAuthorizationFailedError:
             raise refused(settings.kafka, "use", f"the group {group}") from None
-        except CoordinatorNotAvailableError:  # of a new cluster's first group, it will be known when it is there
+        except CoordinatorNotAvailableError:  # a new cluster has no coordinator before its first group
             return
     allowed = found["authorized_operations"]
-    if allowed is not None and "READ" not in allowed:  # of a group that is yet to be, nothing is told
+    if allowed is not None and "READ" not in allowed:  # None for a group that does not exist yet
         raise refused(settings.kafka, "use", f"the group {group}")
 
 
 def holder_of(settings: Settings, name: str) -> str | None:
-    """The id of the member that has this lasting name in the workers' group; None where nobody has.
+    """The id of the member with this lasting name in the workers' group; None when there is none.
 
     Raises:
         UserError: we may not know, or the broker cannot be reached.
@@ -275,7 +275,7 @@ def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:
 
 @contextmanager
 def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
-    """An admin client, closed afterwards; what Kafka refuses becomes a `UserError`."""
+    """An admin client, closed afterwards; an error of Kafka becomes a `UserError`."""
     with kafka_faults(settings):
         client = KafkaAdminClient(**settings.client_options())
         try:

@@ -1,4 +1,4 @@
-"""From a message to an event or a question, or to the reason why it is none."""
+"""Reads a message as an event or a question, or says why it is none."""
 
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that do not decode."""
 
 MAX_SHOWN_BYTES = 1_000
-"""Bytes of a message that its dead letter repeats."""
+"""Bytes of a message that its dead letter shows."""
 
 M = TypeVar("M", AnyEvent, AnyQuestion)
 
@@ -22,7 +22,7 @@ _question: msgspec.json.Decoder[AnyQuestion] = msgspec.json.Decoder(AnyQuestion)
 
 
 class _MessageHead(msgspec.Struct):
-    """The fields that tell what a message means to be."""
+    """The fields that say what kind of message it is."""
 
     type: str | None = None
     v: int = VERSION
@@ -32,7 +32,7 @@ _decode_head = msgspec.json.Decoder(_MessageHead).decode
 
 
 class Unreadable(Exception):
-    """A message that is no event: `reason` is one of a few words, `detail` says what was found."""
+    """A message that cannot be read: `reason` is one of a few words, `detail` says what was found."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -113,5 +113,5 @@ def dead_letter(
 
 
 def _printable(text: str) -> str:
-    """Text with what a terminal would take for a command escaped."""
+    """Text with unprintable characters escaped, which a terminal could take for commands."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

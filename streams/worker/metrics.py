@@ -1,7 +1,7 @@
-"""What a worker tells Prometheus.
+"""The worker's metrics for Prometheus.
 
-What a site's engine has counted is part of its state, so it is read from there at each scrape: it is right after a
-crash, and no event is counted twice. Only what concerns this process (latency, lag, messages read) is counted here.
+What a site's engine counts is part of its state and is read from there at each scrape, so that it is right after a
+crash and no event counts twice. Only what concerns this process (latency, lag, messages read) is counted here.
 """
 
 import time
@@ -26,7 +26,7 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Metrics:
-    """This process's counters, and the collector of the engines' ones, in a registry of their own."""
+    """The counters of this process and the collector of the engines' counters, in a registry of their own."""
 
     def __init__(self, ledger: Ledger, most_sites: int) -> None:
         self.registry = CollectorRegistry()
@@ -106,7 +106,7 @@ class Metrics:
         self._answers.observe(max(time.time() - arrived, 0.0))
 
     def show(self, standing: StandingEstimates) -> None:
-        """Tell about standing estimates too."""
+        """Show the standing estimates too."""
         self.registry.register(StandingCollector(standing, self._most_sites))
 
     def renewed(self, partition: int) -> None:
@@ -114,12 +114,12 @@ class Metrics:
         self._renewed.labels(str(partition)).inc()
 
     def servers(self, health: Health) -> None:
-        """Bring up to date which servers answer."""
+        """Update which servers answer."""
         self._broker.set(health.broker is None)
         self._store.set(health.store is None)
 
     def lag(self, consumer: Any, topic: str) -> None:
-        """Bring the lag up to date, from what the consumer has heard of the ends of the topic's partitions."""
+        """Update the lag, from what the consumer knows of the ends of the topic's partitions."""
         self._lag.clear()
         for tp in (tp for tp in consumer.assignment() if tp.topic == topic):
             end = consumer.highwater(tp)
@@ -229,7 +229,7 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
 
 
 def _roles(engine: Engine) -> Iterator[tuple[str, str]]:
-    """What the methods are there for."""
+    """The role and name of each method of a site."""
     settings = engine.settings
     yield "wait", settings.method
     yield "run", settings.runtimes

@@ -1,6 +1,6 @@
-"""Answers questions about this worker's sites, beside the events; asking changes nothing.
+"""Answers questions about this worker's sites, beside the events; a question changes nothing.
 
-Questions are read from now on, without a group and without commits: who has waited in vain asks again.
+Questions are read from the topic's end, without a group and without commits: a client without an answer asks again.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ from streams.worker.standing import site_time
 log = logging.getLogger(__name__)
 
 STALE_S = 10.0
-"""A question that is older is not answered: nobody waits for it any longer."""
+"""Seconds after which a question is not answered: its client has stopped waiting."""
 
 PAUSE_S = 5.0
-"""Before it is tried again, where reading failed."""
+"""Seconds before reading is tried again after it failed."""
 
 WAIT_MS = 100
-"""For the next question, before another look at which partitions there are to read."""
+"""Milliseconds to wait for a question before the next look at which partitions are this worker's."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Questions:
-    """Answers what is asked of the sites that this worker has.
+    """Answers the questions about this worker's sites.
 
     Parameters:
         handles: these sites, by name.
-        partitions: tells which partitions are this worker's now.
-        producer: takes the answers; one of its own by default, which waits for nothing that the events lead to.
+        partitions: gives the partitions that are this worker's now.
+        producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Questions:
         self._producer = producer
 
     async def run(self) -> None:
-        """Answer, for ever; whatever fails here must not stop the events."""
+        """Answer for ever; an error here must not stop the events."""
         while True:
             try:
                 await self._listen()
@@ -135,13 +135,13 @@ class Questions:
             return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
         try:
             return answer(question, handle.engine, site_time(handle.engine))
-        except Exception as error:  # a flaw of ours must not stop the other answers, nor hide
+        except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
 
 
 class _QuestionHead(msgspec.Struct):
-    """Whose answer it is, of a question that cannot be read as a whole."""
+    """The id and site of a question that cannot be read as a whole."""
 
     id: Name
     site: Name

@@ -1,4 +1,4 @@
-"""What is kept in Redis: each site's history of started jobs, and of run times by category.
+"""What is stored in Redis: each site's history of started jobs, and of run times by category.
 
 Keys (`site` and the category's parts percent-encoded, so that no name can reach outside its own key):
 

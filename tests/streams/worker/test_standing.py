@@ -1,8 +1,10 @@
 """When standing estimates are made anew, what goes out, and what is taken back."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from models.records import Capacity, StandingEstimate, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.settings import EstimateSettings
+from streams.worker import standing as standing_module
 from streams.worker.ledger import SiteHandle
 from streams.worker.standing import StandingEstimates, key_of, site_time
 
@@ -168,30 +171,33 @@ def test_what_fails_at_one_site_does_not_stop_the_others(error: Exception, caplo
 
     standing.shapes = broken  # type: ignore[method-assign]
 
-    async def some_time() -> None:
+    async def until_the_other_is_served() -> None:
         task = asyncio.create_task(standing.run())
-        await asyncio.sleep(0.1)
+        while not topic.values:
+            await asyncio.sleep(0.01)
         assert not task.done()
         task.cancel()
 
-    asyncio.run(some_time())
+    asyncio.run(until_the_other_is_served())
     assert set(topic.values) == {key_of("birch", Shape(1, 60.0))}
     assert "standing estimates failed" in caplog.text
 
 
-def test_the_events_wait_only_for_slices() -> None:
-    here = handle(jobs=200)
-    standing, _, _ = keeper(here, settings=msgspec.structs.replace(FREELY, share=0.2))
+def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = handle()
+    keeping, topic, _ = keeper(here, settings=msgspec.structs.replace(FREELY, share=0.2))
+    ticks, pauses = count(), list[float]()  # a look at the clock takes 1.5 ms
 
-    async def count_turns() -> int:
-        turns, task = 0, asyncio.create_task(standing.refresh(here))
-        while not task.done():
-            turns += 1
-            await asyncio.sleep(0.001)
-        return turns
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
 
-    asyncio.run(standing.refresh(here))  # compiled
-    assert asyncio.run(count_turns()) > 3
+    monkeypatch.setattr(
+        standing_module, "time", SimpleNamespace(perf_counter=lambda: next(ticks) * 0.0015, time=time.time)
+    )
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(keeping.refresh(here))
+    assert len(pauses) == len(topic.values) // 2
+    assert pauses == pytest.approx([0.012] * len(pauses))  # 3 ms of work are a fifth of the time
 
 
 def test_four_shapes_are_shown() -> None:
