@@ -8,7 +8,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from deploy.local.up import as_toml
 from streams.cli.app import main
-from tests.support.deployment import Deploy, Deployment, simulated
+from tests.support.deployment import Deploy, Deployment, simulated, until
 
 
 @pytest.fixture
@@ -58,6 +58,5 @@ def test_a_deployment_that_is_well_and_one_that_is_not(here: Deployment, capsys:
     here.worker.stop()
     with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
         client.delete_topics([here.topics.events])
-    found = looked(capsys, 1)
-    assert here.topics.events in found["topics"]["found"]
-    assert found["dead letters"]["state"] == "warn"
+    until(lambda: here.topics.events in looked(capsys, 1)["topics"]["found"])
+    assert looked(capsys, 1)["dead letters"]["state"] == "warn"

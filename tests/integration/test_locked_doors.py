@@ -23,7 +23,7 @@ def listening(command: Command) -> set[str]:
 
 def page(port: str) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
+    with opener.open(f"http://{LOOPBACK}:{port}/metrics", timeout=60) as answer:
         return str(answer.read(), "utf-8")
 
 
@@ -34,7 +34,7 @@ def test_who_may_come_in_can_work(doors: Doors) -> None:
         assert (code, err) == (0, "")
         assert len(out.splitlines()) == 60
         assert listening(worker) == {LOOPBACK}
-        asked = doors.run("asker", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_SECONDS="20")
+        asked = doors.run("asker", "ask", "--cpus", "2", "--walltime", "1h", SERVE_ANSWER_SECONDS="60")
         assert asked[0] == 0 and "made" in asked[1], asked
         assert_no_secrets(page(doors.web_port))
         worker_ends(worker)

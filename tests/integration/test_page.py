@@ -3,7 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -41,26 +41,31 @@ FIRST = interleaved(ALDER[: len(ALDER) * 2 // 3], BIRCH[: len(BIRCH) * 2 // 3])
 LATER = ALDER[len(ALDER) * 2 // 3 :][:40]
 
 
+def with_serve(settings: Settings, **serve: Any) -> Settings:
+    """The settings with others in the section `serve`."""
+    return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **serve))
+
+
 class Served:
     """A deployment and the HTTP service on it."""
 
     def __init__(self, here: Deployment, directory: Path) -> None:
         self.here = here
-        self.process = ServeProcess(directory, here.settings)
+        self.process = ServeProcess(directory, with_serve(here.settings, answer_seconds=60.0))
 
     @property
     def url(self) -> str:
         return f"http://{self.process.address}/"
 
     def get(self, path: str, **parameters: object) -> Any:
-        """What the service itself says."""
+        """The service's own answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         query = f"?{urlencode(parameters)}" if parameters else ""
-        with opener.open(f"{self.url}v1/{path}{query}", timeout=10) as answer:
+        with opener.open(f"{self.url}v1/{path}{query}", timeout=120) as answer:
             return json.load(answer)
 
     def settled(self, site: str, time: float) -> bool:
-        """Whether the worker and what stands know of the site's events up to this time."""
+        """Whether the worker and the standing estimates know the site's events up to this time."""
         with suppress(OSError):
             stands = {known["site"]: known["live"] for known in self.get("sites")["sites"]}
             knows = self.get(f"sites/{quote(site, safe='')}")
@@ -76,7 +81,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def served(browser: Browser, local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Three sites in the middle of things, one of them hostile."""
+    """Three sites with queued and running jobs, one of them with hostile names."""
     stack, directory = local_stack, tmp_path_factory.mktemp("page")
     fresh = {"seconds": 0.5, "share": 0.5, "change": 0.0}
     settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=fresh)
@@ -92,10 +97,6 @@ def served(browser: Browser, local_stack: LocalStack, tmp_path_factory: pytest.T
     finally:
         served.process.kill()
         here.close()
-
-
-def with_token(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, token=TOKEN))
 
 
 def sites_shown(browser: Browser) -> None:
@@ -269,7 +270,7 @@ def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: S
 
 
 def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path, with_token(served.here.settings)) as locked:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_seconds=60.0)) as locked:
         browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
         browser.until(lambda: browser.one("#token-value").is_displayed())
         assert browser.text("#token-why") == "This service lets in only those who have its token."
@@ -296,19 +297,27 @@ def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp
         assert browser.complaints() == []
 
 
-def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served) -> None:
-    browser.open(served.url)
-    sites_shown(browser)
-    served.here.worker.kill()
+def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tmp_path: Path) -> None:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, answer_seconds=5.0)) as impatient:
+        browser.open(f"http://{impatient.address}/")
+        sites_shown(browser)
+        with killed(served.here):
+            browser.click("#ask-form button")
+            browser.until(lambda: browser.all(ROWS))
+            assert all("standing estimate" in text for text in browser.texts(f"{ROWS} .site"))
+            browser.run("document.dispatchEvent(new Event('visibilitychange'))")
+            browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
+            assert len(browser.all(".one .facts")) == 3  # what was known before is still there
+
+
+@contextmanager
+def killed(here: Deployment) -> Iterator[None]:
+    """Without the worker; it is started again for the next test."""
+    here.worker.kill()
     try:
-        browser.click("#ask-form button")
-        browser.until(lambda: browser.all(ROWS))
-        assert all("standing estimate" in text for text in browser.texts(f"{ROWS} .site"))
-        browser.run("document.dispatchEvent(new Event('visibilitychange'))")
-        browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
-        assert len(browser.all(".one .facts")) == 3  # what was known before is still there
+        yield
     finally:
-        served.here.worker.start()
+        here.worker.start()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class ThroughKafka:
         """The one that says the least, once it knows what time it is."""
         self.observe([Capacity(site=site, time=job.submit, cpus=self._cpus[site]) for site in sites])
         self._here.producer.flush()
-        waits = asyncio.run_coroutine_threadsafe(self._ask_all(job, sites), self._loop).result(timeout=60)
+        waits = asyncio.run_coroutine_threadsafe(self._ask_all(job, sites), self._loop).result(timeout=300)
         self.asked += len(sites)
         return min(sites, key=dict(zip(sites, waits, strict=True)).__getitem__)
 
@@ -69,13 +69,13 @@ def asking(here: Deployment) -> Iterator[ThroughKafka]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    serve = msgspec.structs.replace(here.settings.serve, answer_seconds=20.0)
+    serve = msgspec.structs.replace(here.settings.serve, answer_seconds=60.0)
     client = QuestionClient(msgspec.structs.replace(here.settings, serve=serve), outcomes=False)
     try:
-        asyncio.run_coroutine_threadsafe(client.start(), loop).result(timeout=60)
+        asyncio.run_coroutine_threadsafe(client.start(), loop).result(timeout=300)
         yield ThroughKafka(here, client, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(client.stop(), loop).result(timeout=60)
+        asyncio.run_coroutine_threadsafe(client.stop(), loop).result(timeout=300)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -20,7 +20,7 @@ from deploy.local.up import ServeProcess, as_toml
 from models.engine.answers import answer
 from models.records import WaitQuestion
 from streams.settings import ServeSettings, Settings
-from tests.integration.test_ask import FRESH, SITES, two_sites
+from tests.support.asked import FRESH_ESTIMATES, SITES, two_sites
 from tests.support.command import Command
 from tests.support.deployment import Deployment, engine_after, ready, settings_on, until
 
@@ -29,11 +29,11 @@ JOB = "cpus=8&walltime=1h"
 
 
 def get(serve: ServeProcess, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
-    """The status and what was said, of JSON what it means."""
+    """The status and the body, decoded where it is JSON."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        answer = opener.open(urllib.request.Request(f"http://{serve.address}{path}", headers=headers), timeout=30)
+        answer = opener.open(urllib.request.Request(f"http://{serve.address}{path}", headers=headers), timeout=120)
     except urllib.error.HTTPError as error:
         answer = error
     with answer:
@@ -41,15 +41,15 @@ def get(serve: ServeProcess, path: str, token: str | None = TOKEN) -> tuple[int,
         return answer.status, json.loads(body) if "json" in kind else body.decode()
 
 
-def served(given: Settings, seconds: float = 10.0) -> Settings:
-    """Settings of a service that waits so long for answers, and asks for the token."""
+def served(given: Settings, seconds: float = 60.0) -> Settings:
+    """Settings of a service that asks for the token; `seconds` is its time limit for workers' answers."""
     return msgspec.structs.replace(given, serve=ServeSettings(token=TOKEN, answer_seconds=seconds))
 
 
 @pytest.fixture(scope="module")
 def here(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A worker that has seen two sites' events."""
-    given = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=FRESH)
+    given = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=FRESH_ESTIMATES)
     with closing(Deployment(given, tmp_path_factory.mktemp("served") / "worker")) as deployment:
         deployment.worker.start()
         deployment.send(two_sites())
@@ -115,7 +115,7 @@ def _check(operation: Any) -> None:
     @given(case=operation.as_strategy())
     @settings(max_examples=12, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     def check(case: schemathesis.Case) -> None:
-        case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"})
+        case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)
 
     check()
 
@@ -126,7 +126,7 @@ def _check(operation: Any) -> None:
 )
 def test_what_is_hardly_http_is_refused_and_harms_nobody(serve: ServeProcess, request_line: str) -> None:
     host, _, port = serve.address.partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=60) as raw:
         raw.sendall(f"{request_line}\r\n\r\n".encode())
         assert raw.recv(64).startswith(b"HTTP/1.1 400")
     assert get(serve, "/healthz")[0] == 200
@@ -135,7 +135,7 @@ def test_what_is_hardly_http_is_refused_and_harms_nobody(serve: ServeProcess, re
 def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
     here: Deployment, stack: LocalStack, tmp_path: Path
 ) -> None:
-    with ServeProcess(tmp_path / "serve", served(here.settings, seconds=1.0)) as serve:
+    with ServeProcess(tmp_path / "serve", served(here.settings, seconds=5.0)) as serve:
         until(lambda: [site["site"] for site in sites(serve)] == list(SITES))
         here.worker.kill()
         assert get(serve, "/v1/sites/alder")[0] == 504
@@ -175,7 +175,7 @@ def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path
         )
         assert first.ended(signal.SIGTERM) == 0
     told = [json.loads(line) for line in first.err.splitlines()]
-    assert [line["level"] for line in told] == ["info", "warning"], told
+    assert [line["level"] for line in told[:2]] == ["info", "warning"], told
     assert "set a token with QUEUECAST_SERVE_TOKEN" in told[1]["message"]
     assert {line["instance"] for line in told} == {f"serve-{port}"}
 

@@ -15,11 +15,22 @@ from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout
 from streams.settings import Settings as AllSettings
+from tests.support.deployment import interleaved, simulated
 
 NOW = 1.8e9
 """The wall clock's time (Unix seconds)."""
 
 USER = "u1"
+
+SITES = ("alder", "birch")
+
+FRESH_ESTIMATES = {"seconds": 0.2, "share": 1.0}
+"""Settings with which a worker renews its standing estimates at once."""
+
+
+def two_sites(jobs: int = 200) -> list[AnyEvent]:
+    """The events of two sites up to the middle of their day: the last jobs have not ended yet."""
+    return interleaved(*(simulated(site, jobs, seed) for seed, site in enumerate(SITES)))[: 5 * jobs]
 
 
 @cache
