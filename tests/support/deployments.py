@@ -4,18 +4,22 @@ import inspect
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import typer
 
 import deploy.local.up
-import streams.serve
+import streams.serve.web
 import streams.worker.app
 from deploy.cli import app
 from deploy.local.stack import Kafka, Redis
 from deploy.local.stack.process import Server
-from streams.settings import PREFIX, SECTIONS, ServeSettings, WorkerSettings
+from streams.serve.service import Service
+from streams.settings import PREFIX, SECTIONS, ServeSettings, Settings, WorkerSettings
+from tests.support.asked import FakeClient
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,12 +95,14 @@ def section_of(program: str) -> WorkerSettings | ServeSettings:
     return WorkerSettings() if program == "worker" else ServeSettings()
 
 
+@cache
 def pages(program: str) -> set[str]:
     """The pages that a program shows: worker or serve."""
     if program == "worker":
-        return set(re.findall(r'@app\.page\("([^"]+)"\)', inspect.getsource(streams.worker.app)))
-    files = Path(streams.serve.__file__).parent.rglob("*.py")
-    return {page for file in files for page in re.findall(r'"(/[\w./]*)"', file.read_text(encoding="utf-8"))}
+        with TemporaryDirectory() as directory:
+            return set(streams.worker.app.build_app(Settings(), directory).web.views)
+    service = streams.serve.web.build_app(Service(FakeClient(), Settings()), Settings())
+    return {route.path for route in service.routes}
 
 
 def seconds(text: str) -> float:
