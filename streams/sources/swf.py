@@ -203,8 +203,8 @@ class _Place(msgspec.Struct):
 class SwfSource(Source):
     """A trace as the events of one site.
 
-    The whole trace is read when it is opened. A cursor counts the events before it, so that to go on takes 3 µs for
-    each of them; it also says which trace it was, since a count means nothing for another one.
+    The whole trace is read when it is opened. A cursor counts the events before it; passing over these takes some 5 µs
+    each. It also says which trace it was, since a count means nothing for another one.
     """
 
     name: ClassVar[str] = "swf"

@@ -16,6 +16,8 @@ from tests.support.packages import install
 from tests.support.source_contract import BadPart, SourceContract, steps_there
 from tests.support.traces import swf_line
 
+ROOT = Path(__file__).parents[3]
+
 
 class TestSwf(SourceContract):
     name = "swf"
@@ -173,10 +175,10 @@ def test_a_source_that_cannot_be_had_is_an_error(name: str, message: str) -> Non
 
 
 def test_a_source_is_imported_when_it_is_asked_for() -> None:
-    code = (
-        "import sys, streams.sources.registry as r; list(r.sources()); sys.exit('streams.sources.swf' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+    code = "import sys; from streams.sources.registry import sources; list(sources()); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert "streams.sources.registry" in done.stdout.split()
+    assert "streams.sources.swf" not in done.stdout.split()
 
 
 def test_what_is_skipped_is_told_in_one_line() -> None:
