@@ -12,5 +12,7 @@ def test_the_app_uses_the_topics_that_are_made_for_it(tmp_path: Path) -> None:
     faust_app = build_app(Settings(kafka=KafkaSettings(prefix="x.")), str(tmp_path))
     assert faust_app.conf.id == topics.group
     assert faust_app.tables["sites"].changelog_topic.get_topic_name() == topics.state
+    (agent,) = faust_app.agents.values()
+    assert list(agent.channel.topics) == [topics.events]
     assert not faust_app.conf.topic_allow_declare
     assert faust_app.conf.producer_acks == -1

@@ -22,8 +22,8 @@ from streams.worker.questions import STALE_S, Questions
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 
 
-class Desk:
-    """The questions' desk of a worker with one site, what it sent, and what it counted."""
+class AskedWorker:
+    """A worker with one site that is asked questions: what it sent, and what it counted."""
 
     def __init__(self) -> None:
         self.engine = Engine("alder", ENGINE)
@@ -33,7 +33,7 @@ class Desk:
         self.metrics = Metrics([], 10)  # type: ignore[arg-type]
         handles = {"alder": SiteHandle(self.engine, 3)}
         producer: Any = SimpleNamespace(send=self._send)
-        self.desk = Questions(KafkaSettings(prefix="x."), handles, lambda: frozenset({3}), self.metrics, producer)
+        self.questions = Questions(KafkaSettings(prefix="x."), handles, lambda: frozenset({3}), self.metrics, producer)
 
     async def _send(self, topic: str, value: bytes, key: bytes | None, partition: int | None) -> None:
         kind: Any = AnyAnswer if topic == "x.answers" else DeadLetter
@@ -43,7 +43,7 @@ class Desk:
         message: Any = SimpleNamespace(
             topic="x.questions", partition=3, offset=5, key=key, value=value, timestamp=(time.time() - age_s) * 1000
         )
-        asyncio.run(self.desk.take(message))
+        asyncio.run(self.questions.take(message))
 
     def counted(self, status: str) -> float:
         value = self.metrics.registry.get_sample_value("queuecast_questions_total", {"status": status})
@@ -54,23 +54,23 @@ encode = msgspec.json.encode
 
 
 def test_a_question_is_answered_on_its_own_partition() -> None:
-    desk = Desk()
+    asked = AskedWorker()
     question = WaitQuestion(id="q", site="alder", cpus=8, walltime=600.0)
-    desk.take(b"alder", encode(question))
-    assert desk.sent == [("x.answers", b"alder", answer(question, desk.engine, desk.engine.time), 3)]
-    assert desk.counted("answered") == 1
-    assert desk.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_count") == 1
+    asked.take(b"alder", encode(question))
+    assert asked.sent == [("x.answers", b"alder", answer(question, asked.engine, asked.engine.time), 3)]
+    assert asked.counted("answered") == 1
+    assert asked.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_count") == 1
 
 
 def test_an_unknown_site_is_said_to_be_unknown() -> None:
-    desk = Desk()
-    desk.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
-    ((topic, key, told, _),) = desk.sent
+    asked = AskedWorker()
+    asked.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
+    ((topic, key, told, _),) = asked.sent
     assert (topic, key) == ("x.answers", b"nowhere")
     assert told == NoAnswer(
         id="q", site="nowhere", reason="unknown_site", detail="no event of a site 'nowhere' has been seen"
     )
-    assert desk.counted("unknown_site") == 1
+    assert asked.counted("unknown_site") == 1
 
 
 @pytest.mark.parametrize(
@@ -86,29 +86,29 @@ def test_an_unknown_site_is_said_to_be_unknown() -> None:
     ],
 )
 def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
-    desk = Desk()
-    desk.take(key, value)
-    (topic, _, letter, _), *refusals = desk.sent
+    asked = AskedWorker()
+    asked.take(key, value)
+    (topic, _, letter, _), *refusals = asked.sent
     assert topic == "x.dead-letters" and isinstance(letter, DeadLetter)
     assert (letter.reason, letter.topic, letter.partition, letter.offset) == (reason, "x.questions", 3, 5)
-    assert desk.counted("malformed") == 1
+    assert asked.counted("malformed") == 1
     readable = b'"id":"q"' in (value or b"")
     assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
 
 
 def test_nobody_waits_for_an_old_question() -> None:
-    desk = Desk()
-    desk.take(b"alder", encode(WaitQuestion(id="q", site="alder")), age_s=STALE_S + 1)
-    assert desk.sent == [] and desk.counted("stale") == 1
+    asked = AskedWorker()
+    asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")), age_s=STALE_S + 1)
+    assert asked.sent == [] and asked.counted("stale") == 1
 
 
 def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: object) -> WaitAnswer:
         raise RuntimeError("a flaw")
 
-    desk = Desk()
+    asked = AskedWorker()
     monkeypatch.setattr(questions, "answer", broken)
-    desk.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
-    ((_, _, told, _),) = desk.sent
+    asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
+    ((_, _, told, _),) = asked.sent
     assert (told.reason, told.detail) == ("failed", "RuntimeError('a flaw')")
-    assert "could not be answered" in caplog.text and desk.counted("failed") == 1
+    assert "could not be answered" in caplog.text and asked.counted("failed") == 1
