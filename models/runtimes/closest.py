@@ -8,11 +8,11 @@ from models.runtimes.walltime import within
 from models.site.runs import Run, RunHistory, Template
 from models.site.state import Job, RunEstimate
 
-DEPTH = 64
-NEAREST = 8
+MAX_HISTORY_RUNS = 64
+LAST_RUNS = 8
 """Runs that an estimate is the mean of."""
 
-ENOUGH = 2
+MIN_RUNS = 2
 """Runs a category needs before it is believed."""
 
 
@@ -34,7 +34,7 @@ class Closest(RunMethod):
 
     name = "closest"
     templates = tuple(
-        Template(attributes, DEPTH)
+        Template(attributes, MAX_HISTORY_RUNS)
         for attributes in (("executable", "user"), ("user", "cpus"), ("queue", "user"), ("user",), ())
     )
 
@@ -42,8 +42,8 @@ class Closest(RunMethod):
         """The mean; of those that ran longer than the job has run already, where there are such. 10 µs."""
         for template in self.templates:
             kept = runs.of(template.category(job))
-            if len(kept) >= ENOUGH:
-                last = [kept[place] for place in range(max(len(kept) - NEAREST, 0), len(kept))]
+            if len(kept) >= MIN_RUNS:
+                last = [kept[place] for place in range(max(len(kept) - LAST_RUNS, 0), len(kept))]
                 longer = [run for run in last if run.run_s > elapsed_s]
                 expected = within(_mean(job, longer or last), job.walltime, elapsed_s)
                 return RunEstimate(expected, sys.intern(f"mean of {len(longer or last)} by {template.name}"))

@@ -24,13 +24,13 @@ from models.runtimes.walltime import within
 from models.site.runs import RunHistory, Template
 from models.site.state import Job, RunEstimate
 
-DEPTH = 64
+MAX_FITTED_RUNS = 64
 """Runs that a distribution is fitted to. The error on KTH's trace and CTC's first 20,000 jobs falls from 1024 to 64."""
 
-ENOUGH = 8
+MIN_QUEUE_RUNS = 8
 """Runs a queue needs before it is believed."""
 
-SHORTEST_S = 1.0
+MIN_RUN_S = 1.0
 """Clocks tick in seconds: a run below one counts as one, since zero has no logarithm."""
 
 
@@ -46,7 +46,7 @@ class LogUniform(NamedTuple):
 
         Where all are equal, or nearly so, the shortest and the longest are its ends.
         """
-        logs = np.log(np.maximum(np.sort(np.asarray(run_times, np.float64)), SHORTEST_S))
+        logs = np.log(np.maximum(np.sort(np.asarray(run_times, np.float64)), MIN_RUN_S))
         if logs[-1] - logs[0] < 1e-9:  # nothing but rounding to fit a line to
             return cls(math.exp(logs[0]), math.exp(logs[-1]))
         shares = np.arange(1, len(logs) + 1) / len(logs)
@@ -94,7 +94,7 @@ class Downey(RunMethod):
 
     name = "downey"
     tunable: ClassVar[dict[str, Any]] = {"lifetime": Literal["median", "average"]}
-    templates = (Template(("queue",), DEPTH), Template((), DEPTH))
+    templates = (Template(("queue",), MAX_FITTED_RUNS), Template((), MAX_FITTED_RUNS))
 
     def __init__(self, lifetime: Literal["median", "average"] = "median") -> None:
         self.lifetime = lifetime
@@ -102,8 +102,8 @@ class Downey(RunMethod):
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The lifetime, given that the job has run for `elapsed_s`."""
         for template in self.templates:
-            kept = [run.run_s for run in runs.of(template.category(job))][-DEPTH:]
-            if len(kept) >= ENOUGH or (kept and not template.attributes):
+            kept = [run.run_s for run in runs.of(template.category(job))][-MAX_FITTED_RUNS:]
+            if len(kept) >= MIN_QUEUE_RUNS or (kept and not template.attributes):
                 model = LogUniform.fitted(kept).beyond(elapsed_s)
                 expected = model.median if self.lifetime == "median" else model.average
                 reason = f"conditional {self.lifetime} of {len(kept)} by {template.name}"

@@ -37,7 +37,7 @@ import msgspec
 from msgspec import Meta
 
 from models.method import RunMethod
-from models.runtimes.gibbons_statistics import COEFFICIENTS, CONFIDENCE, ENOUGH, ExecutionTime, Sample, runs_longer
+from models.runtimes.gibbons_statistics import COEFFICIENTS, CONFIDENCE, MIN_RUNS, ExecutionTime, Sample, runs_longer
 from models.runtimes.walltime import within
 from models.site.rows import Row, Rows
 from models.site.runs import RunHistory
@@ -110,7 +110,7 @@ class Entry:
 
     def sample(self, unit: float) -> Sample:
         """The runs in seconds, where a run time of 1 is `unit` seconds."""
-        deviation = math.sqrt(self.spread(unit) / (self.count - 1)) if self.count >= ENOUGH else math.nan
+        deviation = math.sqrt(self.spread(unit) / (self.count - 1)) if self.count >= MIN_RUNS else math.nan
         return Sample(self.count, self.time / self.count / MICRO * unit, deviation)
 
 
@@ -262,7 +262,7 @@ class Gibbons(RunMethod):
         """Table 3: the first of the six templates that tells anything."""
         for category, entry, unit in self._entries(job):
             own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
-            if own.count >= ENOUGH:
+            if own.count >= MIN_RUNS:
                 sample = own.sample(unit)
                 reason = f"mean of {own.count} by {_NAMES[len(category)]},cpus"
                 return Finding(sample.mean, sample.error(confidence), reason)
@@ -277,7 +277,7 @@ class Gibbons(RunMethod):
     def _sample(self, job: Job, elapsed_s: float) -> Sample | None:
         for _, entry, unit in self._entries(job):
             own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
-            if own.count >= ENOUGH:
+            if own.count >= MIN_RUNS:
                 return own.sample(unit)
         return None
 

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 """The confidence of the intervals that go out with predictions: that of the thesis' schedulers (section 5.3)."""
 
-ENOUGH = 2
+MIN_RUNS = 2
 """Runs in a range before their mean is believed: with fewer there is no telling how sure it is."""
 
 COEFFICIENTS = 3
@@ -29,7 +29,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     def error(self, confidence: float = CONFIDENCE) -> float:
         """Half the width of the mean's confidence interval, by Student's t; infinite for a single run."""
-        if self.count < ENOUGH:
+        if self.count < MIN_RUNS:
             return math.inf
         return student(self.count - 1, (1 + confidence) / 2) * self.deviation / math.sqrt(self.count)
 

@@ -7,14 +7,14 @@ import msgspec
 
 from models.site.runs import ATTRIBUTES, Template
 
-MOST_HISTORY = 65_536
+MAX_HISTORY_RUNS = 65_536
 """Runs kept of a category at most: what stands for "not limited"."""
 
 UNIT = 2**23
 """A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
 
 Sums of whole numbers are exact, in whatever order they are added up and however often something is taken away again;
-with `MOST_HISTORY` points none of the sums of squares exceeds 64 bits.
+with `MAX_HISTORY_RUNS` points none of the sums of squares exceeds 64 bits.
 """
 
 PREDICTORS: dict[str, Callable[[int], int]] = {
@@ -55,7 +55,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
     attributes: tuple[str, ...]
     predictor: str = "mean"
     relative: bool = False
-    history: int = MOST_HISTORY
+    history: int = MAX_HISTORY_RUNS
     elapsed: int | None = None
 
     @classmethod
@@ -80,8 +80,8 @@ class RunTemplate(msgspec.Struct, frozen=True):
             raise _fault(text, f"no predictor {predictor!r}; there are: {', '.join(PREDICTORS)}")
         if data not in DATA:
             raise _fault(text, f"data is {data!r}; expected {' or '.join(DATA)}")
-        if not history.isdecimal() or not 2 <= int(history) <= MOST_HISTORY:
-            raise _fault(text, f"history is {history!r}; expected 2 to {MOST_HISTORY}")
+        if not history.isdecimal() or not 2 <= int(history) <= MAX_HISTORY_RUNS:
+            raise _fault(text, f"history is {history!r}; expected 2 to {MAX_HISTORY_RUNS}")
         kept = [name for name in names if not name.startswith("elapsed/")]
         return cls.of(kept, predictor, data == "relative", int(history), ranges.get("elapsed"))
 
@@ -91,7 +91,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
         attributes: Iterable[str],
         predictor: str = "mean",
         relative: bool = False,
-        history: int = MOST_HISTORY,
+        history: int = MAX_HISTORY_RUNS,
         elapsed: int | None = None,
     ) -> "RunTemplate":
         """The template with its attributes in the order in which those of all templates stand."""

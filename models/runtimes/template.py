@@ -31,13 +31,13 @@ CONFIDENCE = 0.9
 CHEBYSHEV = math.sqrt(1 / (1 - CONFIDENCE))
 """Standard deviations to either side of the mean, by Chebyshev's theorem: 1 - 1/k² = confidence."""
 
-SUREST_S = 60.0
+MIN_HALF_WIDTH_S = 60.0
 """Half a width, in seconds, below which an estimate is not taken to be surer."""
 
 Choice = Literal["surest", "weighted"]
 """How the estimates of a set become one: the surest of them, as the papers have it, or their weighted mean."""
 
-MOST_TEMPLATES = 32
+MAX_TEMPLATES = 32
 """Templates of a set at most; the papers' sets have up to 10."""
 
 DEFAULT = (
@@ -134,7 +134,7 @@ def student_quantiles(history: int) -> Floats:
     return np.concatenate(([np.nan], stdtrit(np.arange(1, max(history - 1, 2)), (1 + CONFIDENCE) / 2)))
 
 
-class Told(NamedTuple):
+class TemplateEstimate(NamedTuple):
     """What a template says of a job, of so many runs: seconds, and half its interval's width."""
 
     run_s: float
@@ -143,14 +143,14 @@ class Told(NamedTuple):
     template: RunTemplate
 
 
-def weighted(found: Sequence[Told]) -> tuple[float, float]:
+def weighted(found: Sequence[TemplateEstimate]) -> tuple[float, float]:
     """The mean of estimates, each with the inverse of its interval's width as its weight; and of these widths.
 
     What is said of all jobs of the site alike counts only where nothing else is said.
     """
     weights, runs, halves = 0.0, 0.0, 0.0
     for told in [told for told in found if told.template.attributes] or found:
-        weight = 1.0 / max(told.half_s, SUREST_S)
+        weight = 1.0 / max(told.half_s, MIN_HALF_WIDTH_S)
         weights += weight
         runs += weight * told.run_s
         halves += weight * told.half_s
@@ -205,7 +205,7 @@ class _Points:
         return self.sums if least_s <= 0 else sums_of(self.data, self.first, self.last, least_s)
 
 
-CACHED = 50_000
+MAX_CACHED_CATEGORIES = 50_000
 """Categories, of all templates together, whose data are kept as arrays beside the history: the last to be new."""
 
 
@@ -235,7 +235,7 @@ class Templates(RunMethod):
 
     name = "template"
     tunable: ClassVar[dict[str, Any]] = {
-        "templates": Annotated[list[str], Meta(min_length=1, max_length=MOST_TEMPLATES)],
+        "templates": Annotated[list[str], Meta(min_length=1, max_length=MAX_TEMPLATES)],
         "choice": Choice,
     }
 
@@ -263,7 +263,7 @@ class Templates(RunMethod):
         low, middle, high = (within(at, job.walltime, elapsed_s) for at in (run_s - half_s, run_s, run_s + half_s))
         return RunEstimate(middle, reason, low, high)
 
-    def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[Told]:
+    def _told(self, job: Job, runs: RunHistory, elapsed_s: float) -> Iterator[TemplateEstimate]:
         """What each template says, in their order, where it can say anything."""
         for place, template in enumerate(self.set):
             scale = template.scale(job.walltime)
@@ -274,7 +274,7 @@ class Templates(RunMethod):
             at, regression = PREDICTORS[template.predictor](job.cpus), template.predictor != "mean"
             value, half = estimate(sums, at, regression, self._quantiles)
             if half < math.inf:
-                yield Told(value * scale, half * scale, sums[0], template)
+                yield TemplateEstimate(value * scale, half * scale, sums[0], template)
 
     def _of(self, place: int, category: Category | None, runs: RunHistory) -> _Points | None:
         kept = runs.of(category)
@@ -283,7 +283,7 @@ class Templates(RunMethod):
         cached = self._points[place]
         points = cached.get(category)
         if points is None or points.runs is not kept:  # a category that was forgotten begins anew
-            if points is None and len(cached) * len(self.set) >= CACHED:
+            if points is None and len(cached) * len(self.set) >= MAX_CACHED_CATEGORIES:
                 del cached[next(iter(cached))]
             points = cached[category] = _Points(self.set[place], kept)
         points.update()

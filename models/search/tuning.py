@@ -52,7 +52,7 @@ class Truth(msgspec.Struct, frozen=True):
     run_s: float
 
 
-class Row(msgspec.Struct, frozen=True):
+class TriedValue(msgspec.Struct, frozen=True):
     """A value of a parameter, how it did, and whether it is the one in force or the one chosen."""
 
     parameter: str
@@ -62,7 +62,7 @@ class Row(msgspec.Struct, frozen=True):
     chosen: bool
 
 
-class Tuning(msgspec.Struct, frozen=True):
+class TuningResult(msgspec.Struct, frozen=True):
     """What tuning found.
 
     `statistics` has the accuracy of each of `STATISTICS` as it was in force, `rows` that of the better one's values.
@@ -72,7 +72,7 @@ class Tuning(msgspec.Struct, frozen=True):
 
     statistics: dict[str, Accuracy]
     non_uniformity: float
-    rows: list[Row]
+    rows: list[TriedValue]
     profile: Settings
     together: Accuracy
 
@@ -86,7 +86,7 @@ PASSES = 3
 """How often `tune` goes through the events."""
 
 
-def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: Settings) -> Tuning:
+def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: Settings) -> TuningResult:
     """Choose a site's statistic, size of history and parameters.
 
     Parameters:
@@ -107,10 +107,10 @@ def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], se
         in_force = value_of(base, name)
         scored = {value_of(changed, name): next(scores) for changed in tried}
         chosen = choose(scored, in_force)
-        rows += [Row(name, value, score, value == in_force, value == chosen) for value, score in scored.items()]
+        rows += [TriedValue(name, value, score, value == in_force, value == chosen) for value, score in scored.items()]
         profile = vary(profile, name, chosen)
     (together,), _ = evaluate(events(), [profile], jobs)
-    return Tuning(found, non_uniformity, rows, profile, together)
+    return TuningResult(found, non_uniformity, rows, profile, together)
 
 
 def choose(scored: Mapping[Value, Accuracy], in_force: Value) -> Value:
@@ -213,7 +213,7 @@ class Panel(WaitMethod):
             said = self.said[job.id] = {}
             for kind, method in self._methods.items():
                 numbers = self._numbers[kind]
-                for found, those in zip(method.found(job, context, list(numbers)), numbers.values(), strict=True):
+                for found, those in zip(method.predictions(job, context, list(numbers)), numbers.values(), strict=True):
                     said.update(dict.fromkeys(those, None if found is None else found.wait_s))
             self._non_uniformity.append(non_uniformity(samples_of(context.state, job.submit), BINS))
         else:

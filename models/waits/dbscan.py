@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 NOISE = -1
 """The label of a point that is in no cluster."""
 
-LARGEST_GRID = 1 << 24
+MAX_GRID_CELLS = 1 << 24
 """Most cells that the grid may have: (extent/eps)² of them are needed, twice over."""
 
 
@@ -35,7 +35,7 @@ def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
     """The cluster of each point (x, y), numbered from 0 in the order of their first core points, or `NOISE`.
 
     A border point that two clusters reach goes to that of its first core neighbour. Raises ValueError for an `eps`
-    that is not positive, or that is so small beside the points' extent that the grid would pass `LARGEST_GRID`.
+    that is not positive, or that is so small beside the points' extent that the grid would pass `MAX_GRID_CELLS`.
     """
     _check(x, y, eps)
     found: Integers = labels(x, y, eps, min_pts)
@@ -52,7 +52,7 @@ def noise(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
 def _check(x: Floats, y: Floats, eps: float) -> None:
     if not eps > 0.0:
         raise ValueError(f"eps must be positive, not {eps}")
-    if len(x) and (np.ptp(x) * math.sqrt(2.0) / eps + 2) * (np.ptp(y) * math.sqrt(2.0) / eps + 2) > LARGEST_GRID:
+    if len(x) and (np.ptp(x) * math.sqrt(2.0) / eps + 2) * (np.ptp(y) * math.sqrt(2.0) / eps + 2) > MAX_GRID_CELLS:
         raise ValueError(f"eps {eps} is too small for points {np.ptp(x)} by {np.ptp(y)} apart")
 
 

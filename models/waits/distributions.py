@@ -1,14 +1,14 @@
 """Qespera by distributions: the states that two jobs found are compared by histograms, not by sums.
 
-Murali and Vadhiyar 2015, sections 3.1 and 3.2.1. Two states with the same sums may look quite different: one job of 64
-processors or sixty-four of one. Six sets describe a state (table I): sizes, estimated run times and elapsed waits of
-the queued jobs; sizes, estimated run times and elapsed run times of the running ones. On three of the paper's eight
+Murali and Vadhiyar 2015, sections 3.1 and 3.2.1. Two states with the same sums may differ much: one job of 64
+processors, or sixty-four jobs of one. Six sets describe a state (table I): sizes, estimated run times and elapsed waits
+of the queued jobs; sizes, estimated run times and elapsed run times of the running ones. On three of the paper's eight
 traces, those with few kinds of jobs, this is better than the sums; on the other five it is worse, and it costs
-thirty times as much. So it is another method, to run beside the first where one may pay off.
+thirty times as much. So it is a method of its own, to run beside the first where it may be worth its cost.
 
 What the paper leaves open, and how it was settled:
 
-- A set of more than `SAMPLES` values is kept as that many of its order statistics, evenly spaced, so that the history
+- Of a set of more than `SET_VALUES` values, that many order statistics are kept, evenly spaced, so that the history
   stays at ten megabytes.
 - The χ² of equation 1 is 0 for two empty sets, and 1 for an empty and another one.
 - The six distances of a pair are divided by the largest of the six, as the paper says: pair by pair.
@@ -32,14 +32,19 @@ from models.site.state import Job, Phase, SiteState
 from models.waits.qespera import Floats, Qespera
 
 Samples = npt.NDArray[np.float32]
-"""Six sorted sets, (6, SAMPLES), each padded with NaN."""
+"""Six sorted sets, (6, SET_VALUES), each padded with NaN."""
 
 SETS = 6
-SAMPLES = 64
+"""Sets of values that describe a state."""
+
+SET_VALUES = 64
+"""Values that are kept of a set at most."""
+
 BINS = 10
+"""Bins of a histogram."""
 
 
-class Saved(msgspec.Struct, array_like=True):
+class SavedDistributions(msgspec.Struct, array_like=True):
     """What the method keeps for itself."""
 
     pending: list[tuple[JobKey, bytes]]
@@ -63,7 +68,7 @@ class QesperaDistributions(Qespera):
         self.bins = bins
         self._pending: dict[JobKey, Samples] = {}
         self._numbers = np.empty(0, np.int64)  # which job of the site's history each place is of, -1 for none
-        self._samples = np.empty((0, SETS, SAMPLES), np.float32)
+        self._samples = np.empty((0, SETS, SET_VALUES), np.float32)
         self._window: RollingSpearman | None = None
         self._pushed = 0
         self._layout = (0, 0)  # the size and the first job of the history that the places are of
@@ -72,15 +77,15 @@ class QesperaDistributions(Qespera):
         """Keep the state that the job finds until it starts."""
         self._pending[job.key] = samples_of(context.state, job.submit)
 
-    def unlikeness(self, job: Job, context: SiteContext) -> Floats | None:
-        """Distances by equation 2, in the history's order; None while hardly a job was seen from its submission on."""
+    def distribution_distances(self, job: Job, context: SiteContext) -> Floats | None:
+        """Distances by equation 2, in the history's order; None while fewer than two jobs were seen."""
         self.notice(job, context)
         found = self._pending[job.key]
         history = context.history
         count = len(history)
         if self._window is None or len(self._window) < 2:
             return None
-        self._settle(history)
+        self._lay_out(history)
         last = history.count - 1
         numbers = last - (last - history.first - np.arange(count)) % history.size
         known = self._numbers[:count] == numbers
@@ -103,7 +108,7 @@ class QesperaDistributions(Qespera):
         if found is None:
             return
         history = context.history
-        self._settle(history)
+        self._lay_out(history)
         assert self._window is not None and job.features is not None
         place = (history.count - history.first) % history.size
         self._numbers[place] = history.count
@@ -112,14 +117,14 @@ class QesperaDistributions(Qespera):
         self._pushed += 1
 
     def forget(self, key: JobKey) -> None:
-        """The job's state will be compared with no other."""
+        """Drop the state that the job found: its wait will not be known."""
         self._pending.pop(key, None)
 
     def save(self) -> bytes:
-        """Everything, ten megabytes over 6000 jobs."""
+        """All states, some ten megabytes for 6000 jobs."""
         rows, targets = self._window.rows() if self._window is not None else (np.empty((0, 8)), np.empty(0))
         pending = [(key, found.tobytes()) for key, found in self._pending.items()]
-        saved = Saved(
+        saved = SavedDistributions(
             pending=pending,
             numbers=self._numbers.tobytes(),
             samples=self._samples.tobytes(),
@@ -136,27 +141,27 @@ class QesperaDistributions(Qespera):
         Raises ValueError for anything else.
         """
         try:
-            kept = msgspec.msgpack.decode(saved, type=Saved)
+            kept = msgspec.msgpack.decode(saved, type=SavedDistributions)
         except msgspec.MsgspecError as error:
             raise ValueError(f"not a saved state: {error}") from error
-        self._pending = {key: _floats32(found).reshape(SETS, SAMPLES) for key, found in kept.pending}
+        self._pending = {key: _floats32(found).reshape(SETS, SET_VALUES) for key, found in kept.pending}
         self._numbers = np.frombuffer(kept.numbers, np.int64).copy()
-        self._samples = _floats32(kept.samples).reshape(-1, SETS, SAMPLES)
+        self._samples = _floats32(kept.samples).reshape(-1, SETS, SET_VALUES)
         self._pushed, self._window, self._layout = 0, None, (0, 0)
         if len(self._numbers) and kept.bins == self.bins:
             self._pushed = kept.pushed
             rows, targets = np.frombuffer(kept.rows).reshape(-1, 2 + SETS), np.frombuffer(kept.targets)
             self._window = RollingSpearman.from_rows(rows, targets, len(self._numbers), kept.pushed)
 
-    def _settle(self, history: History) -> None:
-        """Lay everything as the history lies, which may be new, or have changed its size before this was loaded."""
+    def _lay_out(self, history: History) -> None:
+        """Bring the arrays into the order of the history, which may be new or have another size than it had."""
         size, first = history.size, history.first
         if self._window is not None and self._layout == (size, first):
             return
         held = (self._numbers >= history.oldest) & (self._numbers < history.count)
         numbers, samples = self._numbers[held], self._samples[held]
         self._numbers = np.full(size, -1, np.int64)
-        self._samples = np.full((size, SETS, SAMPLES), np.nan, np.float32)
+        self._samples = np.full((size, SETS, SET_VALUES), np.nan, np.float32)
         places = (numbers - first) % size
         self._numbers[places], self._samples[places] = numbers, samples
         if self._window is None:
@@ -174,7 +179,7 @@ def _floats32(stored: bytes) -> Samples:
 
 def samples_of(state: SiteState, now: float) -> Samples:
     """The six sets of table I as a job finds them at `now`; O(live jobs)."""
-    found = np.full((SETS, SAMPLES), np.nan, np.float32)
+    found = np.full((SETS, SET_VALUES), np.nan, np.float32)
     for first, phase in ((0, Phase.QUEUED), (3, Phase.RUNNING)):
         jobs = list(state.in_phase(phase))
         sets = (
@@ -184,8 +189,8 @@ def samples_of(state: SiteState, now: float) -> Samples:
         )
         for index, values in enumerate(sets, first):
             kept = np.sort(np.array(values, np.float32))
-            if len(kept) > SAMPLES:
-                kept = kept[np.linspace(0, len(kept) - 1, SAMPLES).round().astype(np.int64)]
+            if len(kept) > SET_VALUES:
+                kept = kept[np.linspace(0, len(kept) - 1, SET_VALUES).round().astype(np.int64)]
             found[index, : len(kept)] = kept
     return found
 
@@ -251,7 +256,7 @@ def histogram_distances(
 ) -> Floats:
     """Equation 2 for a job's `request` (size, estimated run time) and `samples`, and n jobs of the history.
 
-    `requests` is (2, n), `history` (n, 6, SAMPLES); `weights` are those of the two and the six. `shortest` and
+    `requests` is (2, n), `history` (n, 6, SET_VALUES); `weights` are those of the two and the six. `shortest` and
     `longest` are the estimated run times' over the history. Distances are within 0 and 1.
     """
     total = weights.sum()

@@ -7,7 +7,7 @@ import numpy as np
 from models.method import SiteContext, WaitMethod
 from models.site.state import Estimate, Job
 
-WINDOW = 1000
+WINDOW_JOBS = 1000
 """Jobs that the median is taken of."""
 
 
@@ -19,7 +19,7 @@ class Median(WaitMethod):
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The recent median; nothing where no job has started yet."""
-        waits = context.history.latest_waits(WINDOW)
+        waits = context.history.latest_waits(WINDOW_JOBS)
         if len(waits) == 0:
             return Estimate(None, "no history")
         middle = len(waits) // 2

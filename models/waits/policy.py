@@ -1,7 +1,7 @@
-"""Waits by simulating the policy that the site turns out to have.
+"""Waits by simulating the policy that fits the site best.
 
-Nobody tells which policy a site's scheduler follows, but the waits do: now and then a submission is tried with every
-simulated policy, and the one whose waits have come nearest since is the one that answers.
+Which policy a site's scheduler follows is not told, but the waits show it: some submissions are tried with every
+simulated policy, and the policy whose waits were nearest to the true ones predicts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,43 +23,44 @@ from models.waits.simulated import (
 )
 
 POLICIES: tuple[type[Simulated], ...] = (SimulatedEasy, SimulatedConservative, SimulatedLwf, SimulatedFcfs)
-"""What is tried. The first is the usual one, which answers until another is known to be better."""
+"""The policies that are tried. The first is the usual one, which predicts until another is known to be better."""
 
 SCHEDULES = {kind.name: kind.schedule for kind in POLICIES}
 
-ENOUGH, FIRST = 20, 100
-"""Jobs that must have started after being tried with every policy; until so many have, all are tried."""
+MIN_TRIED_JOBS, FIRST_TRIED_JOBS = 20, 100
+"""Tried jobs that must have started before another policy may be chosen; and those up to which all are tried."""
 
-BETTER = 0.9
-"""What a policy's error must be at most, as a share of the usual one's, to be preferred to that."""
+MAX_ERROR_RATIO = 0.9
+"""The error of a policy, as a share of the usual one's, up to which it is preferred to that."""
 
-KEPT = 0.998
-"""What the tries before still count when there is one more: schedulers are configured anew."""
+ERROR_DECAY = 0.998
+"""The weight of earlier errors shrinks by this factor with each try, since schedulers are configured anew."""
 
-JOBS, MOST_JOBS = 100, 3000
-"""Live jobs: so many more make a try dearer by as much as one costs at least, and over so many it takes too long."""
+LIVE_JOBS_PER_STEP, MAX_LIVE_JOBS = 100, 3000
+"""Live jobs that double the cost of a try; and those above which a try takes too long."""
 
-Tried = dict[str, float]
+WaitsByPolicy = dict[str, float]
 """The waits in seconds that a job was predicted by each policy."""
 
 
-class _Kept(msgspec.Struct, array_like=True):
-    """What is saved; the first two are what the policies save."""
+class _SavedPolicies(msgspec.Struct, array_like=True):
+    """What is saved; the first two fields are what the policies save."""
 
     policies: dict[str, bytes]
     trial: bytes
     since: int
     tries: int
     errors: dict[str, float]
-    pending: list[tuple[JobKey, Tried]]
+    pending: list[tuple[JobKey, WaitsByPolicy]]
 
 
 class Policy(WaitMethod):
-    """The simulated policy with the least mean error of late; see the module.
+    """The simulated policy with the least recent mean error; see the module.
 
     Parameters:
-        every: of so many submissions, and as many again for each `JOBS` live jobs, one is tried with every policy: the
-            dearer it is, the less often. The first ones all are; where there are over `MOST_JOBS`, none is.
+        every: one of this many submissions is tried with every policy. With each `LIVE_JOBS_PER_STEP` live jobs the
+            number grows by as many, since a try costs more. The first `FIRST_TRIED_JOBS` submissions are all tried;
+            with more than `MAX_LIVE_JOBS` live jobs none is.
         plans: as of `Simulated`.
     """
 
@@ -73,18 +74,18 @@ class Policy(WaitMethod):
         self._since = 0  # submissions since the last that was tried
         self._tries = 0
         self._errors = dict.fromkeys(self._policies, 0.0)
-        self._pending: dict[JobKey, Tried] = {}
+        self._pending: dict[JobKey, WaitsByPolicy] = {}
 
     @property
     def best(self) -> Simulated:
-        """The policy that answers now."""
+        """The policy that predicts now."""
         usual = POLICIES[0].name
         found = min(self._errors, key=self._errors.__getitem__)
-        surely = self._tries >= ENOUGH and self._errors[found] <= BETTER * self._errors[usual]
+        surely = self._tries >= MIN_TRIED_JOBS and self._errors[found] <= MAX_ERROR_RATIO * self._errors[usual]
         return self._policies[found if surely else usual]
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait by the best policy; in its turn the job is tried with the others too."""
+        """The wait by the best policy; in its turn a job is tried with all policies."""
         estimate = self.best.predict(job, context)
         self.notice(job, context)
         return estimate
@@ -99,10 +100,10 @@ class Policy(WaitMethod):
                 self._pending[job.key] = waits
 
     def _has_turn(self, live: int) -> bool:
-        if live > MOST_JOBS:
+        if live > MAX_LIVE_JOBS:
             return False
-        first = self._tries < FIRST and len(self._pending) < FIRST
-        return first or self._since >= self.every * (1 + live // JOBS)
+        first = self._tries < FIRST_TRIED_JOBS and len(self._pending) < FIRST_TRIED_JOBS
+        return first or self._since >= self.every * (1 + live // LIVE_JOBS_PER_STEP)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What the best policy would say."""
@@ -118,17 +119,17 @@ class Policy(WaitMethod):
         if tried is not None:
             self._tries += 1
             for name, error_s in self._errors.items():
-                self._errors[name] = KEPT * error_s + abs(tried[name] - wait_s)
+                self._errors[name] = ERROR_DECAY * error_s + abs(tried[name] - wait_s)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
         self._pending.pop(key, None)
 
     def save(self) -> bytes:
-        """The errors so far, and what was tried of jobs that still queue."""
+        """The errors so far, and the waits of queued jobs by each policy."""
         policies = {name: policy.save() for name, policy in self._policies.items()}
         pending = list(self._pending.items())
-        return _encode(_Kept(policies, self._trial.save(), self._since, self._tries, self._errors, pending))
+        return _encode(_SavedPolicies(policies, self._trial.save(), self._since, self._tries, self._errors, pending))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
@@ -143,4 +144,4 @@ class Policy(WaitMethod):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
+_decode = msgspec.msgpack.Decoder(_SavedPolicies).decode

@@ -29,26 +29,26 @@ UPPER = (0.5, 0.75, 0.9, 0.95)
 LOWER = (0.1,)
 """Quantiles that are bounded from below: the wait is at most that with this probability or less."""
 
-WATCHED = 0.95
-"""The quantile whose bound tells, by being missed again and again, that the queue has changed."""
+CHANGE_QUANTILE = 0.95
+"""The quantile whose bound, exceeded several times in a row, shows that the queue has changed."""
 
-RARE = 0.0025
-"""So improbable a run of misses is taken for a change: two further ones, where waits are independent."""
+MAX_CHANCE_OF_MISSES = 0.0025
+"""A run of misses that is at most this probable is taken for a change: three, where waits are independent."""
 
-SURELY = 1 - 1e-12
-"""A probability that is the confidence but for rounding is."""
+ROUNDING = 1 - 1e-12
+"""A probability above this share of the confidence is taken for it: what is missing is rounding."""
 
-WALLTIMES = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0)
+WALLTIME_EDGES_S = (900.0, 3600.0, 4 * 3600.0, 12 * 3600.0)
 """Edges of the ranges of walltimes, seconds."""
 
 Category = tuple[str, ...]
 
 
 @cache
-def fewest(q: float, confidence: float) -> int:
-    """Waits that a bound needs: the fewest of which the largest is above the quantile with this confidence.
+def min_waits(q: float, confidence: float) -> int:
+    """Waits that a bound needs: the smallest number of which the largest is above the quantile with this confidence.
 
-    >>> fewest(0.95, 0.95)
+    >>> min_waits(0.95, 0.95)
     59
     """
     return math.ceil(math.log(1 - confidence) / math.log(q))
@@ -65,9 +65,9 @@ def upper_rank(count: int, q: float, confidence: float) -> int | None:
     (59, None, 527)
     """
     below = math.ceil(bdtrik(confidence, count, q)) if q**count < confidence else 0
-    while below > 0 and bdtr(below - 1, count, q) >= confidence * SURELY:  # where rounding went the other way
+    while below > 0 and bdtr(below - 1, count, q) >= confidence * ROUNDING:  # where rounding went the other way
         below -= 1
-    while bdtr(below, count, q) < confidence * SURELY:
+    while bdtr(below, count, q) < confidence * ROUNDING:
         below += 1
     return below + 1 if below < count else None
 
@@ -85,19 +85,19 @@ def lower_rank(count: int, q: float, confidence: float) -> int | None:
 
 @cache
 def misses_of_a_change(tenths: int) -> int:
-    """Misses in a row that tell of a change, where successive waits have a rank correlation of so many tenths.
+    """Misses in a row that show a change, where successive waits have a rank correlation of so many tenths.
 
     Under a Gaussian first-order process a miss is followed by another with probability p; the run is the shortest with
-    p^(run - 1) at most `RARE`. The papers have a table by simulation instead.
+    p^(run - 1) at most `MAX_CHANCE_OF_MISSES`. The papers have a table by simulation instead.
 
     >>> misses_of_a_change(0), misses_of_a_change(9) > 10
     (3, True)
     """
-    edge, rho = float(ndtri(WATCHED)), min(tenths, 9) / 10
+    edge, rho = float(ndtri(CHANGE_QUANTILE)), min(tenths, 9) / 10
     x = np.linspace(edge, edge + 8.0, 4001)
     density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
     both = float(np.trapezoid(density * ndtr((rho * x - edge) / math.sqrt(1 - rho * rho)), x))
-    return 1 + math.ceil(math.log(RARE) / math.log(both / (1 - WATCHED)) - 1e-6)
+    return 1 + math.ceil(math.log(MAX_CHANCE_OF_MISSES) / math.log(both / (1 - CHANGE_QUANTILE)) - 1e-6)
 
 
 def average_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -114,7 +114,7 @@ def average_ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return ranks
 
 
-class _Row(msgspec.Struct, array_like=True, frozen=True):
+class _StartedJob(msgspec.Struct, array_like=True, frozen=True):
     """A job that started: its categories and its wait."""
 
     categories: tuple[Category, ...]
@@ -124,24 +124,24 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
 class _Series:
     """The waits of one category since its last change: in the order of the starts, and sorted."""
 
-    __slots__ = ("first", "misses", "ordered", "told", "waits")
+    __slots__ = ("estimate", "first", "misses", "ordered", "waits")
 
     def __init__(self) -> None:
         self.waits: deque[tuple[int, float]] = deque()
         self.ordered: list[float] = []
         self.first = 0  # number of the row from which on they count
         self.misses = 0  # in a row
-        self.told: Estimate | None = None  # what was last said, while it holds
+        self.estimate: Estimate | None = None  # the last prediction, while it is still valid
 
     def append(self, row: tuple[int, float]) -> None:
         self.waits.append(row)
         insort(self.ordered, row[1])
-        self.told = None
+        self.estimate = None
 
     def drop_before(self, number: int) -> None:
         """Forget the rows before this one."""
         while self.waits and self.waits[0][0] < number:
-            self.told = None
+            self.estimate = None
             del self.ordered[bisect_left(self.ordered, self.waits.popleft()[1])]
 
     def bound(self, q: float, confidence: float) -> float | None:
@@ -158,7 +158,7 @@ class _Series:
         return max(int(10 * float(np.corrcoef(before, after)[0, 1])), 0)
 
 
-class _Kept(msgspec.Struct, array_like=True):
+class _SavedCategory(msgspec.Struct, array_like=True):
     """What is saved of a category."""
 
     category: Category
@@ -170,8 +170,8 @@ class Qbets(WaitMethod):
     """Bounds on the wait from jobs of the same size and walltime; its point estimate is their median.
 
     A job's categories are size and walltime range, size range, and all jobs; the first with enough waits counts. A
-    category that misses its 0.95 bound several times in a row has changed: its history is cut to the fewest waits from
-    which that bound can be told (JSSPP 2007, section 3). O(log n) a prediction, some 20 µs.
+    category that misses its 0.95 bound several times in a row has changed: its history is cut to the last waits, as
+    many as this bound needs (JSSPP 2007, section 3). O(log n) a prediction, some 20 µs.
 
     Parameters:
         confidence: with which each bound bounds its quantile.
@@ -188,7 +188,7 @@ class Qbets(WaitMethod):
         self.confidence = confidence
         self.rows: Rows = Rows(depth)
         self._series: dict[Category, _Series] = {}
-        self._enough = fewest(WATCHED, confidence)
+        self._min_waits = min_waits(CHANGE_QUANTILE, confidence)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The median, and the bounds on the quantiles, of the closest category that has enough waits."""
@@ -196,9 +196,9 @@ class Qbets(WaitMethod):
         if found is None:
             return Estimate(None, "no history")
         category, series = found
-        if series.told is None:
-            series.told = self._estimate(category, series)
-        return series.told
+        if series.estimate is None:
+            series.estimate = self._estimate(category, series)
+        return series.estimate
 
     def _estimate(self, category: Category, series: _Series) -> Estimate:
         bounds = {}
@@ -216,7 +216,7 @@ class Qbets(WaitMethod):
     def _closest(self, job: Job) -> tuple[Category, _Series] | None:
         for category in _categories(job):
             series = self._series.get(category)
-            if series is not None and len(series.ordered) >= self._enough:
+            if series is not None and len(series.ordered) >= self._min_waits:
                 return category, series
         return None
 
@@ -225,27 +225,27 @@ class Qbets(WaitMethod):
         row, categories = (self.rows.count, wait_s), _categories(job)
         for category in categories:
             series = self._series.setdefault(category, _Series())
-            bound = series.bound(WATCHED, self.confidence)
+            bound = series.bound(CHANGE_QUANTILE, self.confidence)
             series.misses = series.misses + 1 if bound is not None and wait_s > bound else 0
             series.append(row)
             if self._changed(series):
                 self._cut(series)
         leaving = _decode_row(self.rows.kept[0].value) if len(self.rows.kept) == self.rows.depth else None
-        self.rows.append(_encode(_Row(categories, wait_s)))
+        self.rows.append(_encode(_StartedJob(categories, wait_s)))
         for category in leaving.categories if leaving is not None else ():
             self._drop(category)
 
     @staticmethod
     def _changed(series: _Series) -> bool:
         if series.misses < misses_of_a_change(0):
-            return False  # whatever the correlation, which costs something to tell
+            return False  # whatever the correlation, which takes time to compute
         return series.misses >= misses_of_a_change(series.correlation_tenths())
 
     def _cut(self, series: _Series) -> None:
-        """The queue is not what it was: only the latest waits tell."""
+        """The queue has changed: keep only the latest waits."""
         series.misses = 0
-        if len(series.waits) > self._enough:
-            series.first = series.waits[-self._enough][0]
+        if len(series.waits) > self._min_waits:
+            series.first = series.waits[-self._min_waits][0]
             series.drop_before(series.first)
 
     def _drop(self, category: Category) -> None:
@@ -256,12 +256,12 @@ class Qbets(WaitMethod):
 
     def save(self) -> bytes:
         """Where each category's history begins, and its misses."""
-        return _encode([_Kept(name, one.first, one.misses) for name, one in self._series.items()])
+        return _encode([_SavedCategory(name, one.first, one.misses) for name, one in self._series.items()])
 
     def load(self, saved: bytes) -> None:
         """Take back what was saved; the waits are in the rows."""
         self._series = {}
-        for kept in _decode_kept(saved):
+        for kept in _decode_categories(saved):
             series = self._series[kept.category] = _Series()
             series.first, series.misses = kept.first, kept.misses
         for row in self.rows.kept:
@@ -273,8 +273,8 @@ class Qbets(WaitMethod):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_row = msgspec.msgpack.Decoder(_Row).decode
-_decode_kept = msgspec.msgpack.Decoder(list[_Kept]).decode
+_decode_row = msgspec.msgpack.Decoder(_StartedJob).decode
+_decode_categories = msgspec.msgpack.Decoder(list[_SavedCategory]).decode
 
 
 def _categories(job: Job) -> tuple[Category, ...]:
@@ -282,7 +282,7 @@ def _categories(job: Job) -> tuple[Category, ...]:
     size = power_of_two(job.cpus)
     if not job.walltime:
         return (size,), ()
-    return (size, str(bisect_left(WALLTIMES, job.walltime))), (size,), ()
+    return (size, str(bisect_left(WALLTIME_EDGES_S, job.walltime))), (size,), ()
 
 
 def _named(category: Category) -> str:

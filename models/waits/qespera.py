@@ -1,8 +1,8 @@
 """Waits from similar jobs in similar states: Qespera (Murali and Vadhiyar 2015, section 3, algorithm 1).
 
 A job is compared with every job of the history by sixteen features of its request and of the state it finds (table
-II). How much a feature counts is the absolute rank correlation it had with the wait lately. The picture of distances
-against waits then tells which of three predictors to ask:
+II). A feature weighs as much as its absolute rank correlation with the wait recently. The distances and waits of all
+jobs then decide which of three models predicts:
 
 - *sdm*, the standard deviation minimiser, where the nearest jobs are near enough and their waits cluster: the window of
   distances whose waits spread least, outliers removed;
@@ -47,19 +47,17 @@ from models.waits.dbscan import NOISE, labels, outliers
 
 Floats = npt.NDArray[np.float64]
 
-LEAST_EXTENT = 1e-290
-"""A feature whose values differ by less is as good as constant, and one over it is no number."""
+MIN_EXTENT = 1e-290
+"""A feature whose values differ by less counts as constant: dividing by less would give no finite number."""
 
-LEAST_HISTORY = 10
+MIN_HISTORY_JOBS = 10
 """Jobs that must have started before a wait is predicted."""
 
-
-ROUNDING = 1e-12
-"""A variance of waits, in units of the longest, that is none: less than a second of ten days."""
-
+MIN_VARIANCE = 1e-12
+"""A variance of waits, in units of the longest, that counts as zero: less than a second in ten days."""
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Step = Annotated[float, Meta(ge=0.001, le=1.0)]
+Width = Annotated[float, Meta(ge=0.001, le=1.0)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
@@ -75,11 +73,11 @@ class Parameters(NamedTuple):
 
     nearest: Annotated[float, Meta(gt=0.0, le=100.0)] = 5.0
     outliers: Annotated[float, Meta(ge=0.0, le=1e6)] = 0.5
-    eps: Step = 0.05
+    eps: Width = 0.05
     min_pts: Count = 5
     dist_threshold: Share = 0.6
-    window: Step = 0.01
-    reach: Step = 0.6
+    window: Width = 0.01
+    reach: Width = 0.6
     least: Count = 10
     nested: bool = True
     quantile: Share = 0.5
@@ -90,7 +88,7 @@ class Parameters(NamedTuple):
 
 
 PAPER = Parameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
-"""As near to the paper's letter as this goes: windows side by side and the mean, parameters within its ranges."""
+"""As close to the paper as possible: windows side by side, the mean, and parameters within its ranges."""
 
 RANGES = {
     "nearest": (1.0, 5.0),
@@ -109,7 +107,7 @@ MODELS = ("sdm", "ridge", "wa")
 SDM, RIDGE, WA = range(3)
 
 
-class Found(msgspec.Struct, frozen=True):
+class ModelPrediction(msgspec.Struct, frozen=True):
     """A prediction: the wait in seconds, by which model, from how many jobs within which distance."""
 
     wait_s: float
@@ -124,19 +122,20 @@ def predict(
     waits: Floats,
     distance: Floats,
     parameters: Parameters,
-    unlike: Floats | None = None,
-) -> Found | None:
+    state_distance: Floats | None = None,
+) -> ModelPrediction | None:
     """Algorithm 1 for the features `target` (d) and a history of n jobs: `columns` (d, n), `waits` (n) in seconds.
 
-    `distance` (n) is by summaries (see `distances`), and `unlike` (n), where it is given, by distributions: it then
-    decides which model is asked and where the minimiser looks. None while the history is shorter than `LEAST_HISTORY`.
+    `distance` (n) is by summaries (see `distances`). `state_distance` (n) is by distributions; where it is given, it
+    decides which model predicts and which jobs the minimiser uses. None while fewer than `MIN_HISTORY_JOBS` jobs are
+    in the history.
     """
-    if len(waits) < LEAST_HISTORY:
+    if len(waits) < MIN_HISTORY_JOBS:
         return None
     wait_s, model, jobs, within = _choose(
-        target, columns, waits, distance, distance if unlike is None else unlike, parameters
+        target, columns, waits, distance, distance if state_distance is None else state_distance, parameters
     )
-    return Found(wait_s, MODELS[model], jobs, within)
+    return ModelPrediction(wait_s, MODELS[model], jobs, within)
 
 
 class Qespera(WaitMethod):
@@ -150,26 +149,28 @@ class Qespera(WaitMethod):
         self.parameters = Parameters(**parameters)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, and from which jobs; nothing while hardly a job has started."""
-        (found,) = self.found(job, context, [self.parameters])
+        """The wait, and from which jobs; none while fewer than `MIN_HISTORY_JOBS` have started."""
+        (found,) = self.predictions(job, context, [self.parameters])
         if found is None:
             return Estimate(None, "no history")
         return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
 
-    def found(self, job: Job, context: SiteContext, tried: Sequence[Parameters]) -> list[Found | None]:
+    def predictions(self, job: Job, context: SiteContext, tried: Sequence[Parameters]) -> list[ModelPrediction | None]:
         """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
         assert job.features is not None
         window = context.history.window
         columns = _contiguous(window.values.T)
         distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
-        unlike = self.unlikeness(job, context)
-        return [predict(job.features, columns, window.targets, distance, parameters, unlike) for parameters in tried]
+        state_distance = self.distribution_distances(job, context)
+        return [
+            predict(job.features, columns, window.targets, distance, parameters, state_distance) for parameters in tried
+        ]
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """See a job come that this method need not predict and will learn from."""
 
-    def unlikeness(self, job: Job, context: SiteContext) -> Floats | None:
-        """Distances of the history's jobs by something else than summaries, in ring order; here there are none."""
+    def distribution_distances(self, job: Job, context: SiteContext) -> Floats | None:
+        """Distances of the history's jobs by distributions, in ring order; None for this method, it uses summaries."""
         return None
 
 
@@ -200,7 +201,7 @@ def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats,
                 distance[i] += weight if column[i] != value else 0.0
             continue
         extent = max(maximum[feature], value) - min(minimum[feature], value)
-        if extent > LEAST_EXTENT and weight > 0.0:
+        if extent > MIN_EXTENT and weight > 0.0:
             weight /= extent
             for i in range(len(distance)):
                 distance[i] += weight * abs(column[i] - value)
@@ -209,13 +210,15 @@ def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats,
 
 @njit(cache=True)
 def _choose(
-    target: Floats, columns: Floats, waits: Floats, distance: Floats, unlike: Floats, p: Parameters
+    target: Floats, columns: Floats, waits: Floats, distance: Floats, state_distance: Floats, p: Parameters
 ) -> tuple[float, int, int, float]:
     """Lines 6 to 21 of algorithm 1: the wait, the model, and how many jobs within which distance it is from."""
     longest = max(waits.max(), 1.0)
-    close = _within(unlike, _nth(unlike, max(int(len(waits) * p.nearest / 100.0), min(p.min_pts, len(waits)))))
-    if unlike[close].mean() < p.dist_threshold and _clustered(unlike[close], waits[close] / longest, p):
-        wait, jobs, reach = _sdm(waits, unlike, longest, p)
+    close = _within(
+        state_distance, _nth(state_distance, max(int(len(waits) * p.nearest / 100.0), min(p.min_pts, len(waits))))
+    )
+    if state_distance[close].mean() < p.dist_threshold and _clustered(state_distance[close], waits[close] / longest, p):
+        wait, jobs, reach = _sdm(waits, state_distance, longest, p)
         if jobs > 0:
             return wait, SDM, jobs, reach
     wait, jobs = _ridge(target, columns, waits, distance, p)
@@ -256,7 +259,7 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: Parameters) -> tupl
         jobs, total, squares = jobs + count[i], total + mean[i], squares + square[i]
         if jobs >= p.least:
             variance = squares / jobs - (total / jobs) ** 2
-            score = math.sqrt(variance) * (i + 1) if variance > ROUNDING else 0.0
+            score = math.sqrt(variance) * (i + 1) if variance > MIN_VARIANCE else 0.0
             if score < best_score:
                 best, best_score = i, score
     if best < 0:
@@ -272,7 +275,7 @@ def _middle(waits: Floats, distance: Floats, p: Parameters) -> float:
     if p.average:
         return float((waits * weight).sum() / weight.sum())
     order = np.argsort(waits)
-    enough = weight.sum() * p.quantile * (1.0 - 1e-12)  # rounding must not tip a half that is just reached
+    enough = weight.sum() * p.quantile * (1.0 - 1e-12)  # a half that is just reached counts, in spite of rounding
     below = 0.0
     for i in order:
         below += weight[i]

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STEPS = 4_000_000
-"""Entries of plans that conservative backfilling looks at before it plans for the last time; 10 ms."""
+MAX_PLAN_STEPS = 4_000_000
+"""Steps of planning after which conservative backfilling plans for the last time; 10 ms."""
 
 
 class Jobs(NamedTuple):
@@ -173,8 +173,8 @@ def conservative(live: Live, whole: bool) -> Floats:
 
     Whenever a job ends, processors are reserved anew for each job at the earliest time, in the order of arrival
     (Smith, Taylor and Foster 1999, section 2.1.4). Where all run as planned, this changes nothing, and planning once,
-    O(n²), is enough. Else it is planned until `STEPS` have been taken, and what then still queues is planned once more,
-    by the run times.
+    O(n²), is enough. Otherwise it is planned until `MAX_PLAN_STEPS` steps were taken; jobs that then still queue are
+    planned once more, by their run times.
     """
     jobs, ends, limits, releases, running = _set_up(live)
     first, last = running, len(jobs.cpus) - 1
@@ -182,8 +182,8 @@ def conservative(live: Live, whole: bool) -> Floats:
     free = live.cpus - live.running.cpus.sum()
     waiting = np.arange(first, last + 1)
     now = 0.0
-    steps = 0 if np.any(jobs.run_s < jobs.planned_s) else STEPS
-    while steps < STEPS:
+    steps = 0 if np.any(jobs.run_s < jobs.planned_s) else MAX_PLAN_STEPS
+    while steps < MAX_PLAN_STEPS:
         held = releases[:running]
         wanted, planned_s = jobs.cpus[waiting], jobs.planned_s[waiting]
         planned, taken = _plan(now, free, limits[held], jobs.cpus[held], wanted, planned_s, False)

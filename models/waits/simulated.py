@@ -18,15 +18,15 @@ from models.records import JobKey
 from models.site.state import Estimate, Job, Phase
 from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
-UNKNOWN_S = 3600.0
+DEFAULT_RUN_S = 3600.0
 """What a job is taken to run that has neither an estimate nor a walltime."""
 
-LEAST_S = 1.0
+MIN_REMAINING_S = 1.0
 """What a job runs, or runs on, at the least: while its end has not been seen it is not over."""
 
 Plans = Literal["walltime", "predicted"]
 
-Row = tuple[int, float, float]
+JobRow = tuple[int, float, float]
 """Of a job: processors, how long it holds them from now on, and how long the scheduler supposes that it does."""
 
 Starts = Callable[[int, float, float], float]
@@ -101,8 +101,8 @@ class Simulated(WaitMethod):
     def _look(self, context: SiteContext, now: float) -> tuple[Live, Outlived]:
         """The site as it is simulated, and the jobs that run for longer than was expected."""
         cpus = context.cpus
-        running: list[Row] = []
-        queued: list[Row] = []
+        running: list[JobRow] = []
+        queued: list[JobRow] = []
         outlived: Outlived = {}
         for job in context.state.jobs.values():
             if job.phase is Phase.RUNNING:
@@ -119,9 +119,9 @@ class Simulated(WaitMethod):
                 queued.append(self._row(job, _expected(job)))
         return Live(cpus, _columns(running), _columns(queued)), outlived
 
-    def _row(self, job: Job, run_s: float, elapsed_s: float = 0.0) -> Row:
+    def _row(self, job: Job, run_s: float, elapsed_s: float = 0.0) -> JobRow:
         planned_s = job.walltime or run_s if self.plans == "walltime" else run_s
-        left_s = max(run_s - elapsed_s, LEAST_S)
+        left_s = max(run_s - elapsed_s, MIN_REMAINING_S)
         return job.cpus, left_s, max(planned_s - elapsed_s, left_s)
 
     def _estimate(self, job: Job, context: SiteContext, live: Live, starts: Starts) -> Estimate:
@@ -151,7 +151,7 @@ def _is_ready(job: Job, cpus: int, now: float) -> bool:
 
 def _expected(job: Job) -> float:
     """How long the job runs, as predicted at its submission."""
-    run_s = job.walltime or UNKNOWN_S if job.run_s is None else job.run_s
+    run_s = job.walltime or DEFAULT_RUN_S if job.run_s is None else job.run_s
     return min(run_s, job.walltime) if job.walltime else run_s
 
 
@@ -164,7 +164,7 @@ def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
     return min(limit_s, 2 * elapsed_s if run_s is None or run_s <= elapsed_s else run_s)
 
 
-def _columns(rows: list[Row]) -> Jobs:
+def _columns(rows: list[JobRow]) -> Jobs:
     table = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     return Jobs(table[0].astype(np.int64), table[1].copy(), table[2].copy())
 

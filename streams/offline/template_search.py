@@ -16,7 +16,7 @@ from models.search.genetic import Generation
 from models.search.templates import genetic, greedy
 from models.search.templates.encoding import Encoding
 from models.search.templates.genetic import Evaluate, Individual, TemplateSearchPlan
-from models.search.templates.workload import Moment, Set, Workload, complete
+from models.search.templates.workload import Moment, TemplateSet, Workload, complete
 from models.site.state import Job
 from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
@@ -140,7 +140,7 @@ def search(
 
 
 def _genetic(
-    workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate, file: Path | None, founders: Iterable[Set]
+    workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate, file: Path | None, founders: Iterable[TemplateSet]
 ) -> Iterator[SearchStep]:
     """One step for each generation, those of the state file first; the file is written after each."""
     state = None if file is None else _read(file, workload, plan)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from models.engine.settings import Settings
 from models.measures import Accuracy
-from models.search.tuning import STATISTICS, Tuning, aae_s
+from models.search.tuning import STATISTICS, TuningResult, aae_s
 from models.search.tuning import tune as tuned
 from streams.offline.files import as_profile
 from streams.offline.stretch import Stretch, events_in
@@ -14,12 +14,12 @@ STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=Tr
 """The methods' names in the tables."""
 
 
-def tune(stretch: Stretch, settings: Settings, advance: Callable[[], None] = lambda: None) -> Tuning:
+def tune(stretch: Stretch, settings: Settings, advance: Callable[[], None] = lambda: None) -> TuningResult:
     """Tune on a stretch; `advance` is called at each of its `steps`."""
     return tuned(lambda: events_in(stretch, advance), stretch.jobs, settings)
 
 
-def show(tuning: Tuning, stretch: Stretch) -> None:
+def show(tuning: TuningResult, stretch: Stretch) -> None:
     """Print the statistics as the paper's table VI has them, then the parameters."""
     best = tuning.profile.method
     heads = [f"{STATISTIC_NAMES[name]} AAE s" for name in STATISTICS]

@@ -9,7 +9,7 @@ import pytest
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Templates
 from models.search.templates.genetic import TemplateSearchPlan, search
-from models.search.templates.workload import Estimates, Moment, Workload
+from models.search.templates.workload import Moment, TemplateEstimates, Workload
 from models.simulation import generate
 from models.site.runs import RunHistory
 from models.site.state import Job
@@ -34,7 +34,7 @@ def workload() -> Workload:
 def test_a_search_of_twenty_sets_and_generations(workload: Workload) -> None:
     asked = 0
 
-    def evaluate(templates: Sequence[RunTemplate]) -> Iterable[Estimates]:
+    def evaluate(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
         nonlocal asked
         for template in templates:
             asked += 1

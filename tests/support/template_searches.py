@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from models.runtimes.run_template import RunTemplate
-from models.search.templates.workload import Estimates, Moment, Workload
+from models.search.templates.workload import Moment, TemplateEstimates, Workload
 from models.site.state import Job
 
 
@@ -32,8 +32,8 @@ def workload(jobs: int = 300) -> Workload:
     return Workload(listed, run_s, moments)
 
 
-def in_turn(work: Workload, asked: list[RunTemplate] | None = None) -> Callable[..., Iterable[Estimates]]:
-    def evaluate(templates: Sequence[RunTemplate]) -> Iterable[Estimates]:
+def in_turn(work: Workload, asked: list[RunTemplate] | None = None) -> Callable[..., Iterable[TemplateEstimates]]:
+    def evaluate(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
         if asked is not None:
             asked.extend(templates)
         return [work.estimates(template) for template in templates]

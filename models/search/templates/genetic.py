@@ -12,7 +12,7 @@ from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Choice
 from models.search.genetic import Generation, SearchPlan, evolve
 from models.search.templates.encoding import Encoding, Gene
-from models.search.templates.workload import Estimates, Set, Workload, complete
+from models.search.templates.workload import TemplateEstimates, TemplateSet, Workload, complete
 
 MAX_SET_TEMPLATES = 10
 """Templates of an individual at most."""
@@ -25,7 +25,7 @@ MUTATION = 0.01
 
 Individual = tuple[Gene, ...]
 
-Evaluate = Callable[[Sequence[RunTemplate]], Iterable[Estimates]]
+Evaluate = Callable[[Sequence[RunTemplate]], Iterable[TemplateEstimates]]
 """Gives what each of these templates says at the workload's predictions, in their order; maybe on many cores."""
 
 
@@ -53,7 +53,7 @@ def search(
     plan: TemplateSearchPlan,
     evaluate: Evaluate,
     after: Generation[Individual] | None = None,
-    founders: Iterable[Set] = (),
+    founders: Iterable[TemplateSet] = (),
 ) -> Iterator[Generation[Individual]]:
     """Breed generations to the plan's last; errors are in seconds.
 
@@ -75,14 +75,14 @@ class TemplateSets:
     """
 
     def __init__(
-        self, workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate, founders: Iterable[Set] = ()
+        self, workload: Workload, plan: TemplateSearchPlan, evaluate: Evaluate, founders: Iterable[TemplateSet] = ()
     ) -> None:
         self._workload = workload
         self._encoding = Encoding.of(workload)
         self._plan = plan
         self._evaluate = evaluate
         self._founders = founders
-        self._estimates: dict[RunTemplate, Estimates] = {}
+        self._estimates: dict[RunTemplate, TemplateEstimates] = {}
 
     def first(self) -> list[Individual]:
         """The founders, and random sets."""

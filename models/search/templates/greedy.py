@@ -10,24 +10,24 @@ from itertools import combinations
 
 import msgspec
 
-from models.runtimes.run_template import MOST_HISTORY, RunTemplate
+from models.runtimes.run_template import MAX_HISTORY_RUNS, RunTemplate
 from models.runtimes.template import Choice
 from models.search.templates.encoding import ELAPSED, NODES
 from models.search.templates.genetic import Evaluate
-from models.search.templates.workload import Estimates, Set, Workload
+from models.search.templates.workload import TemplateEstimates, TemplateSet, Workload
 
 PREDICTORS = ("mean", "linear")
 
 
-class Step(msgspec.Struct, frozen=True):
-    """A set that was arrived at, and its error in seconds."""
+class GreedyStep(msgspec.Struct, frozen=True):
+    """A set of the search, and its error in seconds."""
 
-    templates: Set
+    templates: TemplateSet
     error_s: float
 
 
-def search(workload: Workload, evaluate: Evaluate, choice: Choice) -> Iterator[Step]:
-    """Each set that is arrived at, for each predictor and type of data; the one with the least error is the result."""
+def search(workload: Workload, evaluate: Evaluate, choice: Choice) -> Iterator[GreedyStep]:
+    """The sets as they grow, for each predictor and type of data; the one with the least error is the result."""
     for predictor in PREDICTORS:
         for relative in (False, True)[: 1 + workload.has_walltimes]:
             yield from _grow(workload, evaluate, choice, predictor, relative)
@@ -38,22 +38,24 @@ def steps(workload: Workload) -> int:
     return len(PREDICTORS) * (1 + workload.has_walltimes) * (len(workload.attributes) + 2)
 
 
-def _grow(workload: Workload, evaluate: Evaluate, choice: Choice, predictor: str, relative: bool) -> Iterator[Step]:
-    chosen: Set = ()
-    told: list[Estimates] = []
+def _grow(
+    workload: Workload, evaluate: Evaluate, choice: Choice, predictor: str, relative: bool
+) -> Iterator[GreedyStep]:
+    chosen: TemplateSet = ()
+    told: list[TemplateEstimates] = []
     for size in range(len(workload.attributes) + 2):
         candidates = [
-            RunTemplate.of(names, predictor, relative, MOST_HISTORY, ELAPSED[0])
+            RunTemplate.of(names, predictor, relative, MAX_HISTORY_RUNS, ELAPSED[0])
             for names in _named(workload.attributes, size)
         ]
-        best: tuple[float, RunTemplate, Estimates] | None = None
+        best: tuple[float, RunTemplate, TemplateEstimates] | None = None
         for candidate, estimates in zip(candidates, evaluate(candidates), strict=True):
             error_s = workload.error_s([*told, estimates], choice)
             if best is None or error_s < best[0]:
                 best = (error_s, candidate, estimates)
         assert best is not None
         chosen, told = (*chosen, best[1]), [*told, best[2]]
-        yield Step(chosen, best[0])
+        yield GreedyStep(chosen, best[0])
 
 
 def _named(attributes: tuple[str, ...], size: int) -> list[tuple[str, ...]]:

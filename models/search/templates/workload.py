@@ -12,10 +12,10 @@ from numba import njit
 
 from models.runtimes.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.runtimes.template import (
+    MIN_HALF_WIDTH_S,
     NODES,
     NOTHING,
     POINT,
-    SUREST_S,
     Choice,
     estimate,
     plus,
@@ -28,11 +28,11 @@ from models.site.state import Job
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-Set = tuple[RunTemplate, ...]
+TemplateSet = tuple[RunTemplate, ...]
 """A set of templates, in their order."""
 
 
-def complete(templates: Set, choice: Choice) -> Set:
+def complete(templates: TemplateSet, choice: Choice) -> TemplateSet:
     """The set with something to say of every job: where estimates are weighted, with the last resort.
 
     Else a set would gain by being silent about jobs of new users, which are short.
@@ -52,7 +52,7 @@ class Moment(NamedTuple):
     elapsed_s: float | None
 
 
-class Estimates(NamedTuple):
+class TemplateEstimates(NamedTuple):
     """What a template says at each prediction: seconds, and half its interval's width, infinite where it says nothing.
 
     What one template says does not depend on the others of its set.
@@ -126,7 +126,7 @@ class Workload:
             self._ids[attributes] = known
         return known
 
-    def estimates(self, template: RunTemplate) -> Estimates:
+    def estimates(self, template: RunTemplate) -> TemplateEstimates:
         """What the template says at each prediction, in their order; as `models.runtimes.template.Templates` would."""
         categories = self._categories(template.attributes)
         ends = self.place[np.isnan(self.elapsed_s)]
@@ -153,7 +153,7 @@ class Workload:
             regression,
             quantiles,
         )
-        return Estimates(template, told[0], told[1])
+        return TemplateEstimates(template, told[0], told[1])
 
     def _columns(self, template: RunTemplate) -> tuple[Integers, Floats, Integers]:
         """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
@@ -166,18 +166,18 @@ class Workload:
             self._nodes[template.predictor] = np.array([PREDICTORS[template.predictor](job.cpus) for job in self.jobs])
         return *self._points[template.relative], self._nodes[template.predictor]
 
-    def predictions(self, told: Sequence[Estimates], choice: Choice) -> Floats:
+    def predictions(self, told: Sequence[TemplateEstimates], choice: Choice) -> Floats:
         """What a set says at each prediction, in seconds, from what each of its templates does; NaN for nothing."""
         run_s = _weighted(told) if choice == "weighted" else _surest(told)
         return np.clip(run_s, self._asked_after, self._most)
 
-    def error_s(self, told: Sequence[Estimates], choice: Choice) -> float:
+    def error_s(self, told: Sequence[TemplateEstimates], choice: Choice) -> float:
         """The mean absolute error of a set, in seconds; no estimate counts as one of zero."""
         predicted = np.nan_to_num(self.predictions(told, choice), nan=0.0)
         return float(np.abs(predicted - self.run_s[self.asked]).mean())
 
 
-def _surest(told: Sequence[Estimates]) -> Floats:
+def _surest(told: Sequence[TemplateEstimates]) -> Floats:
     run_s, half_s = np.full(len(told[0].run_s), np.nan), np.full(len(told[0].run_s), np.inf)
     for estimates in told:
         surer = estimates.half_s < half_s
@@ -186,18 +186,18 @@ def _surest(told: Sequence[Estimates]) -> Floats:
     return run_s
 
 
-def _weighted(told: Sequence[Estimates]) -> Floats:
+def _weighted(told: Sequence[TemplateEstimates]) -> Floats:
     """As `models.runtimes.template.weighted`, to the last bit; what is infinitely wide weighs nothing."""
     alike, mean = _mean([estimates for estimates in told if estimates.template.attributes], len(told[0].run_s))
     of_all, resort = _mean([estimates for estimates in told if not estimates.template.attributes], len(told[0].run_s))
     return np.where(alike > 0, mean, np.where(of_all > 0, resort, np.nan))
 
 
-def _mean(told: Sequence[Estimates], count: int) -> tuple[Floats, Floats]:
+def _mean(told: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats]:
     """The sums of the weights, and the means where these are not zero."""
     weights, runs = np.zeros(count), np.zeros(count)
     for estimates in told:
-        weight = 1.0 / np.maximum(estimates.half_s, SUREST_S)
+        weight = 1.0 / np.maximum(estimates.half_s, MIN_HALF_WIDTH_S)
         weights += weight
         runs += weight * estimates.run_s
     return weights, runs / np.where(weights > 0, weights, 1.0)

@@ -1,4 +1,4 @@
-"""What jobs and the states they find are compared by (Li, Groep and Wolters 2005, section 3, tables 1 to 3)."""
+"""The attributes of jobs, and of the states that they find (Li, Groep and Wolters 2005, section 3, tables 1 to 3)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -43,7 +43,7 @@ VECTORS = STATE[1:]
 
 DAY_S = 86_400.0
 
-MOST = 2**53
+MAX_EXACT_INTEGER = 2**53
 """Values are whole and not above this, so that floats hold them, and sums of them, exactly."""
 
 Category = tuple[str | None, ...]
@@ -62,7 +62,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
     time_of_day: float
 
 
-class State(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class CategoryState(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The running and queued jobs that a job finds, by category; `values` has `VECTORS` of each of `categories`."""
 
     policy: tuple[PolicyAttribute, ...]
@@ -70,10 +70,11 @@ class State(msgspec.Struct, array_like=True, frozen=True, gc=False):
     categories: list[Category]
     values: list[list[int]]
 
-    def merged(self, policy: tuple[PolicyAttribute, ...]) -> "State":
+    def merged(self, policy: tuple[PolicyAttribute, ...]) -> "CategoryState":
         """The same state by fewer policy attributes.
 
-        >>> state = State(("group", "user"), 3, [("g", "ada"), ("g", "bob")], [[1, 0, 9, 9, 0, 0], [1, 2, 1, 1, 8, 8]])
+        >>> values = [[1, 0, 9, 9, 0, 0], [1, 2, 1, 1, 8, 8]]
+        >>> state = CategoryState(("group", "user"), 3, [("g", "ada"), ("g", "bob")], values)
         >>> state.merged(("group",)).values
         [[2, 2, 10, 10, 8, 8]]
         """
@@ -82,14 +83,14 @@ class State(msgspec.Struct, array_like=True, frozen=True, gc=False):
         for category, values in zip(self.categories, self.values, strict=True):
             fewer = tuple(category[place] for place in places)
             sums[fewer] = [a + b for a, b in zip(sums.get(fewer, [0] * len(VECTORS)), values, strict=True)]
-        return State(policy, self.free_cpus, list(sums), list(sums.values()))
+        return CategoryState(policy, self.free_cpus, list(sums), list(sums.values()))
 
 
 class Seen(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A job at its submission, and the state it found where that is compared too."""
 
     request: Request
-    state: State | None = None
+    state: CategoryState | None = None
 
 
 def request_of(job: Job) -> Request:
@@ -98,10 +99,10 @@ def request_of(job: Job) -> Request:
     return Request(job.group, job.user, job.executable, job.queue, job.cpus, walltime, job.submit % DAY_S)
 
 
-def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute] = POLICY) -> State:
+def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute] = POLICY) -> CategoryState:
     """The state at `now`, categorised by `policy`; O(live jobs), 1 µs each.
 
-    What is not known yet of a live job's run time is as the site's method for run times predicted it.
+    The run times of live jobs, which are not known yet, are those that the site's method for run times predicted.
     """
     by = tuple(attribute for attribute in POLICY if attribute in policy)
     sums: dict[Category, list[int]] = {}
@@ -125,4 +126,6 @@ def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute]
             values[4] += round(job.cpus * max(now - job.submit, 0.0))
             values[5] += round(job.cpus * expected_s)
     free = max(context.cpus - busy, 0) if context.cpus else None
-    return State(by, free, list(sums), [[min(value, MOST) for value in values] for values in sums.values()])
+    return CategoryState(
+        by, free, list(sums), [[min(value, MAX_EXACT_INTEGER) for value in values] for values in sums.values()]
+    )

@@ -13,11 +13,11 @@ from models.waits.ibl.attributes import (
     STATE,
     VECTORS,
     Category,
+    CategoryState,
     JobAttribute,
     PolicyAttribute,
     Request,
     Seen,
-    State,
     StateAttribute,
 )
 from models.waits.ibl.distance import UNKNOWN, UNSEEN, Columns, Floats, Ints, Point
@@ -126,7 +126,7 @@ class Memory:
         self._tail += entries
         self.count += 1
 
-    def _comparable(self, state: State | None) -> State | None:
+    def _comparable(self, state: CategoryState | None) -> CategoryState | None:
         """A state by another policy, from before that was changed, is as good as unknown."""
         return state if state is not None and state.policy == self._policy else None
 
@@ -142,11 +142,11 @@ class Memory:
     def _scalars(self, request: Request) -> Floats:
         return np.array([_number_or_nan(getattr(request, NUMERIC[place])) for place in self._numeric])
 
-    def _free_of(self, state: State | None) -> Floats:
+    def _free_of(self, state: CategoryState | None) -> Floats:
         free = None if state is None else state.free_cpus
         return np.array([_number_or_nan(free) for _ in self._free])
 
-    def _selected(self, state: State) -> Floats:
+    def _selected(self, state: CategoryState) -> Floats:
         return np.array(state.values, np.float64)[:, self._vectors]
 
     def _make_room(self, entries: int) -> None:

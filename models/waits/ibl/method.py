@@ -20,7 +20,7 @@ Neighbours = Annotated[int, Meta(ge=1, le=1000)]
 Size = Annotated[int, Meta(ge=1, le=100_000)]
 Middle = Literal["mean", "median"]
 
-NAMES = 8
+MAX_NAMES_PER_JOB = 8
 """So many times as many names as jobs may be known before those of jobs long gone are forgotten."""
 
 
@@ -55,7 +55,7 @@ class Parameters(NamedTuple):
         return Selection(self.run_attributes, (), ())
 
 
-class Found(NamedTuple):
+class NeighbourPrediction(NamedTuple):
     """A prediction in seconds, from how many jobs within which distance."""
 
     value_s: float
@@ -72,23 +72,23 @@ def predict(
     job_share: float = 1.0,
     middle: Middle = "mean",
     above_s: float = -1.0,
-) -> Found | None:
+) -> NeighbourPrediction | None:
     """The middle of the nearest jobs' values; None where there is no job. The parameters are those of `nearest`."""
     places, distance = nearest(point, columns, first, last, neighbours, job_share, above_s)
     if not len(places):
         return None
     averaged = mean if middle == "mean" else median
-    return Found(averaged(columns.value[places], distance), len(places), float(distance[-1]))
+    return NeighbourPrediction(averaged(columns.value[places], distance), len(places), float(distance[-1]))
 
 
-class Learnt(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class LearntJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row: a job as it was seen at its submission, and what became of it, in seconds."""
 
     value_s: float
     seen: Seen
 
 
-class Remembered:
+class LearntJobs:
     """The last jobs learnt: the rows that are stored, and the arrays that jobs are compared in."""
 
     def __init__(self, size: int, selection: Selection) -> None:
@@ -98,8 +98,8 @@ class Remembered:
 
     def learn(self, seen: Seen, value_s: float) -> None:
         """Take a job in."""
-        self.rows.append(msgspec.msgpack.encode(Learnt(value_s, seen)))
-        if self.memory.names > NAMES * self.rows.depth:
+        self.rows.append(msgspec.msgpack.encode(LearntJob(value_s, seen)))
+        if self.memory.names > MAX_NAMES_PER_JOB * self.rows.depth:
             self.restore()
         else:
             self.memory.push(seen, value_s)
@@ -119,7 +119,7 @@ class Remembered:
             self.memory.push(learnt.seen, learnt.value_s)
 
 
-_read_row = msgspec.msgpack.Decoder(Learnt).decode
+_read_row = msgspec.msgpack.Decoder(LearntJob).decode
 _read_seen = msgspec.msgpack.Decoder(Seen).decode
 _Pending = list[tuple[JobKey, bytes]]
 
@@ -133,7 +133,7 @@ class Ibl(WaitMethod):
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = Parameters(**parameters)
-        self._learnt = Remembered(self.parameters.history, self.parameters.waits)
+        self._learnt = LearntJobs(self.parameters.history, self.parameters.waits)
         self.rows = self._learnt.rows
         self._pending: dict[JobKey, bytes] = {}
 
@@ -183,7 +183,7 @@ class IblRuns(RunMethod):
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = Parameters(**parameters)
-        self._learnt = Remembered(self.parameters.run_history, self.parameters.runs)
+        self._learnt = LearntJobs(self.parameters.run_history, self.parameters.runs)
         self.rows = self._learnt.rows
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
@@ -211,5 +211,5 @@ class IblRuns(RunMethod):
         self._learnt.restore()
 
 
-def _reason(found: Found, middle: Middle) -> str:
+def _reason(found: NeighbourPrediction, middle: Middle) -> str:
     return f"{middle} of {found.jobs} jobs within distance {found.distance:.2g}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.registry import run_method_named
-from models.runtimes.downey import DEPTH, Downey, LogUniform
+from models.runtimes.downey import MAX_FITTED_RUNS, Downey, LogUniform
 from models.site.runs import RunHistory
 from models.site.state import Job
 
@@ -94,7 +94,7 @@ def test_where_all_runs_are_the_same_the_next_is_too(lifetime: str, runs: list[f
 
 
 def test_a_history_that_others_keep_longer_makes_no_difference() -> None:
-    times = log_uniform(10.0, 1e5, 3 * DEPTH)
+    times = log_uniform(10.0, 1e5, 3 * MAX_FITTED_RUNS)
     longer = RunHistory([type(template)(template.attributes, 1000) for template in Downey.templates])
     for run_s in times:
         longer.learn(make(), run_s)

@@ -12,11 +12,11 @@ from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.records import AnyEvent, Prediction
 from models.registry import run_method_named
-from models.runtimes.run_template import MOST_HISTORY, UNIT, RunTemplate
+from models.runtimes.run_template import MAX_HISTORY_RUNS, UNIT, RunTemplate
 from models.runtimes.template import (
     DEFAULT,
+    MIN_HALF_WIDTH_S,
     NOTHING,
-    SUREST_S,
     Choice,
     Templates,
     estimate,
@@ -213,7 +213,7 @@ def test_the_largest_sums_fit() -> None:
     sums = NOTHING
     for _ in range(16):
         sums = plus(sums, UNIT, UNIT)
-    full = tuple(MOST_HISTORY // 16 * part for part in sums)
+    full = tuple(MAX_HISTORY_RUNS // 16 * part for part in sums)
     assert max(full) < 2**63
     assert estimate(full, UNIT, False, np.empty(0)) == (UNIT, 0.0)
 
@@ -240,7 +240,7 @@ def test_estimates_weigh_by_their_intervals() -> None:
     assert found.reason == "2 templates, the surest mean of 2 by user,cpus/4"
     assert found.high == pytest.approx(min(mean + 2 / (1 / of_all + 1 / of_size), 3600.0))
     same = [(make(4), 1000.0)] * 2 + [(make(8), 4000.0)]  # of no width at all: taken for a minute
-    mean = (2000 / of_all_(same) + 1000 / SUREST_S) / (1 / of_all_(same) + 1 / SUREST_S)
+    mean = (2000 / of_all_(same) + 1000 / MIN_HALF_WIDTH_S) / (1 / of_all_(same) + 1 / MIN_HALF_WIDTH_S)
     assert predicted(same, make(4), *templates, choice="weighted").run_s == pytest.approx(mean)
 
 

@@ -25,7 +25,7 @@ from models.search.ibl import (
     settings_of,
 )
 from models.search.tuning import Truth
-from models.waits.ibl.attributes import JOB, POLICY, STATE, Category, Request, Seen, State
+from models.waits.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Request, Seen
 from models.waits.ibl.method import Ibl, Parameters
 from tests.support.events import cancel, capacity, end, start, submit
 
@@ -60,7 +60,7 @@ def planted_waits(jobs: int = 300) -> Examples:
         ]
         noise = random.integers(0, 400, (2, 6))
         noise[:, 5] = demand
-        state = State(POLICY, int(random.integers(64)), categories, noise.tolist())
+        state = CategoryState(POLICY, int(random.integers(64)), categories, noise.tolist())
         made.append((Seen(request, state), 60.0 * float(demand[0] - demand[1] + 400)))
     asked = [Asked(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
     return Examples("wait", made, asked)

@@ -13,7 +13,7 @@ from models.search.tuning import (
     STATISTICS,
     VALUES,
     Truth,
-    Tuning,
+    TuningResult,
     Value,
     aae_s,
     choose,
@@ -82,11 +82,11 @@ def test_the_panel_predicts_as_engines_with_each_of_the_settings(
 
 
 @pytest.fixture(scope="module")
-def tuning(events: list[AnyEvent], jobs: dict[str, Truth]) -> Tuning:
+def tuning(events: list[AnyEvent], jobs: dict[str, Truth]) -> TuningResult:
     return tune(lambda: events, jobs, BASE)
 
 
-def test_of_each_parameter_the_value_with_the_least_error_is_chosen(tuning: Tuning) -> None:
+def test_of_each_parameter_the_value_with_the_least_error_is_chosen(tuning: TuningResult) -> None:
     base = msgspec.structs.replace(BASE, method=tuning.profile.method)
     for name in parameters_of(base):
         rows = [row for row in tuning.rows if row.parameter == name]
@@ -101,14 +101,14 @@ def test_of_each_parameter_the_value_with_the_least_error_is_chosen(tuning: Tuni
     assert any(row.chosen and not row.in_force for row in tuning.rows)
 
 
-def test_the_statistic_with_the_less_error_is_chosen(tuning: Tuning) -> None:
+def test_the_statistic_with_the_less_error_is_chosen(tuning: TuningResult) -> None:
     assert list(tuning.statistics) == list(STATISTICS)
     assert tuning.before is min(tuning.statistics.values(), key=aae_s)
     assert 0.0 < tuning.non_uniformity < 1.0
 
 
 def test_together_is_what_an_engine_with_the_profile_does(
-    tuning: Tuning, events: list[AnyEvent], jobs: dict[str, Truth]
+    tuning: TuningResult, events: list[AnyEvent], jobs: dict[str, Truth]
 ) -> None:
     assert replayed(events, tuning.profile, jobs) == pytest.approx(figures(tuning.together))
 

@@ -9,7 +9,7 @@ from models.site.history import History, Started
 from models.site.runs import RunHistory
 from models.site.state import Job, Phase, SiteState
 from models.waits.distributions import (
-    SAMPLES,
+    SET_VALUES,
     SETS,
     QesperaDistributions,
     chi_square,
@@ -22,7 +22,7 @@ VALUE = st.sampled_from([0.0, 1.0, 2.0, 60.0, 3600.0, 86_400.0])
 
 
 def padded(values: list[float]) -> np.ndarray:
-    found = np.full(SAMPLES, np.nan, np.float32)
+    found = np.full(SET_VALUES, np.nan, np.float32)
     found[: len(values)] = np.sort(np.array(values, np.float32))
     return found
 
@@ -37,7 +37,7 @@ def reference(one: list[float], other: list[float], bins: int) -> float:
 
 
 @settings(deadline=None)
-@given(one=st.lists(VALUE, min_size=1, max_size=SAMPLES), other=st.lists(VALUE, min_size=1, max_size=SAMPLES))
+@given(one=st.lists(VALUE, min_size=1, max_size=SET_VALUES), other=st.lists(VALUE, min_size=1, max_size=SET_VALUES))
 def test_chi_square_is_equation_1(one: list[float], other: list[float]) -> None:
     found = chi_square(padded(one), padded(other), 10)
     assert found == pytest.approx(reference(one, other, 10), abs=1e-9)
@@ -55,7 +55,7 @@ def test_sets_of_one_shape_are_alike_whatever_their_size() -> None:
 
 
 def test_norm_tells_a_crowd_from_a_spread() -> None:
-    samples = np.full((SETS, SAMPLES), np.nan, np.float32)
+    samples = np.full((SETS, SET_VALUES), np.nan, np.float32)
     samples[0, :10] = np.arange(10)
     samples[1, :10] = 7.0
     assert norms(samples, 10).round(6).tolist() == [0.316228, 1.0, 0.0, 0.0, 0.0, 0.0]
@@ -120,7 +120,7 @@ def test_saved_and_loaded_it_goes_on_alike() -> None:
     other.load(method.save())
     assert other.save() == method.save()
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
-    one, two = method.unlikeness(job, site), other.unlikeness(job, site)
+    one, two = method.distribution_distances(job, site), other.distribution_distances(job, site)
     assert one is not None and two is not None
     np.testing.assert_array_equal(one, two)
     for either in (method, other):
@@ -138,14 +138,14 @@ def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_
     kept = [started(site.history, number) for number in range(site.history.oldest, 70)]
     resized.history.restore(kept, 70, size=site.history.size)
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
-    found = other.unlikeness(job, resized)
+    found = other.distribution_distances(job, resized)
     assert found is not None and len(found) == min(size, 50) and (found < 1.0).all()
     if size > 50:  # the same jobs, so the same distances, wherever they lie
-        expected = method.unlikeness(job, site)
+        expected = method.distribution_distances(job, site)
         assert expected is not None
         assert sorted(found) == sorted(expected)
     assert play(other, resized, 70, 170)[-2:] == [0.0, 7200.0]
-    assert other.unlikeness(job, resized) is not None
+    assert other.distribution_distances(job, resized) is not None
 
 
 def started(history: History, number: int) -> Started:
@@ -160,14 +160,14 @@ def test_saved_and_loaded_with_other_bins_it_learns_the_weights_anew() -> None:
     other = QesperaDistributions(bins=5)
     other.load(method.save())
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
-    assert other.unlikeness(job, site) is None
+    assert other.distribution_distances(job, site) is None
     assert play(other, site, 70, 90)[-2:] == [0.0, 7200.0]
-    found = other.unlikeness(job, site)
+    found = other.distribution_distances(job, site)
     assert found is not None and (found < 1.0).all()
 
 
 def test_the_further_from_uniform_the_less_a_set_is_spread() -> None:
-    samples = np.full((SETS, SAMPLES), np.nan, np.float32)
+    samples = np.full((SETS, SET_VALUES), np.nan, np.float32)
     assert np.isnan(non_uniformity(samples, 10))
     samples[0, :10] = np.arange(10)
     assert non_uniformity(samples, 10) == pytest.approx(0.0)
@@ -187,6 +187,6 @@ def test_jobs_it_did_not_see_submitted_are_far() -> None:
     site, method = new_site(), QesperaDistributions()
     play(QesperaDistributions(), site, 0, 20)
     play(method, site, 20, 40)
-    found = method.unlikeness(Job(id="x", attempt=0, submit=0.0, features=np.ones(16)), site)
+    found = method.distribution_distances(Job(id="x", attempt=0, submit=0.0, features=np.ones(16)), site)
     assert found is not None
     assert (found[:20] == 1.0).all() and (found[20:] < 1.0).any()

@@ -14,7 +14,7 @@ from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, Phase, SiteState
 from models.waits.ibl import Ibl, IblRuns
-from models.waits.ibl.attributes import MOST, POLICY, Request, request_of, state_of
+from models.waits.ibl.attributes import MAX_EXACT_INTEGER, POLICY, Request, request_of, state_of
 from tests.support.events import cancel, capacity, end, start, submit
 
 
@@ -75,7 +75,7 @@ def test_a_merged_state_is_the_state_by_that_policy(policy: tuple[str, ...]) -> 
 
 def test_what_a_site_cannot_have_is_bounded() -> None:
     absurd = queued("1", "ada", "day", 1_000_000_000, 0.0, 1e11)
-    assert max(state_of(site_of(absurd), 1e11).values[0]) == MOST
+    assert max(state_of(site_of(absurd), 1e11).values[0]) == MAX_EXACT_INTEGER
 
 
 def test_free_processors_are_unknown_while_nobody_said_how_many_there_are() -> None:

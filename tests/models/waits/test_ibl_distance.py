@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.waits.ibl.attributes import JOB, MOST, VECTORS, Request, Seen, State
+from models.waits.ibl.attributes import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Request, Seen
 from models.waits.ibl.distance import mean, median, nearest
 from models.waits.ibl.memory import Memory, Selection
 
 UNTIMED = settings(deadline=None, max_examples=60)
 
 
-VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MOST // 64]), min_size=6, max_size=6)
+VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MAX_EXACT_INTEGER // 64]), min_size=6, max_size=6)
 
 
 def request(
@@ -29,8 +29,8 @@ def request(
     return Request(group, user, executable, queue, cpus, walltime, time_of_day)
 
 
-def state(free: int | None, vectors: dict[str, list[int]]) -> State:
-    return State(("queue",), free, [(queue,) for queue in vectors], list(vectors.values()))
+def state(free: int | None, vectors: dict[str, list[int]]) -> CategoryState:
+    return CategoryState(("queue",), free, [(queue,) for queue in vectors], list(vectors.values()))
 
 
 def distances(selection: Selection, x: Seen, learnt: Iterable[Seen], job_share: float) -> list[float]:
@@ -89,7 +89,7 @@ def test_what_is_unknown_is_as_far_as_can_be() -> None:
         assert distances(selection, unknown, [unknown, Seen(request())], 1.0) == [1.0, 1.0]
         assert distances(selection, Seen(request()), [unknown, Seen(request())], 1.0) == [1.0, 0.0]
     selection = Selection((), ("queue",), ("free_cpus", "queued_jobs"))
-    known, other_policy = state(1, {"day": [1] * 6}), State(("user",), 1, [("ada",)], [[1] * 6])
+    known, other_policy = state(1, {"day": [1] * 6}), CategoryState(("user",), 1, [("ada",)], [[1] * 6])
     for unknown_state in (None, other_policy):
         x = Seen(request(), unknown_state)
         assert distances(selection, x, [Seen(request(), known)], 0.0) == [1.0]

@@ -8,7 +8,7 @@ from models.engine.settings import Settings
 from models.records import AnyEvent, Capacity, Start, Submit
 from models.simulation import generate, run
 from models.site.state import Job
-from models.waits.policy import ENOUGH, FIRST, MOST_JOBS, POLICIES, Policy
+from models.waits.policy import FIRST_TRIED_JOBS, MAX_LIVE_JOBS, MIN_TRIED_JOBS, POLICIES, Policy
 
 SETTINGS = Settings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
 
@@ -41,7 +41,7 @@ def test_where_the_policy_is_another_it_does_better_than_the_usual_one() -> None
 
 def test_until_enough_is_known_the_first_answers() -> None:
     engine = Engine("alder", SETTINGS)
-    for number in range(ENOUGH - 1):
+    for number in range(MIN_TRIED_JOBS - 1):
         engine.apply(Submit(site="alder", time=float(number), job=str(number), cpus=1, walltime=60.0))
         engine.apply(Start(site="alder", time=float(number), job=str(number)))
     assert method(engine).best.name == POLICIES[0].name
@@ -56,13 +56,13 @@ def test_of_so_many_submissions_one_is_tried() -> None:
         if isinstance(event, Submit):
             submits += 1
             tried += (event.job, 0) in method(engine)._pending
-    assert FIRST + (submits - 2 * FIRST) // 20 <= tried <= submits // 2
+    assert FIRST_TRIED_JOBS + (submits - 2 * FIRST_TRIED_JOBS) // 20 <= tried <= submits // 2
 
 
 def test_a_site_with_very_many_jobs_is_not_tried() -> None:
     engine = Engine("alder", SETTINGS)
     engine.apply(Capacity(site="alder", time=0.0, cpus=1))
-    for number in range(MOST_JOBS + 5):
+    for number in range(MAX_LIVE_JOBS + 5):
         engine.context.state.enter(Job(f"q{number}", 0, 0.0))
     for number in range(5):
         engine.apply(Submit(site="alder", time=1.0, job=str(number), cpus=1, walltime=60.0))

@@ -13,7 +13,16 @@ from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Estimate, Job, SiteState
-from models.waits.qbets import UPPER, Qbets, _Series, average_ranks, fewest, lower_rank, misses_of_a_change, upper_rank
+from models.waits.qbets import (
+    UPPER,
+    Qbets,
+    _Series,
+    average_ranks,
+    lower_rank,
+    min_waits,
+    misses_of_a_change,
+    upper_rank,
+)
 
 SITE = SiteContext(SiteState(), History(2), RunHistory(), Closest())
 
@@ -56,7 +65,7 @@ def test_a_lower_bound_is_an_upper_bound_seen_from_the_other_end(n: int, q: floa
 
 def test_the_fewest_waits_are_those_of_which_the_largest_is_a_bound() -> None:
     for q in UPPER:
-        n = fewest(q, 0.95)
+        n = min_waits(q, 0.95)
         assert upper_rank(n, q, 0.95) == n
         assert upper_rank(n - 1, q, 0.95) is None
 

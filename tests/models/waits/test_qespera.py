@@ -12,7 +12,7 @@ from models.site.features import COUNT
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, SiteState
-from models.waits.qespera import LEAST_HISTORY, PAPER, Floats, Parameters, Qespera, distances, predict
+from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Floats, Parameters, Qespera, distances, predict
 
 UNTIMED = settings(deadline=None)
 
@@ -136,7 +136,7 @@ def test_noise_beside_small_clusters_is_no_structure() -> None:
 
 
 def test_nothing_is_said_without_history() -> None:
-    short = LEAST_HISTORY - 1
+    short = MIN_HISTORY_JOBS - 1
     assert predict(np.zeros(2), columns_of([[0.0, 0.0]] * short), np.zeros(short), np.zeros(short), PAPER) is None
     job = Job(id="1", attempt=0, submit=0.0, features=np.zeros(COUNT))
     estimate = Qespera().predict(job, SiteContext(SiteState(), History(100), RunHistory(), Closest()))
@@ -146,7 +146,7 @@ def test_nothing_is_said_without_history() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) -> None:
-    count = data.draw(st.integers(LEAST_HISTORY, 60))
+    count = data.draw(st.integers(MIN_HISTORY_JOBS, 60))
     value = st.sampled_from([0.0, 1.0, 60.0, 3600.0, 86_400.0, 1e6])
     rows = data.draw(st.lists(st.lists(value, min_size=4, max_size=4), min_size=count, max_size=count))
     waits = np.array(data.draw(st.lists(value, min_size=count, max_size=count)))
@@ -177,6 +177,6 @@ def test_in_the_engine_a_job_waits_as_those_like_it_did() -> None:
         submit = Submit(site="site", time=time, job=str(number), user="ada", cpus=cpus, walltime=600.0 * cpus)
         said += [record for record in engine.apply(submit) if isinstance(record, Prediction)]
         engine.apply(Start(site="site", time=time + (3600.0 if cpus == 64 else 0.0), job=str(number)))
-    assert all(record.predicted_wait_s is None for record in said[:LEAST_HISTORY])
+    assert all(record.predicted_wait_s is None for record in said[:MIN_HISTORY_JOBS])
     assert [record.predicted_wait_s for record in said[-2:]] == [0.0, 3600.0]
     assert said[-1].reason.startswith("sdm: ")

@@ -16,7 +16,14 @@ from models.simulation.estimates import Actual
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, Phase, RunEstimate, SiteState
-from models.waits.simulated import LEAST_S, UNKNOWN_S, Simulated, SimulatedConservative, SimulatedEasy, SimulatedFcfs
+from models.waits.simulated import (
+    DEFAULT_RUN_S,
+    MIN_REMAINING_S,
+    Simulated,
+    SimulatedConservative,
+    SimulatedEasy,
+    SimulatedFcfs,
+)
 from tests.support.events import capacity, end, start, submit
 
 NAMES = ("fcfs", "lwf", "easy", "conservative")
@@ -207,9 +214,9 @@ def test_a_wait_begins_when_the_job_is_eligible(eligible: float | None, expected
         (50.0, 80.0, 50.0),
         (90.0, 80.0, 80.0),
         (None, 80.0, 80.0),
-        (None, None, UNKNOWN_S),
-        (None, 0.0, UNKNOWN_S),
-        (0.0, 80.0, LEAST_S),
+        (None, None, DEFAULT_RUN_S),
+        (None, 0.0, DEFAULT_RUN_S),
+        (0.0, 80.0, MIN_REMAINING_S),
     ],
 )
 def test_how_long_a_job_is_taken_to_run(run_s: float | None, walltime: float | None, expected: float) -> None:
@@ -225,8 +232,8 @@ def test_how_long_a_job_is_taken_to_run(run_s: float | None, walltime: float | N
         (100.0, None, 100.0),
         (None, 150.0, 50.0),
         (300.0, 150.0, 50.0),
-        (300.0, 100.0, LEAST_S),
-        (300.0, 90.0, LEAST_S),
+        (300.0, 100.0, MIN_REMAINING_S),
+        (300.0, 90.0, MIN_REMAINING_S),
     ],
 )
 def test_a_job_that_runs_longer_than_expected(anew: float | None, walltime: float | None, expected: float) -> None:

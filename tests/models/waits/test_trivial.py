@@ -10,7 +10,7 @@ from models.site.features import COUNT
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Estimate, Job, SiteState
-from models.waits.median import WINDOW, Median
+from models.waits.median import WINDOW_JOBS, Median
 from models.waits.zero import Zero
 
 JOB = Job(id="new", attempt=0, submit=1e9, user="ada", cpus=64, walltime=3600.0)
@@ -53,7 +53,7 @@ def test_the_median_is_of_the_last_thousand_to_start(size: int, count: int) -> N
     dice = random.Random(count)
     waits = [dice.choice([0.0, dice.expovariate(1e-3) + number]) for number in range(count)]
     estimate = Median().predict(JOB, site_after(waits, size))
-    assert estimate.wait_s == upper_median(waits[-min(WINDOW, size) :])
+    assert estimate.wait_s == upper_median(waits[-min(WINDOW_JOBS, size) :])
 
 
 def test_predicting_leaves_the_history_as_it_was() -> None:

@@ -22,7 +22,7 @@ from models.search.templates.genetic import (
     mutated,
     search,
 )
-from models.search.templates.workload import Estimates, complete
+from models.search.templates.workload import TemplateEstimates, complete
 from tests.support.template_searches import in_turn, workload
 
 BITS = 12
@@ -107,7 +107,7 @@ def test_the_same_seed_finds_the_same_however_it_is_evaluated() -> None:
     plan = TemplateSearchPlan(6, 5, seed=7)
     found = list(search(work, plan, in_turn(work)))
 
-    def lazily(templates: Sequence[RunTemplate]) -> Iterable[Estimates]:
+    def lazily(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
         return (workload(120).estimates(template) for template in templates)
 
     assert list(search(work, plan, lazily)) == found
