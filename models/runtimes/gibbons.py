@@ -2,11 +2,12 @@
 Schedulers", chapter 4.
 
 The profiler keeps, of each executable and user, how many jobs ran and the sums of their run times, in ranges of
-processors, of run time and of memory (section 4.3.2). From these sums it tells three things (section 4.2): how long a
-job will run, how long it would run on p processors, and whether it runs longer than another; each with a confidence.
+processors, of run time and of memory (section 4.3.2). From these sums it answers three questions (section 4.2): how
+long a job will run, how long it would run on p processors, and whether it runs longer than another; each with a
+confidence.
 
-**Executables and users.** What there is no executable for counts as one unnamed executable, as if all those jobs ran
-the same: what is left is then the user. Where a user has not run an executable often enough the executable's runs by
+**Executables and users.** Jobs without an executable count as jobs of one unnamed executable, so that only the user
+tells them apart. Where a user has not run an executable often enough the executable's runs by
 all users count, and where it is new all jobs that ever ran (section 4.3.3). Within each of the three, the runs in the
 job's own range of processors are asked for their mean first, and the execution time function fitted through all ranges
 only where there are fewer than two, as in table 3 of Smith, Foster and Taylor (1998), who had Gibbons' own code. (The
@@ -259,7 +260,7 @@ class Gibbons(RunMethod):
                     yield category, entry, unit
 
     def _find(self, job: Job, elapsed_s: float = 0.0, confidence: float = CONFIDENCE) -> Finding | None:
-        """Table 3: the first of the six templates that tells anything."""
+        """Table 3: the finding of the first of the six templates that has one."""
         for category, entry, unit in self._entries(job):
             own = entry.find(_cpus_range(job.cpus), job, elapsed_s)
             if own.count >= MIN_RUNS:

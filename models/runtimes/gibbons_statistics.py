@@ -17,7 +17,7 @@ MIN_RUNS = 2
 """Runs in a range before their mean is believed: with fewer there is no telling how sure it is."""
 
 COEFFICIENTS = 3
-"""Those of T(p): as many ranges must have runs for it to be fitted."""
+"""The coefficients of T(p): this many ranges must have runs for a fit."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def student(freedom: float, probability: float) -> float:
-    """The quantile of Student's t distribution with so many degrees of freedom; 1 µs."""
+    """The quantile of Student's t distribution with `freedom` degrees of freedom; 1 µs."""
     return float(stdtrit(freedom, probability))
 
 
@@ -73,9 +73,9 @@ class ExecutionTime(NamedTuple):
     def fitted(
         cls, cpus: npt.ArrayLike, times: npt.ArrayLike, variances: npt.ArrayLike, observations: int
     ) -> "ExecutionTime | None":
-        """The fit through mean run times (n) on so many processors each, the means having these variances.
+        """The fit through n mean run times, on `cpus` processors each; `variances` are those of the means.
 
-        None where they do not tell the three terms apart: at least three different numbers of processors are needed.
+        None where the three terms cannot be told apart: at least three different numbers of processors are needed.
 
         >>> function = ExecutionTime.fitted([1, 4, 8], [8350, 2500, 1700], [4175**2, 1250**2, 850**2], 60)
         >>> function.coefficients.round(6), round(function.estimate_time(16)[0], 6)

@@ -8,7 +8,7 @@ import msgspec
 from models.site.runs import ATTRIBUTES, Template
 
 MAX_HISTORY_RUNS = 65_536
-"""Runs kept of a category at most: what stands for "not limited"."""
+"""Runs of a category that are kept at most: the meaning of "not limited"."""
 
 UNIT = 2**23
 """A data point is a whole number: of seconds up to `UNIT`, 97 days, or of `UNIT`-ths of the requested walltime.
@@ -71,7 +71,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
             raise _fault(text, "expected four words: attributes, predictor, data and history") from None
         names = [] if attributes == "site" else attributes.split(",")
         if len({name.partition("/")[0] for name in names}) < len(names):
-            raise _fault(text, "an attribute stands there twice")
+            raise _fault(text, "an attribute is there twice")
         ranges = {kind: _size(text, name) for name in names if (kind := name.partition("/")[0]) in ("cpus", "elapsed")}
         for name in names:
             if name.partition("/")[0] not in ranges and name not in ATTRIBUTES:
@@ -112,7 +112,7 @@ class RunTemplate(msgspec.Struct, frozen=True):
         return 0 if self.elapsed is None else int(elapsed_s // self.elapsed) * self.elapsed
 
     def scale(self, walltime: float | None) -> float:
-        """The seconds of a data point's unit, for a job of this walltime; NaN where it cannot be told without one."""
+        """The seconds of a data point's unit, for a job of this walltime; NaN where it needs one and there is none."""
         if not self.relative:
             return 1.0
         return walltime / UNIT if walltime else math.nan

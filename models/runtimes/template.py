@@ -32,7 +32,7 @@ CHEBYSHEV = math.sqrt(1 / (1 - CONFIDENCE))
 """Standard deviations to either side of the mean, by Chebyshev's theorem: 1 - 1/k² = confidence."""
 
 MIN_HALF_WIDTH_S = 60.0
-"""Half a width, in seconds, below which an estimate is not taken to be surer."""
+"""Half a width in seconds; narrower intervals count as this wide."""
 
 Choice = Literal["surest", "weighted"]
 """How the estimates of a set become one: the surest of them, as the papers have it, or their weighted mean."""
@@ -135,7 +135,7 @@ def student_quantiles(history: int) -> Floats:
 
 
 class TemplateEstimate(NamedTuple):
-    """What a template says of a job, of so many runs: seconds, and half its interval's width."""
+    """The estimate of a template, from `runs` runs: seconds, and half the width of its interval."""
 
     run_s: float
     half_s: float

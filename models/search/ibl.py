@@ -2,8 +2,8 @@
 
 A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model,
 history}; for run times {job attributes, model, history}. One more bit, ours, chooses the paper's mean or the median.
-What the paper leaves open of the standard operators is settled so: tournaments of two choose parents, two points cross
-them, each bit of a child flips with probability 1/bits, and the best two chromosomes live on.
+The paper leaves the operators open. Here tournaments of two choose parents, two points cross them, each bit of a child
+flips with probability 1/bits, and the best two chromosomes live on.
 """
 
 import math
@@ -69,7 +69,7 @@ class Examples(msgspec.Struct):
 
     @property
     def fingerprint(self) -> str:
-        """What tells these examples from others."""
+        """A digest that differs from that of other examples."""
         digest = sha256(self.target.encode())
         for part in (self.learnt, self.asked):
             for one in part:
@@ -84,7 +84,7 @@ def settings_of(parameters: Parameters, target: Target) -> dict[str, bool | int 
 
 
 class Recorder(WaitMethod):
-    """Stands where a method would, and notes what could be learnt when, and the jobs to predict."""
+    """Takes the place of a method, and records what could be learnt when, and the jobs to predict."""
 
     name = "recorder"
 
@@ -124,7 +124,7 @@ def collect(
     Parameters:
         events: from the site's beginning to the end of the stretch to tune on.
         jobs: those to predict, by name, and what became of them.
-        settings: whose method for run times tells what the live jobs still need.
+        settings: whose method for run times predicts how long the live jobs still run.
     """
     recorder = Recorder(jobs)
     engine = Engine("searched", msgspec.structs.replace(settings or Settings(), method=DEFAULT, shadows=(), bounds=""))

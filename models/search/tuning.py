@@ -6,7 +6,7 @@ with the least average absolute error is chosen. What was chosen alone is then m
 does not show.
 
 The expensive part, bringing a site to the stretch and comparing each job with the history, is done once for all that
-is tried: a `Panel` stands in the engine where a method would, and predicts as each of the methods tried would.
+is tried: a `Panel` takes the place of a method in the engine, and predicts as each of the tried methods would.
 """
 
 import math
@@ -176,22 +176,22 @@ def evaluate(
 
 
 class Panel(WaitMethod):
-    """Stands where a method would, and predicts the jobs wanted as each of the methods tried would.
+    """Takes the place of a method, and predicts the jobs to score as each of the tried methods would.
 
     Methods that differ in nothing but `Parameters` compare jobs alike: one of them does so for all.
 
     Parameters:
         tried: the methods' settings, each under a number that its predictions come under; one size of history.
-        wanted: the names of the jobs to predict.
+        to_score: the names of the jobs to predict.
 
     `said` has the predictions, in seconds, by job and number.
     """
 
     name = "panel"
 
-    def __init__(self, tried: Mapping[int, Settings], wanted: Container[str]) -> None:
+    def __init__(self, tried: Mapping[int, Settings], to_score: Container[str]) -> None:
         self.said: dict[str, dict[int, float | None]] = {}
-        self._wanted = wanted
+        self._to_score = to_score
         self._non_uniformity: list[float] = []
         self._methods: dict[tuple[str, int], Qespera] = {}
         self._numbers: dict[tuple[str, int], dict[Parameters, list[int]]] = {}
@@ -203,13 +203,13 @@ class Panel(WaitMethod):
 
     @property
     def non_uniformity(self) -> float:
-        """The mean score of the jobs wanted that found a site with jobs; NaN where none did."""
+        """The mean score of the scored jobs that found a site with jobs; NaN where none did."""
         scores = [score for score in self._non_uniformity if not math.isnan(score)]
         return sum(scores) / len(scores) if scores else math.nan
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Keep what each method says; nothing of it goes out."""
-        if job.id in self._wanted:
+        if job.id in self._to_score:
             said = self.said[job.id] = {}
             for kind, method in self._methods.items():
                 numbers = self._numbers[kind]

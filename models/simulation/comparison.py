@@ -44,7 +44,7 @@ def perform(
 ) -> Performance:
     """Run jobs, in the order of submission, under a policy that plans with these estimates.
 
-    Walltimes are but what was asked for: no job is killed for having one, unless the policy does so. `advance` is
+    Walltimes are requests only: no job is killed at its walltime, unless the policy does so. `advance` is
     called once a job. Raises KeyError for an unknown policy, and ValueError without a job or as `Scheduler.submit`
     does.
     """

@@ -8,15 +8,15 @@ from models.simulation.workload import SimulatedJob
 from models.site.runs import RunHistory
 from models.site.state import Job
 
-UNKNOWN = 3600.0
+DEFAULT_RUN_S = 3600.0
 """Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""
 
 
 class RunTimePredictor(Protocol):
-    """Predicts run times from the jobs that it was told of."""
+    """Predicts run times from the jobs that it learnt."""
 
     def predict(self, job: Job, elapsed_s: float) -> float | None:
-        """Seconds that the job runs in all, given that it has run for `elapsed_s`; None where it cannot be told."""
+        """Seconds that the job runs in all, given that it has run for `elapsed_s`; None for no prediction."""
 
     def learn(self, job: Job, run_s: float) -> None:
         """Take in that the job has ended after `run_s` seconds."""
@@ -58,7 +58,7 @@ class Estimates:
         """Whole seconds that the job runs in all, at least 1, and more than the `elapsed` that it has run."""
         expected = self._expect(job, elapsed)
         if expected is None:
-            expected = job.walltime or (self._run_s / self._ended if self._ended else UNKNOWN)
+            expected = job.walltime or (self._run_s / self._ended if self._ended else DEFAULT_RUN_S)
         estimate = max(math.ceil(expected), 1)
         if estimate > elapsed:
             return estimate

@@ -24,10 +24,10 @@ MONDAY = 1_699_833_600
 """Unix time at which it begins: a Monday, 0:00 UTC."""
 
 MEDIUM = 256
-"""Processors of the machine that the routed jobs are made for, where a site is as large: each fits somewhere."""
+"""Processors of the machine that the routed jobs are made for, or of the largest site where that has fewer."""
 
 SOME_JOBS = 1000
-"""How many a workload is tried to be made with; twice as many where these do not last."""
+"""Jobs of a workload at first; twice as many, and so on, where these end too early."""
 
 
 class GridSite(NamedTuple):
@@ -68,7 +68,7 @@ class Load(NamedTuple):
 
     @classmethod
     def of(cls, sites: Sequence[GridSite], seed: int, days: float, share: float) -> "Load":
-        """So many days of jobs; the routed ones add `share` of what all processors of the grid could do."""
+        """Jobs of this many days; the routed ones add `share` of what all processors of the grid could do."""
         own = {
             site.name: _named(site.name, _during(seed + 1000 * place, site.cpus, site.load, days))
             for place, site in enumerate(sites, 1)
@@ -85,7 +85,7 @@ class Load(NamedTuple):
 
 
 def _during(seed: int, cpus: int, load: float, days: float) -> list[SimulatedJob]:
-    """The jobs of the first `days` of a workload, which is made as long as it takes."""
+    """The jobs of the first `days` of a workload."""
     end, count = MONDAY + days * DAY, SOME_JOBS
     while (jobs := generate(seed, count, cpus, load, start_time=MONDAY, impatient=0.0))[-1].submit < end:
         count *= 2
@@ -105,8 +105,8 @@ class Placed(NamedTuple):
     wait_s: float
 
 
-class Fared(NamedTuple):
-    """How jobs fared, in the mean: seconds, and the bounded slowdown as `Performance` has it."""
+class JobMeans(NamedTuple):
+    """Means over jobs: seconds, and the bounded slowdown as in `Performance`."""
 
     jobs: int
     response_s: float
@@ -114,8 +114,8 @@ class Fared(NamedTuple):
     slowdown: float
 
     @classmethod
-    def of(cls, placed: Iterable[Placed]) -> "Fared":
-        """Of these jobs, of which there is one at least."""
+    def of(cls, placed: Iterable[Placed]) -> "JobMeans":
+        """The means of one job or more."""
         waits = [(one.wait_s, one.job.seconds) for one in placed]
         count = len(waits)
         return cls(
@@ -126,20 +126,20 @@ class Fared(NamedTuple):
         )
 
 
-class Routed(NamedTuple):
-    """What became of all jobs: of those that were routed, and of the sites' own."""
+class RoutingResult(NamedTuple):
+    """Where and when all jobs started: those that were routed, and the sites' own."""
 
     routed: list[Placed]
     own: list[Placed]
 
-    def fared(self, after_days: float = 0.0) -> tuple[Fared, Fared]:
-        """How the routed jobs fared and the sites' own, those left out that came in the first days."""
+    def means(self, after_days: float = 0.0) -> tuple[JobMeans, JobMeans]:
+        """The means of the routed jobs and of the sites' own, without those that came in the first days."""
         begin = MONDAY + after_days * DAY
         routed, own = ([one for one in jobs if one.job.submit >= begin] for jobs in self)
-        return Fared.of(routed), Fared.of(own)
+        return JobMeans.of(routed), JobMeans.of(own)
 
 
-def route(sites: Sequence[GridSite], load: Load, router: Router) -> Routed:
+def route(sites: Sequence[GridSite], load: Load, router: Router) -> RoutingResult:
     """Run the grid until its last job has started, with each routed job at the site that the router chose for it.
 
     A routed job may go to any site that is large enough. The router has been shown everything that happened at the
@@ -154,7 +154,7 @@ def route(sites: Sequence[GridSite], load: Load, router: Router) -> Routed:
         running.submit(job, where[job.job])
     running.finish()
     placed = {job.job: Placed(job, where[job.job], running.starts[job.job] - job.submit) for job in load.jobs}
-    return Routed(
+    return RoutingResult(
         [placed[job.job] for job in load.routed], [placed[job.job] for jobs in load.own.values() for job in jobs]
     )
 

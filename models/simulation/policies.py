@@ -25,7 +25,7 @@ POLICIES: dict[str, type[Scheduler]] = {
 
 
 def run(jobs: Iterable[SimulatedJob], cpus: int, site: str, policy: str = "easy") -> Iterator[AnyEvent]:
-    """The site's events in the order of time: its capacity at the first submission, then all that befalls the jobs.
+    """The site's events in the order of time: its capacity at the first submission, then those of the jobs.
 
     `jobs` come in the order of submission. Raises KeyError for an unknown policy, and ValueError as `submit` does.
     """

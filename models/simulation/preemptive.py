@@ -77,7 +77,7 @@ class Preemptive(Scheduler):
 
     @staticmethod
     def _pick(cpus: int, free: NDArray[np.bool_], reluctance: NDArray[np.int64]) -> Numbers:
-        """The numbers of so many free processors, those of the least reluctance."""
+        """The numbers of `cpus` free processors, those of the least reluctance."""
         numbers = np.flatnonzero(free)
         return numbers[np.argsort(reluctance[numbers], kind="stable")[:cpus]]
 
@@ -130,7 +130,7 @@ class Lerwf(Preemptive, Ordered):
     def _walk(
         self, running: list[tuple[int, int, SimulatedJob]], reluctance: NDArray[np.int64] | None
     ) -> dict[str, SimulatedJob]:
-        """Give all jobs their processors, in order; new ones are but counted until it is known which to pick."""
+        """Give all jobs their processors, in order; while `reluctance` is None those of new ones are only counted."""
         chosen: dict[str, SimulatedJob] = {}
         free = np.ones(self.cpus, dtype=np.bool_)
         left, blocked = self.cpus, False

@@ -1,6 +1,6 @@
-"""Rules that say to which site of a grid a job goes: blind ones, which meta-schedulers have, and those by its wait.
+"""Rules that choose the site of a grid for a job: blind ones, as meta-schedulers have, and those by the expected wait.
 
-All sites are equally fast, so a job responds soonest where it waits least; of equal sites the first is chosen.
+All sites are equally fast, so the response time is shortest where the wait is; of equal sites the first is chosen.
 """
 
 from collections import defaultdict, deque
@@ -17,11 +17,11 @@ from models.site.runs import RunHistory
 from models.site.shapes import WALLTIMES, covering, grid, sizes
 from models.site.state import SITE, Job, Phase, RunEstimate, SiteState
 
-ASKED = Settings(method="zero", shadows=(), bounds="")
-"""Nothing is predicted of jobs as they are submitted: the engines are but asked, and find out their sites' policies."""
+WHAT_IF_SETTINGS = Settings(method="zero", shadows=(), bounds="")
+"""Of engines that only answer what-if questions, and learn their sites' policies: submitted jobs are not predicted."""
 
 REFRESH_S = 30.0
-"""A site's standing estimates are made anew at most so often."""
+"""Seconds between two makings of a site's standing estimates, at least."""
 
 
 class Router(Protocol):
@@ -35,7 +35,7 @@ class Router(Protocol):
 
 
 class AtRandom:
-    """To any site, by lot: the more processors it has, the likelier. Else the small ones would be swamped."""
+    """To a random site, with probability in proportion to its processors, so that small ones are not flooded."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)
@@ -48,7 +48,7 @@ class AtRandom:
                 self._cpus[event.site] = event.cpus
 
     def choose(self, job: Job, sites: Sequence[str]) -> str:
-        """One of the sites by lot."""
+        """A random site."""
         return self._random.choices(sites, [self._cpus[site] for site in sites])[0]
 
 
@@ -98,13 +98,13 @@ class MostFree(Watching):
 
 
 class ByWhatIf:
-    """To the site whose engine says, asked about this very job, that it would wait least.
+    """To the site whose engine predicts the least wait for this job.
 
     Parameters:
         settings: the engines', which say by which method they answer.
     """
 
-    def __init__(self, settings: Settings = ASKED) -> None:
+    def __init__(self, settings: Settings = WHAT_IF_SETTINGS) -> None:
         self._settings = settings
         self.engines: dict[str, Engine] = {}
 
@@ -118,7 +118,7 @@ class ByWhatIf:
         return min(sites, key=lambda site: self.wait_s(job, site))
 
     def wait_s(self, job: Job, site: str) -> float:
-        """What a site says, in seconds; infinity where it says nothing."""
+        """The wait that a site predicts, in seconds; infinity where it predicts none."""
         (told,) = consider(self._engine(site), [job])
         return float("inf") if told.predicted_wait_s is None else told.predicted_wait_s
 
@@ -129,13 +129,13 @@ class ByWhatIf:
 
 
 class ByEstimates(ByWhatIf):
-    """To the site whose standing estimate for the shape of this job is least: the least shape that the job fits into.
+    """To the site with the least standing estimate for the smallest shape that the job fits into.
 
-    A site's estimates are made when something happened there, but at most every `REFRESH_S`. They know what happened up
-    to that second, and are there from the next one on. So an engine is shown the events only when estimates are made.
+    A site's estimates are made after an event there, but at most every `REFRESH_S`. They include the events up to that
+    second, and are used from the next one on. So an engine is given the events only when estimates are made.
     """
 
-    def __init__(self, settings: Settings = ASKED) -> None:
+    def __init__(self, settings: Settings = WHAT_IF_SETTINGS) -> None:
         super().__init__(settings)
         self._made: defaultdict[str, float] = defaultdict(lambda: -REFRESH_S)
         self._unseen: defaultdict[str, deque[AnyEvent]] = defaultdict(deque)
@@ -146,7 +146,7 @@ class ByEstimates(ByWhatIf):
             self._unseen[event.site].append(event)
 
     def wait_s(self, job: Job, site: str) -> float:
-        """What stands for the job's shape, in seconds; infinity where nothing does."""
+        """The estimate for the job's shape, in seconds; infinity where there is none."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
         shape = covering(grid(sizes(engine.context.cpus), WALLTIMES, ()), job.cpus, job.walltime, None)
@@ -162,15 +162,15 @@ class ByEstimates(ByWhatIf):
 
 
 class Clairvoyant(ByWhatIf):
-    """By what-if, but told how long each job will run: of what is to come it only does not know the jobs.
+    """By what-if with true run times: only the jobs that are still to come are unknown.
 
     Parameters:
         run_s: how long each job will run, seconds by its name.
     """
 
-    def __init__(self, run_s: Mapping[str, float], settings: Settings = ASKED) -> None:
+    def __init__(self, run_s: Mapping[str, float], settings: Settings = WHAT_IF_SETTINGS) -> None:
         super().__init__(settings)
-        self._runtimes = _Told(run_s)
+        self._runtimes = _TrueRunTimes(run_s)
 
     def _engine(self, site: str) -> Engine:
         engine = super()._engine(site)
@@ -179,8 +179,8 @@ class Clairvoyant(ByWhatIf):
         return engine
 
 
-class _Told(RunMethod):
-    """Knows how long each job will run."""
+class _TrueRunTimes(RunMethod):
+    """Predicts the true run time of each job."""
 
     name = "told"
 
@@ -188,5 +188,5 @@ class _Told(RunMethod):
         self._run_s = run_s
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
-        """As it was told."""
+        """The true run time."""
         return RunEstimate(self._run_s[job.id], "told")

@@ -53,7 +53,7 @@ FIRST_SLOT = 10
 
 # What the model leaves out.
 APPLICATIONS = 6
-"""A user has at most so many."""
+"""Applications of a user at most."""
 RUN_NOISE = 0.5
 SIZE_NOISE = 0.3
 """How unlike the jobs of an application are: standard deviations of the log of run time, and of log2 of size."""

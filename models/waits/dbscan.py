@@ -192,7 +192,7 @@ def _core_near(
 def _join(
     x: Floats, y: Floats, eps: float, core: Flags, rows: int, columns: int, order: Integers, first: Integers
 ) -> Integers:
-    """Of each cell, the cell that stands for the cluster of its core points: union-find over the cells."""
+    """Of each cell, the cell that represents the cluster of its core points: union-find over the cells."""
     parent = np.arange(rows * columns)
     for cell in range(rows * columns):
         if first[cell] == first[cell + 1]:

@@ -85,7 +85,7 @@ def lower_rank(count: int, q: float, confidence: float) -> int | None:
 
 @cache
 def misses_of_a_change(tenths: int) -> int:
-    """Misses in a row that show a change, where successive waits have a rank correlation of so many tenths.
+    """Misses in a row that show a change, where successive waits have this rank correlation, in tenths.
 
     Under a Gaussian first-order process a miss is followed by another with probability p; the run is the shortest with
     p^(run - 1) at most `MAX_CHANCE_OF_MISSES`. The papers have a table by simulation instead.

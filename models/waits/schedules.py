@@ -276,7 +276,7 @@ def _remove(job: int, limits: Floats, releases: Ints, count: int) -> None:
 
 @njit(cache=True)
 def _reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, releases: Ints) -> tuple[float, int]:
-    """When so many processors are free by the plan, and how many besides; never is infinity."""
+    """When the plan has `wanted` processors free, infinity for never, and how many more are free then."""
     time = now
     for job in releases:
         if free >= wanted and limits[job] > time:

@@ -19,33 +19,33 @@ from models.site.state import Estimate, Job, Phase
 from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
 
 DEFAULT_RUN_S = 3600.0
-"""What a job is taken to run that has neither an estimate nor a walltime."""
+"""The run time of a job that has neither an estimate nor a walltime."""
 
 MIN_REMAINING_S = 1.0
-"""What a job runs, or runs on, at the least: while its end has not been seen it is not over."""
+"""The least time that a job runs, or runs on: until its end event it is running."""
 
 Plans = Literal["walltime", "predicted"]
 
 JobRow = tuple[int, float, float]
-"""Of a job: processors, how long it holds them from now on, and how long the scheduler supposes that it does."""
+"""Of a job: its processors, how long it holds them from now on, and how long the scheduler plans with."""
 
 Starts = Callable[[int, float, float], float]
-"""Tells of a job's row how many seconds from now it starts."""
+"""Gives the seconds from now until a job starts, from its row."""
 
 Outlived = dict[JobKey, float]
-"""Whole run times in seconds, as predicted anew, of jobs that outlived what was predicted of them before."""
+"""Whole run times in seconds, predicted again, of jobs that have run for longer than was predicted before."""
 
 
 class Simulated(WaitMethod):
     """The schedule of a policy, up to the start of the job. O(live jobs), 1 µs each, and what the schedule costs.
 
-    A job is taken to run for what was predicted when it was submitted; without that for its walltime, and without one
-    for an hour. Of one that outlives this it is predicted anew, and if that is over too it runs for as long again. None
+    A job runs for what was predicted when it was submitted; without a prediction for its walltime, and without both for
+    an hour. A job that runs for longer is predicted again; if it has outlived that too, it runs for as long again. None
     runs beyond its walltime. Jobs that are held, or not yet eligible, or larger than the site, are left out.
 
     Parameters:
-        plans: what the scheduler is supposed to plan with: the walltimes, or the predictions where there is none; or
-            always the predictions, as the paper has it.
+        plans: what the scheduler plans with: "walltime", or the prediction where there is none; or always
+            "predicted", as in the paper.
     """
 
     schedule: ClassVar[Schedule]
@@ -57,12 +57,12 @@ class Simulated(WaitMethod):
         self._outlived: Outlived = {}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait; none where the job is larger than the site, or nobody knows how large that is."""
+        """The wait; none where the job is larger than the site, or the size of the site is not known."""
         live, self._outlived = self._look(context, job.submit)
         return self._estimate(job, context, live, partial(wait_s, type(self).schedule, live))
 
     def waits(self, job: Job, context: SiteContext, schedules: Mapping[str, Schedule]) -> dict[str, float] | None:
-        """What `predict` would say by each of several schedules, from one look at the site; None where nothing."""
+        """The waits that `predict` would give by each of several schedules; None where one of them gives none."""
         live, self._outlived = self._look(context, job.submit)
         found = {}
         for name, schedule in schedules.items():
@@ -73,7 +73,7 @@ class Simulated(WaitMethod):
         return found
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
-        """What `predict` would say of each; the site is looked at once for those of one moment.
+        """The wait of each; jobs that are submitted at the same time share one view of the site.
 
         Of a job only `submit`, `eligible`, `cpus`, `run_s` and `walltime` count.
         """
@@ -84,7 +84,7 @@ class Simulated(WaitMethod):
                 yield self._estimate(job, context, live, starts)
 
     def _starts(self, live: Live) -> Starts:
-        """Tells of many jobs when each would start."""
+        """Gives the start of each of many jobs."""
         return partial(wait_s, type(self).schedule, live)
 
     def starts(self, context: SiteContext, now: float) -> dict[JobKey, float]:
@@ -135,7 +135,7 @@ class Simulated(WaitMethod):
         return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
 
     def save(self) -> bytes:
-        """The run times that were predicted anew."""
+        """The run times that were predicted again."""
         return msgspec.msgpack.encode([(*key, run_s) for key, run_s in self._outlived.items()])
 
     def load(self, saved: bytes) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from models.engine.settings import Settings
 from models.registry import METHODS
-from models.simulation.grid import EIGHT_SITES, THREE_SITES, Fared, GridSite, Load, route
+from models.simulation.grid import EIGHT_SITES, THREE_SITES, GridSite, JobMeans, Load, route
 from models.simulation.routing import (
-    ASKED,
+    WHAT_IF_SETTINGS,
     AtRandom,
     ByEstimates,
     ByWhatIf,
@@ -32,14 +32,16 @@ BLIND = ("at random", "shortest queue", "most free processors")
 OURS = ("by estimates", "by what-if")
 NAMED, EASY = "; policies named", "; all taken for EASY"
 
-SUPPOSING_EASY = msgspec.structs.replace(ASKED, what_if="easy")
+SUPPOSING_EASY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="easy")
 
 Make = Callable[[Sequence[GridSite], Load, int], Router]
 
 
 def named(sites: Sequence[GridSite]) -> Settings:
     """Settings with the methods that simulate the sites' policies, where there are such."""
-    return msgspec.structs.replace(ASKED, policies={site.name: site.policy for site in sites if site.policy in METHODS})
+    return msgspec.structs.replace(
+        WHAT_IF_SETTINGS, policies={site.name: site.policy for site in sites if site.policy in METHODS}
+    )
 
 
 def true_run_s(load: Load) -> dict[str, float]:
@@ -65,11 +67,11 @@ RULES: dict[str, Make] = {
 def test_jobs_respond_sooner_where_they_are_expected_to_wait_least(
     sites: Sequence[GridSite], days: int, unscored: int
 ) -> None:
-    found: dict[str, list[tuple[Fared, Fared]]] = {name: [] for name in RULES}
+    found: dict[str, list[tuple[JobMeans, JobMeans]]] = {name: [] for name in RULES}
     for seed in SEEDS:
         load = Load.of(sites, seed, days, SHARE)
         for name, make in RULES.items():
-            found[name].append(route(sites, load, make(sites, load, seed)).fared(unscored))
+            found[name].append(route(sites, load, make(sites, load, seed)).means(unscored))
     show(f"{len(sites)} sites", found)
     responses = {name: mean(routed.response_s for routed, _ in runs) for name, runs in found.items()}
     others = {name: mean(own.response_s for _, own in runs) for name, runs in found.items()}
@@ -78,7 +80,7 @@ def test_jobs_respond_sooner_where_they_are_expected_to_wait_least(
         assert others[ours] < others["at random"]
 
 
-def show(title: str, found: dict[str, list[tuple[Fared, Fared]]]) -> None:
+def show(title: str, found: dict[str, list[tuple[JobMeans, JobMeans]]]) -> None:
     """Print a table in Markdown: hours, and the response of each seed."""
     jobs = [
         f"{sum(fared[kind].jobs for fared in found[BLIND[0]])} {name}" for kind, name in enumerate(("routed", "own"))
@@ -94,9 +96,9 @@ def show(title: str, found: dict[str, list[tuple[Fared, Fared]]]) -> None:
         print(f"| {' | '.join(cells)} |")
 
 
-def hours(runs: Sequence[Fared], name: str) -> str:
+def hours(runs: Sequence[JobMeans], name: str) -> str:
     return f"{mean(getattr(fared, name) for fared in runs) / 3600:.2f}"
 
 
-def slowdown(runs: Sequence[Fared]) -> str:
+def slowdown(runs: Sequence[JobMeans]) -> str:
     return f"{mean(fared.slowdown for fared in runs):.1f}"

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 
 from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
-from models.simulation.grid import GridSite, Load, Routed, route
-from models.simulation.routing import ASKED, ByWhatIf, ShortestQueue
+from models.simulation.grid import GridSite, Load, RoutingResult, route
+from models.simulation.routing import WHAT_IF_SETTINGS, ByWhatIf, ShortestQueue
 from models.site.state import REQUEST, Job
 from streams.client.client import QuestionClient
 from streams.client.questions import new_id
@@ -81,12 +81,12 @@ def asking(here: Deployment) -> Iterator[ThroughKafka]:
         loop.close()
 
 
-def places(routed: Routed) -> list[tuple[str, str]]:
+def places(routed: RoutingResult) -> list[tuple[str, str]]:
     return [(placed.job.job, placed.site) for placed in routed.routed]
 
 
 def test_the_same_job_goes_to_the_same_site(deploy: Deploy) -> None:
-    settings = msgspec.structs.replace(ASKED, policies=POLICIES)
+    settings = msgspec.structs.replace(WHAT_IF_SETTINGS, policies=POLICIES)
     changes = {
         "method": settings.method,
         "shadows": (),

@@ -31,7 +31,7 @@ class Encoding(msgspec.Struct, frozen=True):
     time and a limit of the history are used, with the power of two (5 bits each; 4 of them can count further than the
     ranges go, and begin anew there).
 
-    Where no job of the workload is predicted while it runs, nothing tells how the elapsed time is best used: then
+    Where no job of the workload is predicted while it runs, the best range of the elapsed time cannot be found: then
     those bits are not read, and templates use the finest range.
 
     >>> encoding = Encoding(("queue", "user"))

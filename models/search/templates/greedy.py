@@ -59,7 +59,7 @@ def _grow(
 
 
 def _named(attributes: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
-    """The sets of so many attributes; a range of processors is one of them or not."""
+    """The sets of `size` attributes, of which a range of processors may be one."""
     plain = list(combinations(attributes, size))
     ranged = (
         [(*names, f"cpus/{nodes}") for names in combinations(attributes, size - 1) for nodes in NODES] if size else []

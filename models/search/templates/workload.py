@@ -109,7 +109,7 @@ class Workload:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells this workload from others."""
+        """A digest that differs from that of other workloads."""
         digest = sha256(msgspec.json.encode([job.request for job in self.jobs]))
         for array in (self.run_s, self.place, self.elapsed_s):
             digest.update(array.tobytes())

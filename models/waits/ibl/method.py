@@ -21,7 +21,7 @@ Size = Annotated[int, Meta(ge=1, le=100_000)]
 Middle = Literal["mean", "median"]
 
 MAX_NAMES_PER_JOB = 8
-"""So many times as many names as jobs may be known before those of jobs long gone are forgotten."""
+"""Names per remembered job above which those of jobs that have left are forgotten."""
 
 
 class Parameters(NamedTuple):
@@ -105,7 +105,7 @@ class LearntJobs:
             self.memory.push(seen, value_s)
 
     def restore(self) -> None:
-        """Lay out the rows anew, with the names that occur in them.
+        """Build the arrays from the rows again, with the names that occur in them.
 
         Raises:
             ValueError: they are none of this method's.

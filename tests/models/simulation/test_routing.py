@@ -8,10 +8,10 @@ from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.engine.what_if import consider
 from models.records import AnyEvent, Submit
-from models.simulation.grid import DAY, MONDAY, THREE_SITES, Fared, GridSite, Load, Placed, Routed, route
+from models.simulation.grid import DAY, MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
 from models.simulation.policies import run
 from models.simulation.routing import (
-    ASKED,
+    WHAT_IF_SETTINGS,
     AtRandom,
     ByEstimates,
     ByWhatIf,
@@ -116,10 +116,10 @@ def test_how_jobs_fared() -> None:
     def placed(submit: int, run_s: int, wait_s: float) -> Placed:
         return Placed(job("x", submit, run_s=run_s), "s", wait_s)
 
-    assert Fared.of([placed(0, 5, 15.0), placed(0, 700, 600.0)]) == (2, 610.0, 307.5, 2.0)  # 700 s are cut to 600
-    assert Fared.of([placed(0, 1, 0.0)]).slowdown == 1.0
-    done = Routed([placed(0, 10, 90.0), placed(DAY, 10, 10.0)], [placed(DAY, 20, 0.0)])
-    assert done.fared(after_days=1.0) == ((1, 20.0, 10.0, 2.0), (1, 20.0, 0.0, 1.0))
+    assert JobMeans.of([placed(0, 5, 15.0), placed(0, 700, 600.0)]) == (2, 610.0, 307.5, 2.0)  # 700 s are cut to 600
+    assert JobMeans.of([placed(0, 1, 0.0)]).slowdown == 1.0
+    done = RoutingResult([placed(0, 10, 90.0), placed(DAY, 10, 10.0)], [placed(DAY, 20, 0.0)])
+    assert done.means(after_days=1.0) == ((1, 20.0, 10.0, 2.0), (1, 20.0, 0.0, 1.0))
 
 
 # The rules.
@@ -178,7 +178,7 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
     job = considered(4, 50.0, walltime=60.0)
     waits = {}
     for policy in ("easy", "fcfs"):
-        router = ByWhatIf(msgspec.structs.replace(ASKED, policies={"a": policy}))
+        router = ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, policies={"a": policy}))
         engine = Engine("a", Settings(method="zero", shadows=(), bounds="", policies={"a": policy}))
         told(router, *events)
         for event in events:
@@ -245,7 +245,7 @@ def test_the_expected_wait_routes_better_than_rules_that_know_of_none() -> None:
     load = Load.of(THREE_SITES, seed=105, days=30, share=0.2)
     ours: dict[str, Router] = {"estimates": ByEstimates(), "what-if": ByWhatIf()}
     blind: dict[str, Router] = {"at random": AtRandom(105), "shortest": ShortestQueue(), "free": MostFree()}
-    fared = {name: route(THREE_SITES, load, router).fared(6.0)[0] for name, router in (ours | blind).items()}
+    fared = {name: route(THREE_SITES, load, router).means(6.0)[0] for name, router in (ours | blind).items()}
     assert len({one.jobs for one in fared.values()}) == 1
     run_s = fared["what-if"].response_s - fared["what-if"].wait_s
     assert all(one.response_s - one.wait_s == pytest.approx(run_s) for one in fared.values())  # the same jobs
