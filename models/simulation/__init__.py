@@ -1,7 +1,7 @@
 """A simulated site: a workload after a published model or from a trace, and the schedulers that run it.
 
-Pure and deterministic from a seed: for the demo grid, for measuring what routing between sites gains and what run-time
-predictions gain a scheduler, and for tests.
+For the demo grid, for measuring what routing between sites and predicted run times gain, and for tests. Deterministic
+from a seed; no prediction for a real site is made here: the schedules of those are in `models.waits.schedules`.
 
     jobs = generate(seed=1, jobs=10_000, cpus=512, load=0.85, start_time=1_700_000_000)
     for event in run(jobs, cpus=512, site="alpha"):
