@@ -1,4 +1,4 @@
-"""A trace through the engine, in this process: what the stream would have said, job by job."""
+"""A trace through the engine, in this process: the records that the stream would give."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -96,13 +96,13 @@ def test_kafka_and_redis_go_on_together_and_not_apart(
     first, second = events[:500], events[500:700]
     directory, backup, servers = tmp_path / "worker-1", tmp_path / "backup", (stack.kafka, stack.redis)
     with closing(Deployment(settings, tmp_path / "none")) as here:
-        before, wanted = here.expected(first), here.expected(first + second)
-    more = records(wanted) - records(before)
+        before, expected = here.expected(first), here.expected(first + second)
+    more = records(expected) - records(before)
 
     assert take(settings, directory, first, records(before)) == before
     for server in servers:
         back_up(server, backup)
-    assert take(settings, directory, second, more) == wanted
+    assert take(settings, directory, second, more) == expected
 
     newer = keys_of(APART, store, settings)
     for server in servers:
@@ -111,17 +111,17 @@ def test_kafka_and_redis_go_on_together_and_not_apart(
     for key, value in newer.items():  # newer than the states, so what they still need is deleted there
         store.restore(key, 0, value)
     said = take(settings, directory, second, more)
-    assert of(SITE, said) == of(SITE, wanted)
+    assert of(SITE, said) == of(SITE, expected)
     assert None not in degraded(of(APART, said), last=10)
 
 
 def test_the_events_bring_everything_back(settings: Settings, tmp_path: Path) -> None:
     events = simulated(SITE, JOBS)
     with closing(Deployment(settings, tmp_path / "worker-1")) as here:
-        wanted = here.expected(events)
+        expected = here.expected(events)
         here.worker.start()
         here.send(events)
-        here.await_outputs(records(wanted))
+        here.await_outputs(records(expected))
         here.stop()
         client = KafkaAdminClient(**settings.kafka.client_options())
         client.delete_topics([here.topics.state])
@@ -130,8 +130,8 @@ def test_the_events_bring_everything_back(settings: Settings, tmp_path: Path) ->
         client.close()
         create_topics(settings)
         here.worker.start()
-        until(lambda: _read(here) >= 2 * records(wanted))
+        until(lambda: _read(here) >= 2 * records(expected))
         here.stop()
-        assert {name: unique(values) for name, values in here.said().items()} == wanted
-        assert records(here.said()) == 2 * records(wanted)
+        assert {name: unique(values) for name, values in here.said().items()} == expected
+        assert records(here.said()) == 2 * records(expected)
         assert here.stored(SITE) == here.expected_in_redis(events, SITE)

@@ -80,14 +80,14 @@ def from_maven(jar: Jar, directory: Path, came: Callable[[int], None]) -> Path:
 
 
 def kafka_jars(
-    on_progress: OnProgress = ignore, download: Download = from_maven, wanted: Sequence[Jar] | None = None
+    on_progress: OnProgress = ignore, download: Download = from_maven, jars: Sequence[Jar] | None = None
 ) -> list[Path]:
     """Return the jars' paths, having fetched those that the cache lacks; no network is needed where it lacks none.
 
     A jar takes its place in the cache by one rename, after its checksum was found right. So whatever is there is whole,
     and a fetch that was interrupted goes on with the next jar. StackUnavailable where one can't be had.
     """
-    jars = pinned() if wanted is None else wanted
+    jars = pinned() if jars is None else jars
     directory = cache_dir() / f"kafka-{VERSION}"
     if _missing(directory, jars):
         try:

@@ -141,8 +141,8 @@ def test_a_trace_is_one_site_with_its_first_jobs(tmp_path: Path) -> None:
     assert scenario.jobs == 50
     assert scenario.sites == {"made": "64 cpus, made.swf"}
     whole = list(events_of(trace, "made"))
-    wanted = {str(job.number) for job in trace.jobs[:50]}
-    assert scenario.events == [whole[0], *(event for event in whole[1:] if event.job in wanted)]  # type: ignore[union-attr]
+    names = {str(job.number) for job in trace.jobs[:50]}
+    assert scenario.events == [whole[0], *(event for event in whole[1:] if event.job in names)]  # type: ignore[union-attr]
 
 
 def test_events_come_at_once_until_the_history_is_filled_then_at_an_even_pace() -> None:

@@ -60,30 +60,30 @@ def test_jars_are_fetched_once(cache: Path) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionResetError("line went dead")])
 def test_interrupted_fetch_is_not_taken_for_complete(cache: Path, error: BaseException) -> None:
     with pytest.raises((KeyboardInterrupt, StackUnavailable)):
-        kafka_jars(download=Repository("a:two:1", error), wanted=JARS)
+        kafka_jars(download=Repository("a:two:1", error), jars=JARS)
     repository = Repository()
-    paths = kafka_jars(download=repository, wanted=JARS)
+    paths = kafka_jars(download=repository, jars=JARS)
     assert repository.asked == ["a:two:1", "b:three:2"]
     assert [path.read_bytes() for path in paths] == list(CONTENT.values())
 
 
 def test_truncated_jar_is_fetched_again(cache: Path) -> None:
-    first = kafka_jars(download=Repository(), wanted=JARS)[0]
+    first = kafka_jars(download=Repository(), jars=JARS)[0]
     first.write_bytes(b"1")
-    kafka_jars(download=Repository(), wanted=JARS)
+    kafka_jars(download=Repository(), jars=JARS)
     assert first.read_bytes() == CONTENT["a:one:1"]
 
 
 def test_jar_with_another_checksum_is_refused(cache: Path) -> None:
     forged = [Jar("a:one:1", 50, "0" * 64)]
     with pytest.raises(StackUnavailable, match="a:one:1"):
-        kafka_jars(download=Repository(), wanted=forged)
+        kafka_jars(download=Repository(), jars=forged)
     assert not list(cache.glob("kafka-*/*.jar"))
 
 
 def test_unreachable_repository_is_said_in_one_line(cache: Path) -> None:
     with pytest.raises(StackUnavailable, match="QUEUECAST_CACHE") as reason:
-        kafka_jars(download=Repository("a:one:1", RuntimeError("not\nfound")), wanted=JARS)
+        kafka_jars(download=Repository("a:one:1", RuntimeError("not\nfound")), jars=JARS)
     assert "not found" in str(reason.value)
     assert "\n" not in str(reason.value)
 
@@ -101,11 +101,11 @@ def test_who_comes_second_waits_for_the_first(cache: Path) -> None:
     def come_second() -> None:
         until(lambda: bool(list(cache.glob("kafka-*/lock"))))
         second_came.set()
-        kafka_jars(download=second, wanted=JARS)
+        kafka_jars(download=second, jars=JARS)
 
     thread = threading.Thread(target=come_second)
     thread.start()
-    kafka_jars(download=first, wanted=JARS)
+    kafka_jars(download=first, jars=JARS)
     thread.join()
     assert sorted(first.asked + second.asked) == sorted(CONTENT)
 
