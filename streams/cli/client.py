@@ -46,8 +46,9 @@ def feed(
 ) -> None:
     """Send traces to the events topic, each as a site, side by side from their beginnings.
 
-    Events keep their own times; the messages are stamped with the wall clock. With --cursors each site goes on where
-    the last run with this directory stopped, in whatever way it did: no event is lost, the last ones may be sent twice.
+    Events keep their own times; the messages are stamped with the wall clock.
+    With --cursors each site goes on where the last run with this directory
+    stopped, however it stopped: no event is lost, the last ones may be sent twice.
     """
     from streams.sources import feed as feeding
     from streams.sources.publisher import publish, stop_on_sigterm
