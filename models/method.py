@@ -12,7 +12,7 @@ from models.site.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
 
 
 class Method:
-    """What methods of both kinds have in common. One subclass, one file, one line in `models.registry`.
+    """What methods of both kinds have in common. One method is one subclass in one file, named in `models.registry`.
 
     A method is a function of what it was shown, in that order: no clock, and no random numbers without a seed that is
     part of its state. What it keeps for itself, beyond the site's shared knowledge, it saves and loads: what it

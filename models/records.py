@@ -201,11 +201,11 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     value_bytes: int
 
 
-# What may be asked, and what stands to be read without asking.
+# Questions and their answers, and the estimates that are published without a question.
 
 
 class LiveState(msgspec.Struct, kw_only=True, frozen=True):
-    """A site's live state in three numbers: jobs that queue and that run, and processors that nobody uses."""
+    """A site's live state in three numbers: jobs that queue and that run, and processors that are free."""
 
     queued_jobs: int
     running_jobs: int
@@ -264,7 +264,7 @@ class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
 
 
 class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
-    """What was predicted of this user's jobs that queue or run now? At most `most` of them are told."""
+    """What was predicted of this user's jobs that queue or run now? The answer has at most `most` of them."""
 
     user: Name
     most: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -306,7 +306,7 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     """A job that queues (or is held) or runs, and what was predicted of it when it was submitted.
 
-    `expected_start` is when it will start as things are now; null where it is held or runs already, or nobody can tell.
+    `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown.
     """
 
     job: str
@@ -359,7 +359,7 @@ class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
 
-    `drain_s` is how long its processors need for what is left of the live jobs, as far as it can be told. `queued` are
+    `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
     those that have queued longest.
     """
 

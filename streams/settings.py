@@ -200,7 +200,7 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
 
 
 class ServeSettings(Section, frozen=True, kw_only=True):
-    """The HTTP service: where it listens, the `token` it asks for (none: everybody is let in), and the sites' speeds.
+    """The HTTP service: where it listens, the `token` it asks for (none: anyone may use it), and the sites' speeds.
 
     `answer_seconds` is how long a worker's answer is waited for.
     """

@@ -29,7 +29,7 @@ from models.site.shapes import Shape
 from models.site.state import REQUEST, SITE, Job, Phase
 
 MAX_OPEN_QUEUES = 32
-"""Open queues that are told of at most."""
+"""Open queues that an answer names at most."""
 
 
 def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
@@ -43,8 +43,9 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
 
 def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[StandingEstimate]:
     """The estimates of these shapes at `now`, worked out one by one as they are taken."""
-    wanted = list(shapes)
-    for shape, found in zip(wanted, consider(engine, (shape.job(now) for shape in wanted)), strict=True):
+    considered = list(shapes)
+    predictions = consider(engine, (shape.job(now) for shape in considered))
+    for shape, prediction in zip(considered, predictions, strict=True):
         yield StandingEstimate(
             site=engine.site,
             cpus=shape.cpus,
@@ -52,7 +53,7 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[St
             queue=shape.queue,
             live=live_state(engine),
             site_cpus=engine.context.cpus,
-            **_said(found),
+            **_answered(prediction),
         )
 
 
@@ -82,21 +83,21 @@ def _left_s(job: Job, now: float) -> float:
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     job = Job("", 0, now, **{name: getattr(question, name) for name in REQUEST})
-    (found,) = consider(engine, [job])
+    (prediction,) = consider(engine, [job])
     return WaitAnswer(
         id=question.id,
         site=engine.site,
-        run_interval=found.run_interval,
+        run_interval=prediction.run_interval,
         live=live_state(engine),
         site_cpus=engine.context.cpus,
-        **_said(found),
+        **_answered(prediction),
     )
 
 
-def _said(found: Prediction) -> dict[str, Any]:
-    """What a prediction says of a job, whichever it is."""
+def _answered(prediction: Prediction) -> dict[str, Any]:
+    """The fields of a prediction that every answer repeats."""
     names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
-    return {name: getattr(found, name) for name in (*names, "degraded")}
+    return {name: getattr(prediction, name) for name in (*names, "degraded")}
 
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
@@ -104,14 +105,14 @@ def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
     phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING)
     own = [job for job in state.jobs.values() if job.user == question.user and job.phase in phases]
     own.sort(key=lambda job: job.submit)
-    told = live_jobs(engine, own[-question.most :], now)
+    listed = live_jobs(engine, own[-question.most :], now)
     return JobsAnswer(
-        id=question.id, site=engine.site, made_at=now, user=question.user, jobs=told, more=len(own) - len(told)
+        id=question.id, site=engine.site, made_at=now, user=question.user, jobs=listed, more=len(own) - len(listed)
     )
 
 
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
-    """Live jobs, with what was predicted of them by the method that counts, and what is to be expected now."""
+    """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
     queued = any(job.phase is Phase.QUEUED for job in jobs)
     starts = engine.methods.what_if_method.starts(engine.context, now) if queued else {}
     return [_live_job(engine, job, starts.get(job.key)) for job in jobs]
@@ -166,12 +167,12 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:
     """The accuracy of each method week by week, the oldest first; the last week lasts until `now`."""
     names = [engine.settings.method, *(name for name in engine.methods.waits if name != engine.settings.method)]
-    told = []
+    measured = []
     for week, after in pairwise([*engine.scores.weeks, Week(now, engine.scores.tallies())]):
         both = [name for name in names if name in week.tallies and name in after.tallies]
         methods = [_accuracy(name, after.tallies[name].since(week.tallies[name])) for name in both]
-        told.append(WeekAccuracy(begin=week.begin, end=max(after.begin, week.begin), methods=methods))
-    return told
+        measured.append(WeekAccuracy(begin=week.begin, end=max(after.begin, week.begin), methods=methods))
+    return measured
 
 
 def _accuracy(method: str, tally: Tally) -> MethodAccuracy:

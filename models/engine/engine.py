@@ -50,7 +50,7 @@ SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
 MIN_JOBS_TO_RECOVER = 1000
-"""Jobs that must have started after the histories were lost before predictions are said to be as good as before."""
+"""Jobs that must start after the histories were lost before predictions are no longer called degraded."""
 
 
 class Engine:
@@ -106,13 +106,13 @@ class Engine:
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
         return records
 
-    # What an event does. Each handler is a small story; the README tells them as a table.
+    # What an event does, a handler for each kind; the README has them as a table.
 
     def _submit(self, event: Submit) -> Iterator[Record]:
         yield from self._admit(Job.of(event))
 
     def _admit(self, job: Job) -> Iterator[Record]:
-        """A job comes into the queue, unless it is known already."""
+        """A job enters the queue, unless it is known already."""
         known = self.context.state.jobs.get(job.key)
         if known is not None and not known.requested:
             self._fill_in(known, job)
@@ -128,7 +128,7 @@ class Engine:
         return Anomaly("state_full", f"job {job} comes on top of {len(self.context.state)} live ones", rejected=True)
 
     def _enter(self, job: Job) -> Iterator[Record]:
-        """A new job: predict it from the state it finds, then let it in."""
+        """A new job: predict it from the state that it finds, then add it to that state."""
         context = self.context
         self._predict_run(job)
         self.methods.predict_wait(job, context)
@@ -181,7 +181,7 @@ class Engine:
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
 
     def _begin_unscored(self, job: Job, event: Start) -> Anomaly:
-        """A start long before its submit: it runs, as we are told, but nobody can say how long it waited."""
+        """A start long before its submit: it runs, but how long it waited is unknown."""
         job.unscored = True
         self.methods.forget(job.key)
         if job.end is not None:
@@ -191,7 +191,7 @@ class Engine:
         return Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
-        """A queued job starts: its wait is known, and everybody learns from it."""
+        """A queued job starts: its wait is known, and the methods learn from it."""
         self._live.run(job, event.time)
         wait_s = max(event.time - job.ready, 0.0)
         for method in self.methods.learning_from(job):
@@ -221,7 +221,7 @@ class Engine:
             yield from self._finish(job, event.time)
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
-        """The end of a job that is queued as far as we know: it leaves the queue, and its start may still come."""
+        """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
         self._live.move(job, Phase.ENDED_BEFORE_START)
         job.end = event.time
         self._live.remember(job.key)
@@ -232,7 +232,7 @@ class Engine:
         assert job.start is not None
         run_s = max(end - job.start, 0.0)
         self._live.leave(job)
-        if job.start >= job.submit - SKEW_S:  # else nobody knows which of its times to believe
+        if job.start >= job.submit - SKEW_S:  # else it is unknown which of its times is right
             for run_method in self.methods.runs.values():
                 run_method.learn(job, run_s, self.context.runs)
             new, gone = self.context.runs.learn(job, run_s)
@@ -264,7 +264,7 @@ class Engine:
             yield from self._abandon(job, event.time)
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
-        """A queued job leaves without having started: its wait is censored, and history for nobody."""
+        """A queued job leaves without having started: its wait is censored, and no method learns from it."""
         self._live.leave(job)
         self.methods.forget(job.key)
         waited_s = max(at - job.ready, 0.0)
@@ -303,10 +303,10 @@ class Engine:
         if event.queue is not None and self._live.full:
             yield self._no_room(event.job)
             return
-        wanted = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
-        changes = {name: value for name, value in wanted.items() if value is not None}
+        altered = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
+        changes = {name: value for name, value in altered.items() if value is not None}
         if job.start is not None:
-            changes.pop("eligible", None)  # its wait is over and told
+            changes.pop("eligible", None)  # its wait is over and published
         if event.walltime is not None:
             changes["planned_run_s"] = planned_run_s(event.walltime, job.run_s)
         self._live.alter(job, **changes)
@@ -325,7 +325,7 @@ class Engine:
             yield from self._enter_again(job, event.time)
 
     def _enter_again(self, job: Job, at: float) -> Iterator[Record]:
-        """This attempt is over, whether or not we saw its start; the next one comes into the queue."""
+        """This attempt is over, whether or not its start was seen; the next one enters the queue."""
         if job.phase is not Phase.RUNNING:
             self.methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
@@ -366,7 +366,7 @@ class Engine:
     # What is kept.
 
     def take_changes(self) -> Changes:
-        """What was learnt since this was last called; who stores nothing calls it to be rid of it."""
+        """What was learnt since this was last called. Callers that store nothing call it too, lest it grows."""
         changes, self._changes = self._changes, Changes()
         for name, rows in self.methods.rows.items():
             changes.rows[name], changes.oldest[name] = rows.take_new(), rows.oldest

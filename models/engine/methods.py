@@ -46,7 +46,10 @@ class SiteMethods:
 
     def learning_from(self, job: Job) -> list[WaitMethod]:
         """Those of them that learn what became of a job: of those that run, the ones that predicted it."""
-        return [m for name, m in self.learning.items() if name in job.estimates or name not in self.waits]
+        learning = [method for name, method in self.waits.items() if name in job.estimates]
+        if self.what_if_method.learns and self.what_if_method.name not in self.waits:
+            learning.append(self.what_if_method)
+        return learning
 
     def run_history(self) -> RunHistory:
         """An empty history of run times, with the categories that the methods read."""

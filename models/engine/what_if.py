@@ -12,7 +12,7 @@ from models.site.features import features_of
 from models.site.state import Job
 
 MIN_STARTED_JOBS = 10
-"""A site of which fewer jobs have started is hardly known; answers about it say so."""
+"""Answers about a site of which fewer jobs have started say that little is known of it."""
 
 
 def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
@@ -53,7 +53,7 @@ def too_large(job: Job, context: SiteContext) -> str | None:
 
 
 def guesses(context: SiteContext) -> Iterator[str]:
-    """What an answer about a site rests on that is hardly known yet."""
+    """What an answer about a site is based on and is not well known yet."""
     if context.capacity is None:
         yield "size guessed from the jobs that ran"
     if context.history.count < MIN_STARTED_JOBS:

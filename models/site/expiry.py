@@ -1,4 +1,4 @@
-"""When a job is given up whose end was never reported: it must not stay in the state for ever."""
+"""When a job is given up whose end was never reported: it must not stay in the state forever."""
 
 from collections import deque
 from heapq import heapify, heappop, heappush
@@ -15,10 +15,10 @@ MAX_LIVE_S = 400 * DAY_S
 """So long after its submit a job is given up that does not run, and after its start one without a walltime."""
 
 MIN_AGREEING_EVENTS = 32
-"""Events that must agree on how late it is: one that is stamped wrongly must not give up everybody else's jobs."""
+"""Events that must agree on how late it is: one with a wrong time must not give up the jobs of all others."""
 
 MAX_STALE_ENTRIES = 1024
-"""Entries that may lie about of jobs that have left or moved on, beside one for each live job."""
+"""Entries that may be kept of jobs that have left or moved on, beside two for each live job."""
 
 
 def due(job: Job) -> float:

@@ -23,7 +23,7 @@ def micros(seconds: float) -> int:
 
 
 class Phase(StrEnum):
-    """Where a live job stands."""
+    """Which phase of its life a live job is in."""
 
     QUEUED = "queued"
     HELD = "held"
@@ -74,7 +74,7 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
-    """A live job: its request, where it stands, and what was predicted of it when it was submitted.
+    """A live job: its request, its phase, and what was predicted of it when it was submitted.
 
     `planned_run_s` is the requested walltime in seconds, or else the predicted run time. `unscored` marks a job whose
     wait cannot be told: first seen at its start, or reported as started long before its submit. `requested` is False

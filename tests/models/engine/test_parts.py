@@ -1,0 +1,135 @@
+"""The engine's parts by themselves, with plain values."""
+
+import pytest
+
+from models.engine.live import LiveJobs
+from models.engine.methods import planned_run_s
+from models.engine.outgoing import bounds_of, degradation, nodes_down, withhold
+from models.engine.queues import MAX_QUEUES, Queues
+from models.engine.scores import MAX_WEEKS, Scores
+from models.engine.settings import Settings
+from models.engine.what_if import MIN_STARTED_JOBS, guesses, too_large
+from models.method import SiteContext
+from models.records import Capacity, JobKey
+from models.runtimes.closest import Closest
+from models.site.expiry import WEEK_S
+from models.site.history import History
+from models.site.runs import RunHistory
+from models.site.state import Estimate, Job, Phase, RunEstimate, SiteState
+
+
+def job(name: str = "1", cpus: int = 1, queue: str | None = None, submit: float = 0.0) -> Job:
+    return Job(name, 0, submit, cpus=cpus, queue=queue)
+
+
+def context(capacity: Capacity | None = None, most_cpus: int = 0) -> SiteContext:
+    return SiteContext(SiteState(), History(10), RunHistory(), Closest(), capacity, most_cpus)
+
+
+@pytest.mark.parametrize(
+    ("walltime", "run_s", "planned"), [(60.0, 10.0, 60.0), (0.0, 10.0, 10.0), (None, 10.0, 10.0), (None, None, 0.0)]
+)
+def test_a_run_is_planned_by_the_request_or_else_the_prediction(
+    walltime: float | None, run_s: float | None, planned: float
+) -> None:
+    assert planned_run_s(walltime, run_s) == planned
+
+
+def test_bounds_are_a_methods_own_or_lent_and_trivial_rules_have_none() -> None:
+    own, lent = {"0.5": 1.0}, {"0.5": 2.0}
+    predicted = job()
+    predicted.estimates = {
+        "mine": Estimate(1.0, "", own),
+        "bare": Estimate(1.0, ""),
+        "qbets": Estimate(1.0, "", lent),
+        "median": Estimate(1.0, "", own),
+        "silent": Estimate(None, ""),
+    }
+    found = {name: bounds_of(predicted, name, "qbets") for name in (*predicted.estimates, "absent")}
+    assert found == {"mine": own, "bare": lent, "qbets": lent, "median": None, "silent": None, "absent": None}
+    assert bounds_of(predicted, "bare", "") is None
+
+
+def test_what_is_withheld_has_the_reason_and_nothing_else() -> None:
+    predicted = job()
+    predicted.estimates = {"mine": Estimate(1.0, "why", {"0.5": 1.0})}
+    withhold(predicted, None)
+    assert predicted.estimates["mine"].wait_s == 1.0
+    withhold(predicted, "nodes down")
+    assert predicted.estimates["mine"] == Estimate(None, "nodes down", None)
+
+
+def test_nodes_that_are_down_withhold_and_degrade() -> None:
+    half, unknown = (Capacity(site="s", time=0.0, cpus=8, nodes=nodes, down_nodes=2) for nodes in (4, None))
+    assert (nodes_down(half, 0.5), nodes_down(half, 0.4)) == (None, "nodes down")
+    assert nodes_down(unknown, 0.0) is nodes_down(None, 0.0) is None
+    assert degradation(None, history_lost=False) is None
+    assert degradation(half, history_lost=True) == "history lost: begun anew; 2 of 4 nodes down"
+    assert degradation(unknown, history_lost=False) == "2 of unknown nodes down"
+
+
+def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
+    said, seen = context(Capacity(site="s", time=0.0, cpus=8)), context(most_cpus=4)
+    assert too_large(job(cpus=8), said) is None
+    assert too_large(job(cpus=9), said) == "larger than the site: 9 of 8 processors"
+    assert too_large(job(cpus=5), seen) == (
+        "larger than the site, as far as is known: no more than 4 processors were in use at once"
+    )
+    assert too_large(job(cpus=5), context()) is None, "nothing is known"
+    assert list(guesses(said)) == ["only 0 of its jobs have started so far"]
+    said.history.count = MIN_STARTED_JOBS
+    assert list(guesses(said)) == []
+    assert next(guesses(seen)) == "size guessed from the jobs that ran"
+
+
+def test_the_queue_that_was_silent_for_longest_is_forgotten() -> None:
+    queues = Queues()
+    for number in range(MAX_QUEUES):
+        queues.see(job(queue=f"q{number}"))
+    queues.see(job(queue="q0"))
+    queues.see(job(queue=None))
+    queues.see(job(queue="new", submit=2 * WEEK_S))
+    assert len(queues.seen) == MAX_QUEUES
+    assert "q1" not in queues.seen and queues.seen["q0"].jobs == 2
+    assert queues.open(SiteState(), now=2 * WEEK_S, most=8) == ["new"]
+    assert queues.open(SiteState(), now=WEEK_S, most=2) == ["new", "q0"], "the busiest"
+
+
+def test_scores_count_methods_that_run_and_no_others() -> None:
+    scores = Scores(Settings(method="median", shadows=(), bounds="", runtimes="closest"))
+    done = job()
+    done.estimates = {"median": Estimate(60.0, ""), "gone": Estimate(1.0, "")}
+    done.run_estimates = {"closest": RunEstimate(50.0, ""), "gone": RunEstimate(1.0, "")}
+    scores.count_waits()
+    scores.add_started(done, 120.0)
+    scores.add_ended(done, 120.0, 60.0)
+    scores.add_cancelled(done, 30.0)
+    assert scores.predictions == {"median": 1} and scores.run_predictions == {"closest": 0}
+    assert scores.accuracy["median"].error.total == 60.0
+    assert scores.run_accuracy["closest"].error.total == 10.0
+    tally = scores.tallies()["median"]
+    assert (tally.jobs, tally.error_s, tally.responses) == (2, 90.0, 2)
+
+
+def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
+    scores = Scores(Settings(method="median", shadows=(), bounds=""))
+    for now in (0.0, 1.0, WEEK_S, WEEK_S + 1.0, *((2.0 + week) * WEEK_S for week in range(MAX_WEEKS))):
+        scores.begin_week(now)
+    begins = [week.begin for week in scores.weeks]
+    assert begins == [(2.0 + week) * WEEK_S for week in range(MAX_WEEKS)]
+
+
+def test_a_job_that_has_left_is_known_by_name_until_others_have_left() -> None:
+    forgotten: list[JobKey] = []
+    live = LiveJobs(context(), estimates=1, remembered=2, forget=forgotten.append)
+    ended = job("ended")
+    live.enter(ended)
+    live.move(ended, Phase.ENDED_BEFORE_START)
+    live.remember(ended.key)
+    for name in ("a", "b"):
+        live.enter(job(name))
+        found = live.get((name, 0))
+        assert found is not None and not live.full
+        live.leave(found)
+    assert [live.has_left((name, 0)) for name in ("ended", "a", "b")] == [False, True, True]
+    assert live.get(ended.key) is None and forgotten == [ended.key]
