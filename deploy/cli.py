@@ -44,10 +44,10 @@ def up(
 ) -> None:
     """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept."""
     from deploy.local.up import Ports, data_home
-    from deploy.local.up import up as run
+    from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
-    run(settings_of(context), data_dir or data_home(), ports, workers)
+    run_stack(settings_of(context), data_dir or data_home(), ports, workers)
 
 
 app = application(commands)
