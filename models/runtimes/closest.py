@@ -1,4 +1,4 @@
-"""The plain estimate of a run time: what the last jobs of the closest category ran."""
+"""The plain estimate of a run time: the mean of the last runs of the closest category."""
 
 import sys
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from models.site.state import Job, RunEstimate
 
 MAX_HISTORY_RUNS = 64
 LAST_RUNS = 8
-"""Runs that an estimate is the mean of."""
+"""Runs of which an estimate is the mean."""
 
 MIN_RUNS = 2
-"""Runs a category needs before it is believed."""
+"""Runs that a category needs before it is used."""
 
 
 class Closest(RunMethod):

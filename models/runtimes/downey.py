@@ -28,7 +28,7 @@ MAX_FITTED_RUNS = 64
 """Runs that a distribution is fitted to. The error on KTH's trace and CTC's first 20,000 jobs falls from 1024 to 64."""
 
 MIN_QUEUE_RUNS = 8
-"""Runs a queue needs before it is believed."""
+"""Runs that a queue needs before it is used."""
 
 MIN_RUN_S = 1.0
 """Clocks tick in seconds: a run below one counts as one, since zero has no logarithm."""

@@ -1,4 +1,4 @@
-"""The genetic search for what to compare jobs by (Li, Groep and Wolters 2005, section 4.2).
+"""The genetic search for the parameters of `ibl` (Li, Groep and Wolters 2005, section 4.2).
 
 A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model,
 history}; for run times {job attributes, model, history}. One more bit, ours, chooses the paper's mean or the median.
@@ -48,12 +48,12 @@ class RankedGeneration(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> Bits:
-        """The best chromosome so far: it has lived on."""
+        """The best chromosome so far: the elite is part of every generation."""
         return next(iter(self.errors))
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A job to predict: how it was seen, how many jobs had been learnt by then, and the truth in seconds."""
+    """A job to predict: its attributes, how many jobs had been learnt by then, and its wait or run time in seconds."""
 
     seen: Seen
     learnt: int
@@ -78,7 +78,7 @@ class Examples(msgspec.Struct):
 
 
 def settings_of(parameters: Parameters, target: Target) -> dict[str, bool | int | float | str | list[str]]:
-    """What a chromosome says, as `[engine.parameters.ibl]` has it."""
+    """The parameters of a chromosome, as in `[engine.parameters.ibl]`."""
     values = {gene.name: getattr(parameters, gene.name) for gene in genes(target)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
@@ -94,7 +94,7 @@ class Recorder(WaitMethod):
         self._seen: dict[JobKey, Seen] = {}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """See the job and the state it finds, by all that could be selected; nothing is predicted."""
+        """Record the job and the state that it finds, by all attributes; nothing is predicted."""
         seen = self._seen[job.key] = Seen(request_of(job), state_of(context, job.submit))
         truth = self._jobs.get(job.id)
         if truth is not None:
@@ -244,7 +244,7 @@ def bits_of(target: Target) -> int:
 
 
 def decode(bits: Bits, target: Target, base: Parameters | None = None) -> Parameters:
-    """What a chromosome means; parameters of the other target are those of `base`.
+    """The parameters of a chromosome; those of the other target are from `base`.
 
     >>> decode((0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0), "run").run_attributes
     ('user', 'cpus', 'walltime')
@@ -255,7 +255,7 @@ def decode(bits: Bits, target: Target, base: Parameters | None = None) -> Parame
 
 
 def encode(parameters: Parameters, target: Target) -> Bits:
-    """The chromosome that means this.
+    """The chromosome of these parameters.
 
     Raises:
         ValueError: there is none: a number is not among those that are tried.
@@ -264,7 +264,7 @@ def encode(parameters: Parameters, target: Target) -> Bits:
 
 
 class Bench:
-    """What chromosomes are tried on: the examples laid out by each policy, and the errors found so far.
+    """Finds the errors of chromosomes: the examples as arrays for each policy, and the errors found so far.
 
     Raises:
         ValueError: there is no job to predict.
@@ -291,7 +291,7 @@ class Bench:
         return self._model_error(p.waits, p.job_share, p.history, p.neighbours, p.middle)
 
     def _model_error(self, selection: Selection, share: float, history: int, neighbours: int, middle: Middle) -> float:
-        """That of the model, found with all others': the neighbours of each are among those of the last one."""
+        """The error of a model, found with those of all models: the neighbours of each are among those of the last."""
         counts = NEIGHBOURS if neighbours in NEIGHBOURS else (neighbours,)
         key = (selection, share, history, counts)
         if key not in self._errors:
@@ -314,7 +314,7 @@ class Bench:
         return {model: self._error(values) for model, values in said.items()}
 
     def _most_s(self, seen: Seen) -> float:
-        """What is predicted at most: of a run time, the walltime."""
+        """The largest prediction: for a run time the walltime."""
         return (seen.request.walltime if self._examples.target == "run" else None) or math.inf
 
     def _error(self, said: list[float]) -> float:

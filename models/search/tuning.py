@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "ridge_distance": (0.4, 0.6, 0.8, 1.0),
     "neighbours": (1, 2, 3, 5, 10, 15, 20),
 }
-"""What is tried of each parameter, within table V. `bins` are the distributions'; `history` is the engine's."""
+"""The values that are tried of each parameter, within table V. `bins` are of distributions, `history` of the engine."""
 
 
 class Truth(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Truth(msgspec.Struct, frozen=True):
 
 
 class TriedValue(msgspec.Struct, frozen=True):
-    """A value of a parameter, how it did, and whether it is the one in force or the one chosen."""
+    """A value of a parameter, its accuracy, and whether it is in force or chosen."""
 
     parameter: str
     value: Value
@@ -78,7 +78,7 @@ class TuningResult(msgspec.Struct, frozen=True):
 
     @property
     def before(self) -> Accuracy:
-        """How the better statistic did as it was in force."""
+        """The accuracy of the better statistic with the parameters in force."""
         return self.statistics[self.profile.method]
 
 
@@ -124,12 +124,12 @@ def aae_s(accuracy: Accuracy) -> float:
 
 
 def parameters_of(settings: Settings) -> list[str]:
-    """What is tuned of the settings' method."""
+    """The parameters of the settings' method that are tuned."""
     return [name for name in VALUES if name == "history" or name in METHODS[settings.method].tunable]
 
 
 def values(settings: Settings, parameter: str) -> list[Value]:
-    """What is tried of a parameter: its range and what is in force, ascending."""
+    """The values that are tried of a parameter, ascending: its range and the value in force."""
     return sorted({*VALUES[parameter], value_of(settings, parameter)})
 
 
@@ -208,7 +208,7 @@ class Panel(WaitMethod):
         return sum(scores) / len(scores) if scores else math.nan
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """Keep what each method says; nothing of it goes out."""
+        """Keep the prediction of each method; none is published."""
         if job.id in self._to_score:
             said = self.said[job.id] = {}
             for kind, method in self._methods.items():

@@ -219,7 +219,7 @@ class Scheduler(ABC):
         return self.running.get(running.job.job) is running
 
     def _step(self, time: int) -> None:
-        """Let happen all that ends at this second, and what may start for it."""
+        """Process all ends of this second, and start the jobs that they make room for."""
         self.now = time
         outlived = []
         while self._alarms and self._alarms[0][0] == time:
@@ -317,7 +317,7 @@ class Fcfs(Ordered):
 
 
 class FcfsFill(Fcfs):
-    """First come, first served, and later jobs start wherever they fit, whomever they delay (section 5.2)."""
+    """First come, first served, and later jobs start wherever they fit, even if this delays others (section 5.2)."""
 
     filling = True
 

@@ -185,7 +185,7 @@ def job_sizes(rng: Rng, jobs: int, cpus: int) -> Ints:
 
 
 def run_times(rng: Rng, sizes: Ints) -> Ints:
-    """Seconds a job, as many as `sizes`: a hyper-gamma of the log, the larger the oftener long (their run times)."""
+    """Run times in seconds, one for each of `sizes`: a hyper-gamma of the log; larger jobs are long more often."""
     short_share = np.clip(SHORT_PER_CPU * sizes + SHORT_AT_ZERO, 0.0, 1.0)
 
     def draw(which: Ints) -> Floats:
@@ -271,7 +271,7 @@ def _applications(rng: Rng, users: int) -> tuple[Ints, Floats]:
 
 
 def _walltimes(rng: Rng, runs: Ints, session: Ints) -> Ints:
-    """Requested walltimes in seconds: a round value for the whole session, but for the few that ask for too little."""
+    """Requested walltimes in seconds: a round value for the whole session; a few jobs ask for too little."""
     longest = np.zeros(session.max() + 1)
     np.maximum.at(longest, session, runs)
     asked = np.minimum(longest / rng.uniform(LEAST_USE, 1.0, longest.size), WALLTIMES[-1])

@@ -1,4 +1,4 @@
-"""The last jobs that a method learnt, as the arrays that jobs are compared in."""
+"""The last jobs that a method learnt, as arrays that new jobs are compared with."""
 
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from models.waits.ibl.distance import UNKNOWN, UNSEEN, Columns, Floats, Ints, Po
 
 
 class Selection(NamedTuple):
-    """The attributes of weight 1."""
+    """The attributes that are compared: those of weight 1 in the paper."""
 
     job: tuple[JobAttribute, ...] = JOB
     policy: tuple[PolicyAttribute, ...] = POLICY
@@ -56,7 +56,7 @@ def _places(names: Sequence[str], chosen: Sequence[str]) -> list[int]:
 
 
 class Memory:
-    """The last `size` jobs by the selected attributes, and of each what is predicted.
+    """The last `size` jobs by the selected attributes, each with its wait or run time.
 
     What lies where depends on what was there before; distances do not: they come out of whole numbers.
     """
@@ -89,7 +89,7 @@ class Memory:
 
     @property
     def names(self) -> int:
-        """How many names are known, also those of jobs that are here no longer."""
+        """How many names are known, including those of jobs that have left."""
         return len(self._values) + len(self._categories)
 
     def point(self, seen: Seen) -> Point:
@@ -107,7 +107,7 @@ class Memory:
         return Point(nominal, self._scalars(request), self._free_of(state), state is not None, vectors, totals)
 
     def push(self, seen: Seen, value: float) -> None:
-        """Take a job in; the oldest leaves."""
+        """Add a job; the oldest leaves where there is no room."""
         request, state, place = seen.request, self._comparable(seen.state), self.count % self.size
         entries = 0 if state is None else len(state.categories)
         self._make_room(entries)
@@ -127,7 +127,7 @@ class Memory:
         self.count += 1
 
     def _comparable(self, state: CategoryState | None) -> CategoryState | None:
-        """A state by another policy, from before that was changed, is as good as unknown."""
+        """The state, or None where it was stored by another policy: that counts as unknown."""
         return state if state is not None and state.policy == self._policy else None
 
     def _number(self, place: int, request: Request, missing: int | None = None) -> int:
@@ -150,7 +150,7 @@ class Memory:
         return np.array(state.values, np.float64)[:, self._vectors]
 
     def _make_room(self, entries: int) -> None:
-        """Lay the states that stay, and room for as many again, in new arrays, where there is no room left."""
+        """Where there is no room left, copy the states that stay into arrays of twice their size."""
         columns = self.columns
         if self._tail + entries <= len(columns.category):
             return
