@@ -51,7 +51,7 @@ class Served:
 
     def __init__(self, here: Deployment, directory: Path) -> None:
         self.here = here
-        self.process = ServeProcess(directory, with_serve(here.settings, answer_seconds=60.0))
+        self.process = ServeProcess(directory, with_serve(here.settings, answer_seconds=25.0))
 
     @property
     def url(self) -> str:
@@ -270,7 +270,7 @@ def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: S
 
 
 def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_seconds=60.0)) as locked:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_seconds=25.0)) as locked:
         browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
         browser.until(lambda: browser.one("#token-value").is_displayed())
         assert browser.text("#token-why") == "This service lets in only those who have its token."
