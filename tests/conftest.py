@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import hypothesis
 import pytest
 
+import tests.support.compiled  # noqa: F401  # before anything that imports numba
 from deploy.local.stack import LocalStack, StackUnavailable, fetch
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
 
