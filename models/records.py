@@ -360,7 +360,8 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
 
     `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
-    those that have queued longest.
+    those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
+    would not have fitted a message.
     """
 
     cpus: int
@@ -376,6 +377,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     history_jobs: int
     weeks: list[WeekAccuracy]
     queued: list[LiveJob]
+    more: int = 0
 
 
 UNKNOWN_SITE = "unknown_site"
@@ -383,8 +385,8 @@ UNKNOWN_SITE = "unknown_site"
 
 
 class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
-    """A question that cannot be answered: `unknown_site`, `failed`, or what is wrong with it, as in a dead letter
-    (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail` says more.
+    """A question that cannot be answered: `unknown_site`, `failed`, `too_large` (the answer would be), or what is wrong
+    with it, as in a dead letter (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail` says more.
     """
 
     made_at: float = 0.0

@@ -28,6 +28,9 @@ EVENT_MESSAGE_BYTES = 1 << 20
 """Bytes of the largest message of any other topic."""
 
 
+BROKER_STAMPS = {"message.timestamp.type": "LogAppendTime"}
+"""The configuration of a topic whose messages the broker stamps, whatever the sender's clock says."""
+
 LATE = "late"
 """The header of a prediction that left late; its value is the delay in whole seconds, in ASCII."""
 
@@ -73,6 +76,11 @@ class Topics(msgspec.Struct, frozen=True):
         return f"{self.prefix}answers"
 
     @property
+    def stamped(self) -> tuple[str, ...]:
+        """Those whose messages the broker stamps."""
+        return (self.questions, self.answers)
+
+    @property
     def group(self) -> str:
         """The workers' consumer group, which is also the Faust app's id."""
         return f"{self.prefix}worker"
@@ -101,7 +109,8 @@ class Topics(msgspec.Struct, frozen=True):
 def configurations(settings: Settings) -> dict[str, dict[str, str]]:
     """The configuration of each topic, by its name.
 
-    Kept by the wall clock, since messages are stamped with it; states and estimates are compacted, in small segments,
+    Kept by the wall clock, since messages are stamped with it; questions and answers are stamped by the broker, for the
+    clocks of those who ask may be wrong. States and estimates are compacted, in small segments,
     so that who begins to read them reads little more than the latest.
     """
     topics, kept = Topics(settings.kafka.prefix), settings.topics
@@ -120,8 +129,7 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         topics.predictions: for_hours(kept.predictions_hours),
         topics.outcomes: for_hours(kept.predictions_hours),
         topics.dead_letters: for_hours(kept.dead_letters_hours),
-        topics.questions: for_hours(1),
-        topics.answers: for_hours(1),
+        **dict.fromkeys(topics.stamped, for_hours(1) | BROKER_STAMPS),
         # Those of shapes that are no longer offered are not made anew, and so end.
         topics.estimates: for_hours(kept.estimates_hours)
         | compacted
@@ -154,6 +162,7 @@ def create_topics(settings: Settings) -> dict[str, bool]:
                 raise refused(settings.kafka, "make", name) from None
         if not made[Topics(settings.kafka.prefix).state]:
             _raise_limit(client, settings)
+        _stamp_by_broker(client, [name for name in Topics(settings.kafka.prefix).stamped if not made[name]])
     return made
 
 
@@ -166,6 +175,17 @@ def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
     told = found["topic"][name].get("max.message.bytes")  # None for those who may not know it
     if told is not None and int(told["value"]) < STATE_MESSAGE_BYTES:
         client.alter_configs([ConfigResource(kind, name, limits)])
+
+
+def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
+    """Have the broker stamp the messages of topics that an earlier version made."""
+    kind, key = ConfigResourceType.TOPIC, next(iter(BROKER_STAMPS))
+    resources = [ConfigResource(kind, name, dict.fromkeys(BROKER_STAMPS)) for name in names]
+    found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
+    told = {name: configs.get(key) for name, configs in found.items()}  # None for those who may not know it
+    old = [name for name, value in told.items() if value is not None and value["value"] != BROKER_STAMPS[key]]
+    if old:
+        client.alter_configs([ConfigResource(kind, name, BROKER_STAMPS) for name in old])
 
 
 class TopicState(msgspec.Struct, frozen=True):

@@ -101,9 +101,9 @@ class Metrics:
         """A question was taken: it is answered, or why not."""
         self._questions.labels(status).inc()
 
-    def answered(self, arrived: float) -> None:
-        """The answer to a question has left, which had arrived at the broker at `arrived`."""
-        self._answers.observe(max(time.time() - arrived, 0.0))
+    def answered(self, seconds: float) -> None:
+        """The answer to a question has come to the broker, so long (s) after the question had."""
+        self._answers.observe(max(seconds, 0.0))
 
     def show(self, standing: StandingEstimates) -> None:
         """Show the standing estimates too."""

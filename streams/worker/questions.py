@@ -5,20 +5,24 @@ Questions are read from the topic's end, without a group and without commits: a 
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
 
 from models.engine.answers import answer
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer
 from streams.settings import KafkaSettings
 from streams.topics import Topics
+from streams.worker.answer_size import encoded
 from streams.worker.intake import UNDECODABLE, Unreadable, dead_letter, read_question
 from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
+from streams.worker.question_ages import QuestionAges
 from streams.worker.standing import site_time
 
 log = logging.getLogger(__name__)
@@ -31,8 +35,6 @@ PAUSE_S = 5.0
 
 WAIT_MS = 100
 """Milliseconds to wait for a question before the next look at which partitions are this worker's."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Questions:
@@ -58,6 +60,7 @@ class Questions:
         self._partitions = partitions
         self._metrics = metrics
         self._producer = producer
+        self._ages = QuestionAges()
 
     async def run(self) -> None:
         """Answer for ever; an error here must not stop the events."""
@@ -88,9 +91,9 @@ class Questions:
             if not read:
                 await asyncio.sleep(WAIT_MS / 1000)
                 continue
-            for messages in (await consumer.getmany(timeout_ms=WAIT_MS)).values():
-                for message in messages:
-                    await self.take(message)
+            found = await consumer.getmany(timeout_ms=WAIT_MS)
+            for place in consumer.assignment():
+                await self._take_all(consumer, place, found.get(place, []))
 
     async def _read_from_now_on(self, consumer: AIOKafkaConsumer, partitions: frozenset[int]) -> None:
         if not partitions:
@@ -99,10 +102,30 @@ class Questions:
         places = [TopicPartition(self._topics.questions, partition) for partition in partitions]
         consumer.assign(places)
         await consumer.seek_to_end(*places)
+        self._ages.begin(partitions)
 
-    async def take(self, message: ConsumerRecord) -> None:
-        """Answer one question, or say why not."""
-        if time.time() - message.timestamp / 1000 > STALE_S:
+    async def _take_all(
+        self, consumer: AIOKafkaConsumer, place: TopicPartition, messages: list[ConsumerRecord]
+    ) -> None:
+        end = consumer.highwater(place)
+        to_end = not messages or (end is not None and messages[-1].offset + 1 >= end)
+        for message, age_s in zip(messages, self._ages.ages(place.partition, messages, to_end), strict=True):
+            try:
+                await self.take(message, age_s)
+            except KafkaError as error:
+                if error.retriable:
+                    raise
+                # One question must not silence those that follow.
+                log.warning("a question could not be answered: %r", error, extra=_place_of(message))
+                self._metrics.asked("failed")
+
+    async def take(self, message: ConsumerRecord, age_s: float = 0.0) -> None:
+        """Answer one question, or say why not.
+
+        Parameters:
+            age_s: its age, as far as it is certain.
+        """
+        if age_s > STALE_S:
             self._metrics.asked("stale")
             return
         try:
@@ -118,14 +141,24 @@ class Questions:
             return
         told = self.answer(question)
         self._metrics.asked(told.reason if isinstance(told, NoAnswer) else "answered")
-        await self._send(self._topics.answers, message.key, told, message.partition)
-        self._metrics.answered(message.timestamp / 1000)
+        sent = await self._send(self._topics.answers, message.key, told, message.partition)
+        sent.add_done_callback(partial(self._answered, message))
+
+    def _answered(self, message: ConsumerRecord, sent: "asyncio.Future[RecordMetadata]") -> None:
+        """Measure how long the answer took, from stamp to stamp: both are the broker's."""
+        if sent.cancelled():
+            return
+        if error := sent.exception():
+            log.warning("an answer was not taken by the broker: %r", error, extra=_place_of(message))
+            return
+        self._metrics.answered((sent.result().timestamp - message.timestamp) / 1000)
 
     async def _send(
         self, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None = None
-    ) -> None:
+    ) -> "asyncio.Future[RecordMetadata]":
         assert self._producer is not None
-        await self._producer.send(topic, _encode(record), key, partition)
+        sent: asyncio.Future[RecordMetadata] = await self._producer.send(topic, encoded(record), key, partition)
+        return sent
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
         """The answer, by the site's engine as it is now."""
@@ -138,6 +171,10 @@ class Questions:
         except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
+
+
+def _place_of(message: ConsumerRecord) -> dict[str, int]:
+    return {"partition": message.partition, "offset": message.offset}
 
 
 class _QuestionHead(msgspec.Struct):

@@ -1,8 +1,10 @@
 """Questions through a real Kafka to a real worker, and the command that asks them."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from kafka.admin import (
     ACLOperation,
     ACLPermissionType,
     ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
     KafkaAdminClient,
     ResourcePattern,
     ResourceType,
@@ -28,6 +32,7 @@ from streams.client.client import QuestionClient
 from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
 from streams.settings import ServeSettings, Settings
+from streams.topics import create_topics
 from tests.support.asked import FRESH_ESTIMATES, SITES, two_sites
 from tests.support.command import Command
 from tests.support.deployment import (
@@ -106,6 +111,40 @@ def command(here: Deployment, tmp_path: Path, *arguments: str, seconds: float = 
     with Command(tmp_path, "--config", str(config), *arguments) as found:
         found.process.wait(300)
     return found
+
+
+APART_S = (0.0, 10.0, -10.0, 600.0, -600.0)
+"""What an asker's clock may be ahead of the broker's and the worker's."""
+
+
+@pytest.mark.parametrize("stamps", ["CreateTime", "LogAppendTime"])
+def test_a_wrong_clock_of_the_asker_does_not_matter(here: Deployment, stamps: str) -> None:
+    """Neither where the broker stamps the questions, nor on a topic of an earlier version."""
+    _stamp(here, stamps)
+
+    async def ask(client: QuestionClient) -> list[AnyAnswer]:
+        send = client._producer.send_and_wait
+        answers = []
+        for apart_s in APART_S:
+            stamp = int((time.time() + apart_s) * 1000)
+            client._producer.send_and_wait = partial(send, timestamp_ms=stamp)
+            answers.append(await client.ask(SiteQuestion(id=new_id(), site=SITES[0])))
+        return answers
+
+    answers = asked(here.settings, ask, seconds=20.0)
+    assert [type(one).__name__ for one in answers] == ["SiteAnswer"] * len(APART_S)
+
+
+def _stamp(here: Deployment, stamps: str) -> None:
+    """Have the topic as an earlier version made it, or as `queuecast topics` then makes it."""
+    key, name = "message.timestamp.type", here.topics.questions
+    with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
+        if stamps == "CreateTime":
+            client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {key: stamps})])
+        else:
+            create_topics(here.settings)
+        found = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name, {key: None})])
+    assert found["topic"][name][key]["value"] == stamps
 
 
 def test_answers_are_those_of_an_engine_that_has_seen_the_same_events(here: Deployment) -> None:
