@@ -17,6 +17,7 @@ import faust
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from faust.tables import manager, recovery
 from faust.transport.drivers import aiokafka
+from faust.web.drivers.aiohttp import Web
 
 from streams.errors import Unreachable, UserError
 from streams.faults import PERMISSIONS
@@ -228,6 +229,12 @@ class Transport(aiokafka.Transport):  # type: ignore[misc]  # faust's classes ar
     Consumer = Consumer
 
 
+class WorkerWeb(Web):  # type: ignore[misc]  # faust's classes are untyped
+    """The web server with our pages alone: Faust's own, which tell of tables and partitions, are not found."""
+
+    default_blueprints = production_blueprints = debug_blueprints = optional_blueprints = ()
+
+
 class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are untyped
     """The Faust app; it ends the process when something fails, so that its supervisor starts it again.
 
@@ -238,6 +245,9 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     failed: BaseException | None = None
     check_alive: Callable[[], None]
     holder_of: Callable[[str], str | None]
+
+    def _new_web(self) -> Web:
+        return WorkerWeb(self)
 
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)

@@ -16,3 +16,9 @@ def test_the_app_uses_the_topics_that_are_made_for_it(tmp_path: Path) -> None:
     assert list(agent.channel.topics) == [topics.events]
     assert not faust_app.conf.topic_allow_declare
     assert faust_app.conf.producer_acks == -1
+
+
+def test_its_port_shows_our_pages_and_no_other(tmp_path: Path) -> None:
+    web = build_app(Settings(), str(tmp_path)).web
+    web.init_server()
+    assert {route.resource.canonical for route in web.web_app.router.routes()} == {"/metrics", "/healthz", "/readyz"}
