@@ -41,13 +41,16 @@ def up(
     web_port: Annotated[int | None, PORT] = None,
     serve_port: Annotated[int | None, PORT] = None,
     prometheus_port: Annotated[int | None, PORT] = None,
+    open_to_all: Annotated[
+        bool, typer.Option("--open", help="Every user of this machine may use Kafka and the page without a password.")
+    ] = False,
 ) -> None:
     """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept."""
     from deploy.local.up import Ports, data_home
     from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
-    run_stack(settings_of(context), data_dir or data_home(), ports, workers)
+    run_stack(settings_of(context), data_dir or data_home(), ports, workers, open_to_all)
 
 
 app = application(commands)

@@ -19,6 +19,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn
 
 from deploy.local.stack import LocalStack, OnProgress, Progress, Prometheus, StackError
+from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, ignore
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
 from streams.topics import create_topics
@@ -104,11 +105,12 @@ class Ports(NamedTuple):
     prometheus: int | None = None
 
 
-def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
+def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_all: bool = False) -> None:
     """Run the stack over a directory until SIGINT or SIGTERM; a server that ends meanwhile is started again.
 
     Parameters:
         base: the settings in force; this stack's servers take the place of those in them.
+        open_to_all: whether Kafka and the page are there for every user of this machine, without a password.
 
     Raises:
         StackError: a server cannot be started, or this machine lacks what it needs.
@@ -123,9 +125,12 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
                 kafka_port=ports.kafka,
                 redis_port=ports.redis,
                 prometheus_port=ports.prometheus,
+                locked=True,
+                open_kafka=open_to_all,
+                redis_keys=f"{base.redis.prefix}:*",
                 on_progress=on_progress,
             )
-            settings = settings_in(stack, base)
+            settings = settings_in(stack, base if open_to_all else with_token(base, stack.data_dir))
             web = [None if ports.web is None else ports.web + place for place in range(workers)]
             crew = [
                 WorkerProcess(stack.data_dir / f"worker-{number}", settings, port, on_progress)
@@ -140,8 +145,8 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1) -> None:
             for process in (*crew, serve):
                 running.enter_context(process)
         config = stack.data_dir / CONFIG
-        config.write_text(f"# Written by `queuecast up` at each start.\n\n{as_toml(settings)}", encoding="utf-8")
-        _print_overview(console, stack, crew, serve, config)
+        write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(settings)}")
+        _print_overview(console, stack, crew, serve, config, open_to_all)
         every = (stack.redis, stack.kafka, stack.prometheus, *crew, serve)
         servers = [server for server in every if server is not None]
         with suppress(KeyboardInterrupt, SystemExit):
@@ -159,12 +164,23 @@ def data_home() -> Path:
 
 def settings_in(stack: LocalStack, base: Settings) -> Settings:
     """The settings, with this stack's servers in place of theirs."""
+    login = {"username": USER, "password": stack.kafka_password, "security": "sasl_plaintext", "mechanism": "PLAIN"}
     return msgspec.structs.replace(
         base,
-        kafka=KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix),
+        kafka=KafkaSettings(
+            bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix, **(login if stack.kafka_password else {})
+        ),
         topics=msgspec.structs.replace(base.topics, replication=1),
         redis=RedisSettings(url=stack.redis.url, prefix=base.redis.prefix),
     )
+
+
+def with_token(settings: Settings, data_dir: Path) -> Settings:
+    """The settings with a token for the HTTP service: theirs, else one that is made and lies in `data_dir`."""
+    if settings.serve.token is not None:
+        return settings
+    token = password_in(data_dir, "serve")
+    return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, token=token))
 
 
 def as_toml(settings: Settings) -> str:
@@ -245,18 +261,30 @@ class Keeper:
 
 
 def _print_overview(
-    console: Console, stack: LocalStack, workers: Sequence[WorkerProcess], serve: ServeProcess, config: Path
+    console: Console,
+    stack: LocalStack,
+    workers: Sequence[WorkerProcess],
+    serve: ServeProcess,
+    config: Path,
+    open_to_all: bool,
 ) -> None:
     """Print what runs where, and commands to go on with."""
     command = "queuecast" if shutil.which("queuecast") else shlex.join([sys.executable, "-m", "streams"])
-    where = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.url}
+    where = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.address}
     where |= {worker.directory.name: worker.url for worker in workers}
     where["Page"] = serve.url
     where["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
+    doors = (
+        "Every user of this machine may use Kafka and the page; Redis asks for a password."
+        if open_to_all
+        else "Kafka, Redis and the page ask for passwords, which are in the file below, yours alone to read."
+    )
     lines = [
         f"queuecast is up, over {stack.data_dir}",
         "",
         *(f"  {name:<12}{place}" for name, place in where.items()),
+        "",
+        doors,
         "",
         "Next, in another terminal:",
         "",

@@ -71,7 +71,9 @@ def _in_process(engine: EngineSettings, progress: DemoProgress, view: DemoView, 
 def _on_stack(console: Console, base: Settings, progress: DemoProgress, view: DemoView, seconds: float) -> None:
     with ExitStack() as running:
         with startup_progress() as on_progress:
-            stack = running.enter_context(LocalStack(on_progress=on_progress))
+            stack = running.enter_context(
+                LocalStack(locked=True, redis_keys=f"{base.redis.prefix}:*", on_progress=on_progress)
+            )
             settings = settings_in(stack, msgspec.structs.replace(base, topics=TopicSettings(partitions=4)))
             create_topics(settings)
             worker = running.enter_context(WorkerProcess(stack.data_dir / "worker", settings, on_progress=on_progress))

@@ -16,6 +16,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from deploy.local.stack.jars import cache_dir, kafka_jars, require
+from deploy.local.stack.locks import make_private, password_in
 from deploy.local.stack.process import OnProgress, Progress, StackError, StackUnavailable, free_port, ignore
 from deploy.local.stack.servers import Kafka, Prometheus, Redis
 
@@ -66,6 +67,12 @@ class LocalStack:
     they are still free, ports. The servers are there unstarted from the beginning, to be configured. As a context
     manager it also turns SIGTERM and SIGHUP into SystemExit, so that these stop the servers in order, as Ctrl-C does;
     should this process be killed outright, they are killed too.
+
+    Parameters:
+        redis_password: of Redis's default user, who may do everything.
+        locked: whether Kafka and Redis ask for a password that is made here and lies in the directory; Redis's user may
+            then touch `redis_keys` only.
+        open_kafka: where they are locked, whether Kafka is open all the same.
     """
 
     def __init__(
@@ -77,6 +84,9 @@ class LocalStack:
         redis_port: int | None = None,
         prometheus_port: int | None = None,
         redis_password: str | None = None,
+        locked: bool = False,
+        open_kafka: bool = False,
+        redis_keys: str = "queuecast:*",
         on_progress: OnProgress = ignore,
     ) -> None:
         self._undo = ExitStack()
@@ -84,8 +94,20 @@ class LocalStack:
             temporary = tempfile.TemporaryDirectory(prefix="queuecast-", ignore_cleanup_errors=True)
             data_dir = Path(self._undo.enter_context(temporary))
         self.data_dir = data_dir.absolute()
-        self.redis = Redis(self.data_dir / "redis", redis_port, password=redis_password, on_progress=on_progress)
-        self.kafka = Kafka(self.data_dir / "kafka", kafka_port, on_progress=on_progress)
+        self.kafka_password: str | None = None
+        self.redis_password = redis_password
+        if locked:
+            make_private(self.data_dir)
+            self.redis_password = password_in(self.data_dir, "redis")
+            self.kafka_password = None if open_kafka else password_in(self.data_dir, "kafka")
+        self.redis = Redis(
+            self.data_dir / "redis",
+            redis_port,
+            password=self.redis_password,
+            keys=redis_keys if locked else None,
+            on_progress=on_progress,
+        )
+        self.kafka = Kafka(self.data_dir / "kafka", kafka_port, password=self.kafka_password, on_progress=on_progress)
         self.prometheus = (
             Prometheus(self.data_dir / "prometheus", prometheus_port, on_progress=on_progress) if prometheus else None
         )

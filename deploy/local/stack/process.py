@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Self
 
+from deploy.local.stack.locks import make_private, write_private
 from streams.errors import UserError
 
 LOOPBACK = "127.0.0.1"
@@ -27,7 +28,7 @@ _PORTS = range(20_000, 30_000)
 _untried_ports = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
 
 # A server waits for a line on its standard input before it becomes itself, so that its guard is there first.
-_LAUNCH = 'read -r _ && exec "$@" </dev/null'
+_LAUNCH = 'umask 077 && read -r _ && exec "$@" </dev/null'
 # The guard holds the reading end of a pipe whose writing end is this process alone: however this process ends, the
 # pipe closes, and the server's process group (its own, led by it) goes too.
 _GUARD = 'read -r _; kill -s KILL -- "-$0"'
@@ -193,7 +194,7 @@ class Server(ABC):
 
     def _take_directory(self) -> None:
         """Claim the directory: two servers that append to one log would ruin it."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_private(self.directory)
         self._claim = (self.directory / "lock").open("wb")
         try:
             fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,8 +211,7 @@ class Server(ABC):
     def _write(self, name: str, text: str) -> Path:
         """Write a file that only its owner may read: configurations carry passwords."""
         path = self.directory / name
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
+        write_private(path, text)
         return path
 
     def _launch(self, command: Sequence[str]) -> None:

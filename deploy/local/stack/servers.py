@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from deploy.local.stack.jars import kafka_jars, require
+from deploy.local.stack.locks import USER, kafka_properties, redis_users
 from deploy.local.stack.process import LOOPBACK, OnProgress, Progress, Server, StackError, StackUnavailable, ignore
 
 # What starts fastest on a machine of few cores, and leaves no files elsewhere. Compiling further than C1 costs
@@ -40,7 +42,7 @@ RULES = tuple(Path(__file__).parents[2] / "prometheus" / name for name in ("rule
 
 
 class Kafka(Server):
-    """Apache Kafka: one node, broker and controller (KRaft), plaintext on loopback.
+    """Apache Kafka: one node, broker and controller (KRaft), on loopback; with a `password`, for its one user alone.
 
     `properties` are the broker's, those given taking the place of the usual ones; until `start` they can be changed,
     say to add a listener: `kafka.properties["listeners"] += ",SASL_SSL://127.0.0.1:9094"`. Readiness is the broker's
@@ -54,20 +56,22 @@ class Kafka(Server):
         directory: Path,
         port: int | None = None,
         *,
+        password: str | None = None,
         properties: Mapping[str, str] | None = None,
         on_progress: OnProgress = ignore,
         ready_within: float = 60.0,
     ) -> None:
         super().__init__(directory, {"port": port, "controller": None}, on_progress, ready_within)
         controller = f"{LOOPBACK}:{self._ports['controller']}"
+        protocol = "SASL_PLAINTEXT" if password else "PLAINTEXT"
         self.properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
+            "listeners": f"{protocol}://{self.address},CONTROLLER://{controller}",
             "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+                f"PLAINTEXT:PLAINTEXT,CONTROLLER:{protocol},SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
             ),
             "log.dirs": "data",
             "auto.create.topics.enable": "false",
@@ -85,12 +89,13 @@ class Kafka(Server):
             # A broker that was killed is refused until its former session has expired, which usually takes 9 s.
             "broker.session.timeout.ms": "2000",
             "broker.heartbeat.interval.ms": "400",
+            **(kafka_properties(password) if password else {}),
             **(properties or {}),
         }
 
     @property
     def bootstrap(self) -> str:
-        """`host:port` of the plaintext listener."""
+        """`host:port` of the listener for clients."""
         return self.address
 
     def _prepare(self) -> Sequence[str]:
@@ -126,6 +131,8 @@ class Redis(Server):
     """Redis with an append-only log that is on disk before a write is acknowledged: it survives a kill.
 
     `config` are further directives of redis.conf (`{"maxmemory": "100mb"}`), which win over the usual ones.
+    A `password` is that of the default user, who may do everything; with `keys`, a pattern, it is that of the one user
+    there is, who may touch these keys only.
     """
 
     name = "Redis"
@@ -136,6 +143,7 @@ class Redis(Server):
         port: int | None = None,
         *,
         password: str | None = None,
+        keys: str | None = None,
         config: Mapping[str, str] | None = None,
         on_progress: OnProgress = ignore,
         ready_within: float = 60.0,
@@ -148,10 +156,12 @@ class Redis(Server):
             "appendonly": "yes",
             "appendfsync": "always",
             "save": "",
-            **({"requirepass": password} if password else {}),
+            **({"requirepass": password} if password and not keys else {}),
+            **({"aclfile": "users.acl"} if keys else {}),
             **(config or {}),
         }
-        user = f":{quote(password, safe='')}@" if password else ""
+        self._users = redis_users(password, keys) if password and keys else None
+        user = f"{USER if keys else ''}:{quote(password, safe='')}@" if password else ""
         self.url = f"redis://{user}{self.address}/0"
 
     @staticmethod
@@ -162,6 +172,8 @@ class Redis(Server):
     def _prepare(self) -> Sequence[str]:
         lines = [f"{key} {json.dumps(value, ensure_ascii=False)}\n" for key, value in self.config.items()]
         self._write("redis.conf", "".join(lines))
+        if self._users is not None:
+            self._write("users.acl", self._users)
         return [self.executable(), "redis.conf"]
 
     def _ready(self) -> bool:
@@ -213,7 +225,7 @@ class Prometheus(Server):
         self._targets = dict(targets)
         if self.running:
             self._configure()
-            self._request("/-/reload", "POST")
+            os.kill(self.pid, signal.SIGHUP)  # by HTTP, any user of this machine could reload it, or end it
 
     def _configure(self) -> None:
         every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}
@@ -233,18 +245,14 @@ class Prometheus(Server):
             "--config.file=prometheus.yml",
             "--storage.tsdb.path=data",
             f"--web.listen-address={self.address}",
-            "--web.enable-lifecycle",
             "--log.level=warn",
         ]
 
-    def _request(self, path: str, method: str) -> None:
+    def _ready(self) -> bool:
         # Straight to loopback, whatever proxy the environment names.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        opener.open(urllib.request.Request(self.url + path, method=method), timeout=5.0).close()
-
-    def _ready(self) -> bool:
         try:
-            self._request("/-/ready", "GET")
+            opener.open(f"{self.url}/-/ready", timeout=5.0).close()
         except OSError:  # refused so far, or 503 while it reads its log
             return False
         return True

@@ -1,0 +1,96 @@
+"""Passwords of the local servers, and the files that they lie in."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.local.stack import Kafka, LocalStack, Redis
+from deploy.local.stack.locks import make_private, password_in, redis_users, write_private
+from deploy.local.up import as_toml, settings_in, with_token
+from streams.settings import ServeSettings, Settings, load_settings
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def careless_umask() -> Iterator[None]:
+    """Whatever the user's umask, the files are the owner's alone."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_a_password_lasts_and_is_its_owners_alone(tmp_path: Path) -> None:
+    first = password_in(tmp_path, "redis")
+    assert len(first) >= 32 and first != password_in(tmp_path, "kafka")
+    (tmp_path / "redis.password").chmod(0o644)
+    assert password_in(tmp_path, "redis") == first
+    assert mode(tmp_path / "redis.password") == 0o600
+    (tmp_path / "redis.password").unlink()
+    assert password_in(tmp_path, "redis") != first
+
+
+def test_a_file_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
+    file = tmp_path / "queuecast.toml"
+    file.write_text("old")
+    file.chmod(0o666)
+    write_private(file, "new")
+    assert (file.read_text(), mode(file), list(tmp_path.iterdir())) == ("new", 0o600, [file])
+
+
+def test_a_directory_that_others_could_read_is_closed(tmp_path: Path) -> None:
+    for directory in (tmp_path / "a" / "b", tmp_path):
+        make_private(directory)
+        assert mode(directory) == 0o700
+
+
+def test_redis_knows_one_user_with_its_keys_and_no_command_that_reaches_further() -> None:
+    nobody, user = redis_users("hunter2", "mine:*").splitlines()
+    assert nobody == "user default off"
+    assert "hunter2" not in user and " ~mine:* " in user and " -@dangerous" in user
+
+
+def test_the_stack_is_open_unless_told(tmp_path: Path) -> None:
+    stack = LocalStack(tmp_path)
+    assert "@" not in stack.redis.url
+    assert stack.kafka.properties["listeners"].startswith("PLAINTEXT://")
+    assert not list(tmp_path.glob("*.password"))
+
+
+def test_what_is_written_for_clients_has_the_passwords(tmp_path: Path) -> None:
+    stack = LocalStack(tmp_path, locked=True, redis_keys="r:*")
+    settings = with_token(settings_in(stack, Settings()), tmp_path)
+    write_private(tmp_path / "queuecast.toml", as_toml(settings))
+    found = load_settings(tmp_path / "queuecast.toml", {})
+    assert (found.kafka.security, found.kafka.mechanism, found.kafka.username) == (
+        "sasl_plaintext",
+        "PLAIN",
+        "queuecast",
+    )
+    assert found.kafka.password == stack.kafka_password and str(stack.redis_password) in found.redis.url
+    assert found.serve.token == password_in(tmp_path, "serve")
+    secrets = [found.kafka.password, stack.redis_password, found.serve.token]
+    assert not [secret for secret in secrets if str(secret) in repr(found)]
+
+
+def test_a_token_of_the_users_own_stays(tmp_path: Path) -> None:
+    own = Settings(serve=ServeSettings(token="correct horse"))
+    assert with_token(own, tmp_path) is own
+
+
+def test_every_listener_of_kafka_asks_for_the_password(tmp_path: Path) -> None:
+    properties = Kafka(tmp_path, password="hunter2").properties
+    assert properties["listeners"].startswith("SASL_PLAINTEXT://")
+    assert "CONTROLLER:SASL_PLAINTEXT" in properties["listener.security.protocol.map"]
+
+
+def test_no_password_is_in_a_command(tmp_path: Path) -> None:
+    command = Redis(tmp_path, password="hunter2", keys="r:*")
+    make_private(tmp_path)
+    assert not [word for word in command._prepare() if "hunter2" in word]
+    assert "hunter2" not in (tmp_path / "redis.conf").read_text() + (tmp_path / "users.acl").read_text()

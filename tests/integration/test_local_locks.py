@@ -1,0 +1,153 @@
+"""What another user of the machine can do to `queuecast up`: everything here is tried without its files."""
+
+import signal
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from streams.settings import Settings, load_settings
+from tests.support.command import Command
+
+pytestmark = pytest.mark.usefixtures("require_stack")
+
+
+class Up(Command):
+    """`queuecast up` over a directory, once it is ready."""
+
+    def __init__(self, tmp: Path, *arguments: str) -> None:
+        super().__init__(tmp, "up", "--data-dir", str(tmp / "data"), *arguments, QUEUECAST_ENGINE_METHOD="median")
+        self.until("Ctrl-C stops it.")
+        self.data = tmp / "data"
+        self.settings: Settings = load_settings(self.data / "queuecast.toml", {})
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("locked")) as found:
+        yield found
+        assert found.ended(signal.SIGTERM) == 0
+
+
+def page(url: str, token: str | None = None) -> int:
+    """The status of a page."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Its three passwords."""
+    redis_password = redis.connection.parse_url(settings.redis.url)["password"]
+    found = [settings.kafka.password, redis_password, settings.serve.token]
+    assert all(found)
+    return [str(secret) for secret in found]
+
+
+def test_redis_talks_to_nobody_without_the_password(up: Up) -> None:
+    address = up.settings.redis.url.rpartition("@")[2]
+    for user in ("", "default:guess@", "queuecast:guess@"):
+        with redis.Redis.from_url(f"redis://{user}{address}") as client, pytest.raises(redis.AuthenticationError):
+            client.config_set("dir", "/tmp")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "CONFIG SET dir /tmp",
+        "CONFIG REWRITE",
+        "DEBUG SLEEP 0",
+        "MODULE LOAD /tmp/x.so",
+        "REPLICAOF 127.0.0.1 1",
+        "SLAVEOF 127.0.0.1 1",
+        "SHUTDOWN NOSAVE",
+        "FLUSHALL",
+        "BGREWRITEAOF",
+        "SAVE",
+        "ACL SETUSER x",
+        "EVAL return(1) 0",
+        "MONITOR",
+        "KEYS *",
+        "SET other 1",
+        "HGETALL other",
+    ],
+)
+def test_not_even_the_password_reaches_beyond_the_keys(up: Up, command: str) -> None:
+    with (
+        redis.Redis.from_url(up.settings.redis.url) as client,
+        pytest.raises((redis.exceptions.NoPermissionError, redis.ResponseError), match=r"(?i)no permissions|NOPERM"),
+    ):
+        client.execute_command(*command.split())
+
+
+def test_kafka_talks_to_nobody_without_the_password(up: Up) -> None:
+    kafka = up.settings.kafka
+    guess = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "queuecast", "sasl_plain_password": "guess"}
+    for options in ({}, {"security_protocol": "SASL_PLAINTEXT", **guess}):
+        with pytest.raises(KafkaError):
+            KafkaProducer(bootstrap_servers=kafka.bootstrap, bootstrap_timeout_ms=5000, **options)
+
+
+def test_nor_does_its_controller(up: Up) -> None:
+    process = up.child("kafka.Kafka")
+    ports = {found.laddr.port for found in process.net_connections() if found.status == psutil.CONN_LISTEN}
+    (controller,) = ports - {int(up.settings.kafka.bootstrap.rpartition(":")[2])}
+    with pytest.raises((KafkaError, ValueError)):
+        KafkaAdminClient(bootstrap_controllers=f"127.0.0.1:{controller}", bootstrap_timeout_ms=5000).close()
+
+
+def test_the_page_tells_nobody_of_jobs_without_the_token(up: Up) -> None:
+    url = next(line.split()[1] for line in up.out.splitlines() if line.strip().startswith("Page "))
+    assert page(url) == 200
+    assert page(f"{url}v1/users/ada/jobs") == 401
+    assert page(f"{url}v1/users/ada/jobs", up.settings.serve.token) == 200
+
+
+def test_the_workers_port_shows_no_pages_of_fausts(up: Up) -> None:
+    url = next(line.split()[1] for line in up.out.splitlines() if line.strip().startswith("worker-1 "))
+    base = url.removesuffix("/metrics")
+    assert page(f"{base}/healthz") == 200
+    for path in ("/", "/router/", "/table/", "/tables/", "/table/sites/", "/graph/", "/performance/"):
+        assert page(base + path) == 404, path
+
+
+def test_its_files_are_its_owners_alone(up: Up) -> None:
+    assert stat.S_IMODE(up.data.stat().st_mode) == 0o700
+    private = [up.data / "queuecast.toml", *up.data.glob("*.password")]
+    private += [up.data / "redis" / name for name in ("redis.conf", "users.acl")]
+    private += [up.data / "kafka" / "server.properties", *up.data.glob("*/queuecast.toml")]
+    assert len(private) == 9
+    for file in private:
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    for server in ("kafka", "redis", "worker-1", "serve"):  # where their data and logs are
+        assert stat.S_IMODE((up.data / server).stat().st_mode) == 0o700, server
+
+
+def test_no_password_is_in_a_command_line_a_log_or_what_it_says(up: Up) -> None:
+    commands = [word for child in (up.process, *up.children()) for word in child.cmdline()]
+    said = [up.out, up.err, *(log.read_text() for log in up.data.glob("*/server.log"))]
+    for secret in secrets_of(up.settings):
+        assert not [text for text in (*commands, *said) if secret in text]
+
+
+def test_open_means_kafka_and_the_page_but_never_redis(tmp_path: Path) -> None:
+    with Up(tmp_path, "--open") as up:
+        assert "Every user of this machine may use Kafka and the page" in up.out
+        KafkaProducer(bootstrap_servers=up.settings.kafka.bootstrap).close()
+        assert up.settings.serve.token is None
+        with redis.Redis.from_url(f"redis://{up.settings.redis.url.rpartition('@')[2]}") as client:
+            with pytest.raises(redis.AuthenticationError):
+                client.ping()
+        assert up.ended(signal.SIGTERM) == 0
