@@ -25,8 +25,8 @@ from streams.errors import UserError
 from streams.settings import WorkerSettings
 from streams.terminal import printable
 
-FIELDS = ("site", "partition", "offset")
-"""What a record may say of the message that it is about."""
+FIELDS = ("site", "partition", "offset", "client", "address", "path", "user", "status")
+"""What a record may say of the message, or of the request, that it is about."""
 
 KEYS = ("time", "level", "logger", "message", "instance", *FIELDS, "exception")
 """The keys of a JSON line, in order; those without a value are left out."""

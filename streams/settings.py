@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +25,7 @@ from models.ranking import SiteSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters
 from models.site.shapes import WALLTIMES
 from streams.errors import UserError, place_and_problem
+from streams.tokens import ServeToken, check_secret, check_tokens, read_tokens
 
 PREFIX = "QUEUECAST"
 DEFAULT_FILE = Path("queuecast.toml")
@@ -200,9 +202,15 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
 
 
 class ServeSettings(Section, frozen=True, kw_only=True):
-    """The HTTP service: where it listens, the `token` it asks for (none: anyone may use it), and the sites' speeds.
+    """The HTTP service: where it listens, who may ask it, and the sites' speeds.
 
-    `answer_seconds` is how long a worker's answer is waited for.
+    `token` opens everything. `tokens`, `[serve.tokens.NAME]` in the file, have rights of their own; more of them are in
+    `tokens_file`, a table for each name. Both files are read again when they change. Without any token the service is
+    there for this machine only. `hosts` are the names under which browsers may reach it, beside this machine's own.
+
+    A client (a token, or an address without one) may ask `requests_per_minute`; an address may have
+    `client_connections`, and has `header_seconds` to say what it wants. `answer_seconds` is how long a worker's answer
+    is waited for.
     """
 
     web_host: str = "127.0.0.1"
@@ -212,6 +220,26 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     sites: dict[str, SiteSettings] = {}
+    tokens: dict[str, ServeToken] = {}
+    tokens_file: Annotated[str, Meta(min_length=1)] | None = None
+    hosts: tuple[str, ...] = ()
+    requests_per_minute: Positive = 1200
+    client_connections: Positive = 100
+    header_seconds: Annotated[float, Meta(gt=0.0, le=600.0)] = 10.0
+
+    def all_tokens(self) -> dict[str, ServeToken]:
+        """The tokens by name, those of `tokens_file` as they are now.
+
+        Raises:
+            UserError: the file cannot be read, or a token is not one.
+        """
+        found = dict(self.tokens)
+        if self.tokens_file is not None:
+            found |= read_tokens(Path(self.tokens_file))
+        if self.token is not None:
+            found["token"] = ServeToken(token=self.token)
+        check_tokens("serve.tokens", found)
+        return found
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,17 +265,23 @@ def load_settings(file: Path | None = None, environment: Mapping[str, str] | Non
         UserError: names the file or variable, the field, and what was expected.
     """
     environment = os.environ if environment is None else environment
-    if file is None and (named := environment.get(f"{PREFIX}_CONFIG")):
-        file = Path(named)
-    values = _from_file(file) if file or DEFAULT_FILE.exists() else {}
+    file = settings_file(file, environment)
+    values = _from_file(file) if file else {}
     settings = _convert(values, str(file or DEFAULT_FILE))
     settings = _convert(_over(settings, _from_environment(environment)), "environment")
     _check(settings)
     return settings
 
 
-def _from_file(file: Path | None) -> dict[str, dict[str, Any]]:
-    path = file or DEFAULT_FILE
+def settings_file(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Path | None:
+    """The file that settings are read from: the one given, the one that the environment names, or the one here."""
+    environment = os.environ if environment is None else environment
+    if file is None and (named := environment.get(f"{PREFIX}_CONFIG")):
+        return Path(named)
+    return file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+
+
+def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -263,18 +297,19 @@ def _from_file(file: Path | None) -> dict[str, dict[str, Any]]:
             if field not in names:
                 raise UserError(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
     _check_parameters(path, values.get("engine", {}).get("parameters", {}))
-    _check_sites(path, values.get("serve", {}).get("sites", {}))
+    for name, kind in (("sites", SiteSettings), ("tokens", ServeToken)):
+        _check_tables(path, f"serve.{name}", values.get("serve", {}).get(name, {}), kind)
     return values
 
 
-def _check_sites(path: Path, sites: Any) -> None:
-    """Make sure of what is set of each site; by itself msgspec does not name the one that is wrong."""
-    for site, values in sites.items() if isinstance(sites, dict) else ():
+def _check_tables(path: Path, place: str, tables: Any, kind: type[msgspec.Struct]) -> None:
+    """Make sure of each of these tables; by itself msgspec does not name the one that is wrong."""
+    for name, values in tables.items() if isinstance(tables, dict) else ():
         try:
-            msgspec.convert(values, SiteSettings)
+            msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
-            place, problem = place_and_problem(error)
-            raise UserError(f"{path}: {'.'.join(filter(None, ('serve.sites', site, place)))}: {problem}") from None
+            within, problem = place_and_problem(error)
+            raise UserError(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
 
 
 def _check_parameters(path: Path, parameters: Any) -> None:
@@ -342,6 +377,10 @@ def _check(settings: Settings) -> None:
         raise UserError("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
     if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
         raise UserError("kafka: SASL needs both username and password")
+    check_secret("kafka.password", settings.kafka.password)
+    check_secret("redis.password", settings.redis.password or urlsplit(settings.redis.url).password)
+    check_secret("serve.token", settings.serve.token)
+    check_tokens("serve.tokens", settings.serve.tokens)
 
 
 def _check_methods(engine: EngineSettings) -> None:

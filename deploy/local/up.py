@@ -164,12 +164,14 @@ def data_home() -> Path:
 
 def settings_in(stack: LocalStack, base: Settings) -> Settings:
     """The settings, with this stack's servers in place of theirs."""
-    login = {"username": USER, "password": stack.kafka_password, "security": "sasl_plaintext", "mechanism": "PLAIN"}
+    kafka = KafkaSettings(bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix)
+    if password := stack.kafka_password:
+        kafka = msgspec.structs.replace(
+            kafka, security="sasl_plaintext", mechanism="PLAIN", username=USER, password=password
+        )
     return msgspec.structs.replace(
         base,
-        kafka=KafkaSettings(
-            bootstrap=stack.kafka.bootstrap, prefix=base.kafka.prefix, **(login if stack.kafka_password else {})
-        ),
+        kafka=kafka,
         topics=msgspec.structs.replace(base.topics, replication=1),
         redis=RedisSettings(url=stack.redis.url, prefix=base.redis.prefix),
     )
@@ -177,7 +179,7 @@ def settings_in(stack: LocalStack, base: Settings) -> Settings:
 
 def with_token(settings: Settings, data_dir: Path) -> Settings:
     """The settings with a token for the HTTP service: theirs, else one that is made and lies in `data_dir`."""
-    if settings.serve.token is not None:
+    if settings.serve.token is not None or settings.serve.tokens or settings.serve.tokens_file is not None:
         return settings
     token = password_in(data_dir, "serve")
     return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, token=token))

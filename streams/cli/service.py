@@ -98,10 +98,13 @@ def serve(
         if (error.name or "").partition(".")[0] not in ("litestar", "uvicorn"):
             raise
         raise UserError(f"{error.name} is not installed; install it with pip install 'queuecast[serve]'") from None
+    from streams.settings import settings_file
+
     settings = settings_of(context)
     changes = {"web_host": web_host, "web_port": web_port, "log_level": log_level}
     given = {name: value for name, value in changes.items() if value is not None}
-    run_serve(msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **given)))
+    changed = msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **given))
+    run_serve(changed, settings_file(context.obj))
 
 
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml doctor")

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,21 +18,27 @@ from litestar import Litestar
 from streams import logs
 from streams.client.client import QuestionClient
 from streams.errors import UserError
+from streams.serve.access import Access, follow
+from streams.serve.connections import Connections, limited
+from streams.serve.rate import forget_counts
 from streams.serve.service import Service
 from streams.serve.web import build_app
-from streams.settings import ServeSettings, Settings
+from streams.settings import ServeSettings, Settings, load_settings
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 1000
-"""Open connections; a further one gets status 503."""
+READ_S = 30.0
+"""Seconds within which a client must have read an answer, beside the time that workers have for theirs."""
 
 
-def run_serve(settings: Settings) -> None:
+def run_serve(settings: Settings, config: Path | None = None) -> None:
     """Serve until a SIGTERM or SIGINT. While Kafka is away, requests get status 503 with this reason.
 
+    Parameters:
+        config: the file that the settings come from, whose tokens are read again when it changes.
+
     Raises:
-        UserError: the port cannot be used.
+        UserError: the port cannot be used, or others could ask without a token.
         SystemExit: the same where the log is JSON, after the reason was logged; or a signal came.
     """
     serve = settings.serve
@@ -43,7 +50,9 @@ def run_serve(settings: Settings) -> None:
         logging.getLogger("aiokafka").setLevel("WARNING")  # at info it logs every assignment of partitions
     signal.signal(signal.SIGTERM, _stopped)
     try:
-        _run(settings, listen(serve))
+        access = Access(serve.all_tokens())
+        check_closed(serve, access.asks)
+        _run(settings, listen(serve), access, config)
     except UserError as error:
         if serve.log_format == "text":
             raise
@@ -73,39 +82,56 @@ def listen(settings: ServeSettings) -> socket.socket:
     return found
 
 
-def is_open(settings: ServeSettings) -> bool:
-    """Whether other machines can ask without a token."""
-    if settings.token is not None or settings.web_host == "localhost":
-        return False
+def on_loopback(host: str) -> bool:
+    """Whether only this machine reaches a service that listens there."""
     with suppress(ValueError):
-        return not ip_address(settings.web_host).is_loopback
-    return True
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
-def _run(settings: Settings, listening: socket.socket) -> None:
+def check_closed(settings: ServeSettings, asks: bool) -> None:
+    """Make sure that other machines cannot ask about users' jobs without a token.
+
+    Parameters:
+        asks: whether a token is asked for.
+
+    Raises:
+        UserError: they can.
+    """
+    if not asks and not on_loopback(settings.web_host):
+        raise UserError(
+            f"whoever reaches {settings.web_host}:{settings.web_port} could ask about users' jobs: set a token with "
+            "QUEUECAST_SERVE_TOKEN (is a Secret or an .env file missing?) or [serve.tokens], or listen on 127.0.0.1"
+        )
+
+
+def _run(settings: Settings, listening: socket.socket, access: Access, config: Path | None) -> None:
     serve = settings.serve
     client = QuestionClient(settings)
+    files = [Path(file) for file in (config, serve.tokens_file) if file is not None]
 
     @asynccontextmanager
-    async def connected(_: Litestar) -> AsyncIterator[None]:
-        trying = asyncio.create_task(client.keep_trying())
+    async def connected(app: Litestar) -> AsyncIterator[None]:
+        following = follow(access, files, lambda: load_settings(config).serve.all_tokens())
+        tasks = [asyncio.create_task(task) for task in (client.keep_trying(), following, forget_counts(app))]
         try:
             yield
         finally:
-            trying.cancel()
-            await asyncio.gather(trying, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await client.stop()
 
-    app = build_app(Service(client, settings), settings, [connected])
+    app = build_app(Service(client, settings), settings, [connected], access)
     log.info("serves http://%s:%d", serve.web_host, serve.web_port)
-    if is_open(serve):
-        log.warning(
-            "whoever reaches %s:%d may ask, about users' jobs too: set a token with QUEUECAST_SERVE_TOKEN",
-            serve.web_host,
-            serve.web_port,
-        )
-    config = uvicorn.Config(
+    limits = Connections(serve.client_connections, serve.header_seconds, serve.answer_seconds + READ_S)
+    uvicorn.Server(_uvicorn(app, serve, limits)).run(sockets=[listening])
+
+
+def _uvicorn(app: Litestar, serve: ServeSettings, limits: Connections) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
+        http=limited(limits),
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -113,7 +139,5 @@ def _run(settings: Settings, listening: socket.socket) -> None:
         ws="none",
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=math.ceil(serve.answer_seconds) + 1,
     )
-    uvicorn.Server(config).run(sockets=[listening])

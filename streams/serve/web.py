@@ -4,7 +4,6 @@ Errors are JSON: `{"status_code": 400, "detail": "cpus: Expected `int` >= 1"}`. 
 wrong. An unknown parameter is an error too, so that a misspelt one is noticed.
 """
 
-import hmac
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -18,8 +17,9 @@ from litestar import Litestar, MediaType, Request, Response, Router, get
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
-from litestar.exceptions import HTTPException, NotAuthorizedException, NotFoundException, ValidationException
+from litestar.exceptions import HTTPException, NotFoundException, ValidationException
 from litestar.handlers import BaseRouteHandler
+from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPIType, Schema, SecurityScheme
@@ -33,7 +33,10 @@ from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import AnswerTimeout
 from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
+from streams.serve.access import Access, log_request, sees_all_jobs
+from streams.serve.hosts import CheckHost, names_of
 from streams.serve.middleware import METRICS, add_security_headers
+from streams.serve.rate import rate_limit
 from streams.serve.service import (
     AccuracyReport,
     Service,
@@ -63,23 +66,29 @@ class Problem(msgspec.Struct, kw_only=True, frozen=True):
 DESCRIPTIONS = {
     400: "A parameter is wrong; the detail names it.",
     401: "The token is missing or wrong.",
+    403: "The token does not allow this.",
     404: "There is no such site.",
+    421: "The Host header names another host.",
+    429: "Too many requests of this client in the last minute; the header Retry-After says when to go on.",
     503: "Not ready: Kafka is away, or too many questions are open.",
     504: "The site's worker did not answer in time.",
 }
 
 
 def _errors(*statuses: int) -> dict[int, ResponseSpec]:
-    """The errors that a path may answer with, for the OpenAPI document."""
+    """The errors that a path may answer with, for the OpenAPI document; those of all paths are not given."""
     return {
         status: ResponseSpec(Problem, description=DESCRIPTIONS[status], generate_examples=False)
-        for status in sorted(statuses)
+        for status in sorted({400, 401, 403, 421, 429, 503, *statuses})
     }
 
 
 MAX_COUNT = 1_000_000_000
 JOB = frozenset(JobRequest.__struct_fields__)
 """The parameters that describe a job."""
+
+RANK = {"rights": "rank"}
+"""What every token allows; without it, a path takes a token for everything."""
 
 
 Duration = Annotated[
@@ -137,25 +146,29 @@ def _seconds(name: str, text: str) -> float | None:
         raise ValidationException(detail=f"{name}: {error}") from None
 
 
-@get("/sites", responses=_errors(400, 401, 503))
+@get("/sites", responses=_errors(), opt=RANK)
 async def sites(service: Served) -> SiteList:
     """All sites that have estimates, with their live state."""
     return service.sites()
 
 
-@get("/sites/{site:str}", responses=_errors(400, 401, 404, 503, 504))
-async def site_now(site: NamedSite, service: Served) -> SiteAnswer:
-    """A site's state from its worker: its live jobs, the first jobs of its queue, the accuracy of its predictions."""
-    return await service.site(site)
+@get("/sites/{site:str}", responses=_errors(404, 504), opt=RANK)
+async def site_now(site: NamedSite, service: Served, request: Request[Any, Any, State]) -> SiteAnswer:
+    """A site's state from its worker: its live jobs, the first jobs of its queue, the accuracy of its predictions.
+
+    The jobs themselves are there only for those whose token is for everything.
+    """
+    answer = await service.site(site)
+    return answer if sees_all_jobs(request.app.state.access, request) else msgspec.structs.replace(answer, queued=[])
 
 
-@get("/sites/{site:str}/estimates", responses=_errors(400, 401, 404, 503))
+@get("/sites/{site:str}/estimates", responses=_errors(404), opt=RANK)
 async def estimates(site: NamedSite, service: Served) -> SiteEstimateList:
     """A site's standing estimates, one for each size, walltime and queue."""
     return service.estimates(site)
 
 
-@get("/sites/{site:str}/outcomes", responses=_errors(400, 401, 404, 503), opt={"query": {"most"}})
+@get("/sites/{site:str}/outcomes", responses=_errors(404), opt={"query": {"most"}})
 async def outcomes(
     site: NamedSite, service: Served, most: Annotated[int, Parameter(ge=1, le=MAX_OUTCOMES)] = MAX_OUTCOMES
 ) -> SiteOutcomes:
@@ -163,13 +176,13 @@ async def outcomes(
     return service.outcomes(site, most)
 
 
-@get("/sites/{site:str}/wait", responses=_errors(400, 401, 404, 503, 504), opt={"query": JOB})
+@get("/sites/{site:str}/wait", responses=_errors(404, 504), opt={"query": JOB, **RANK})
 async def wait(site: NamedSite, service: Served, job: Described) -> WaitAnswer:
     """How long this job would wait if it were submitted to the site now."""
     return await service.wait(site, job)
 
 
-@get("/rank", responses=_errors(400, 401, 503), opt={"query": {*JOB, "run", "site"}})
+@get("/rank", responses=_errors(), opt={"query": {*JOB, "run", "site"}, **RANK})
 async def ranking(
     service: Served,
     job: Described,
@@ -180,7 +193,7 @@ async def ranking(
     return await service.rank(job, site, _seconds("run", run))
 
 
-@get("/users/{user:str}/jobs", responses=_errors(400, 401, 503))
+@get("/users/{user:str}/jobs", responses=_errors(), opt={"rights": "own"})
 async def jobs(
     user: FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The user's name.")]],
     service: Served,
@@ -189,7 +202,7 @@ async def jobs(
     return await service.jobs(user)
 
 
-@get("/accuracy", responses=_errors(400, 401, 503))
+@get("/accuracy", responses=_errors(), opt=RANK)
 async def accuracy(service: Served) -> AccuracyReport:
     """The accuracy of all sites' predictions, week by week."""
     return await service.accuracy()
@@ -232,20 +245,6 @@ def _file(files: Mapping[str, bytes], name: str) -> Response[bytes]:
     return Response(files[name], media_type=guess_type(name)[0] or "application/octet-stream")
 
 
-def require_token(token: str) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], None]:
-    """A guard that asks for the token. It compares in constant time, so that timing tells nothing about the token."""
-    expected = token.encode()
-
-    def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        scheme, _space, given = connection.headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode("latin-1", "replace"), expected)
-        if not right or scheme.lower() != "bearer":
-            detail = "the token is missing or wrong; expected the header `Authorization: Bearer TOKEN`"
-            raise NotAuthorizedException(detail=detail, headers={"WWW-Authenticate": "Bearer"})
-
-    return guard
-
-
 def refuse_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """A guard against unknown parameters, and against parameters that are given twice."""
     known = handler.opt.get("query", frozenset())
@@ -265,8 +264,11 @@ def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -
 def _bad_request(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """An error whose detail names each parameter that is wrong."""
     found = error.extra if isinstance(error.extra, list) else []
+    headers = dict(error.headers or {})
+    if error.status_code == 429:
+        headers["Retry-After"] = headers.get("RateLimit-Reset", str(RETRY_S))
     wrong = [f"{item.get('key', 'request')}: {item.get('message')}" for item in found if isinstance(item, dict)]
-    return _error(error.status_code, "; ".join(wrong) or error.detail, error.headers)
+    return _error(error.status_code, "; ".join(wrong) or error.detail, headers)
 
 
 def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
@@ -283,24 +285,29 @@ def _failed(request: Request[Any, Any, Any], error: Exception) -> Response[Probl
 
 
 def build_app(
-    service: Service, settings: Settings, lifespan: "list[Callable[[Litestar], Any]] | None" = None
+    service: Service,
+    settings: Settings,
+    lifespan: "list[Callable[[Litestar], Any]] | None" = None,
+    access: Access | None = None,
 ) -> Litestar:
-    """The app. Where the settings have a token, the paths under /v1 ask for it."""
-    token = settings.serve.token
+    """The app. Where there are tokens, the paths under /v1 ask for one; `access` has them, by default the settings'."""
+    serve = settings.serve
+    access = access or Access(serve.all_tokens())
     v1: list[ControllerRouterHandler] = [sites, site_now, estimates, outcomes, wait, ranking, jobs, accuracy]
-    scheme = SecurityScheme(type="http", scheme="bearer", description="The `token` of the settings' section `serve`.")
+    scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
         "/v1",
         route_handlers=v1,
-        guards=[*([require_token(token)] if token else []), refuse_unknown_parameters],
+        guards=[access.guard, refuse_unknown_parameters],
+        middleware=[rate_limit(access, serve.requests_per_minute).middleware],
         dependencies={"job": Provide(job_request, sync_to_thread=False)},
-        security=[{"token": []}] if token else None,
+        security=[{"token": []}] if access.asks else None,
     )
     app = Litestar(
         [api, healthz, readyz, metrics, index, static],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={HTTPException: _bad_request, UserError: _no_answer, Exception: _failed},
-        state=State({"page": {file.name: file.read_bytes() for file in PAGE.glob("*")}}),
+        state=State({"page": {file.name: file.read_bytes() for file in PAGE.glob("*")}, "access": access}),
         openapi_config=OpenAPIConfig(
             title="queuecast",
             version=_version(),
@@ -308,10 +315,10 @@ def build_app(
             path="/schema",
             render_plugins=[JsonRenderPlugin()],
             use_handler_docstrings=True,
-            components=Components(security_schemes={"token": scheme} if token else None),
+            components=Components(security_schemes={"token": scheme} if access.asks else None),
         ),
-        middleware=[METRICS.middleware],
-        before_send=[add_security_headers],
+        middleware=[METRICS.middleware, DefineMiddleware(CheckHost, names=names_of(serve))],
+        before_send=[add_security_headers, log_request],
         lifespan=lifespan,
         logging_config=None,
     )

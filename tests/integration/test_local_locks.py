@@ -147,7 +147,7 @@ def test_open_means_kafka_and_the_page_but_never_redis(tmp_path: Path) -> None:
         assert "Every user of this machine may use Kafka and the page" in up.out
         KafkaProducer(bootstrap_servers=up.settings.kafka.bootstrap).close()
         assert up.settings.serve.token is None
-        with redis.Redis.from_url(f"redis://{up.settings.redis.url.rpartition('@')[2]}") as client:
-            with pytest.raises(redis.AuthenticationError):
-                client.ping()
+        address = up.settings.redis.url.rpartition("@")[2]
+        with redis.Redis.from_url(f"redis://{address}") as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
         assert up.ended(signal.SIGTERM) == 0

@@ -59,6 +59,10 @@ export function explained(error, whom = "") {
       return error.detail || "The service does not understand the question.";
     case 401:
       return "The service asks for a token.";
+    case 403:
+      return "Your token does not allow this.";
+    case 429:
+      return "Too many questions in a minute. Wait a little.";
     case 503:
       return `The service is not ready yet${error.detail ? `: ${error.detail}` : "."}`;
     case 504:

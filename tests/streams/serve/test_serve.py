@@ -18,7 +18,7 @@ from streams.client.questions import TooManyQuestions
 from streams.errors import UserError
 from streams.serve import web
 from streams.serve.middleware import SECURITY_HEADERS
-from streams.serve.run import is_open, listen
+from streams.serve.run import check_closed, listen
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
@@ -26,6 +26,8 @@ from tests.support.asked import USER, FakeClient, engine
 
 TOKEN = "correct horse battery"
 JOB = "cpus=8&walltime=1h"
+TEST_HOSTS = ("testserver", "testserver.local")
+"""The names under which test clients ask."""
 
 Client = TestClient[Any]
 
@@ -35,8 +37,8 @@ def engines() -> list[Engine]:
 
 
 def app_of(questions: FakeClient, **serve: Any) -> Any:
-    """The service over an questions, with these settings of its section."""
-    chosen = Settings(serve=ServeSettings(**serve))
+    """The service over these questions, with these settings of its section."""
+    chosen = Settings(serve=ServeSettings(**{"hosts": TEST_HOSTS, "requests_per_minute": 100_000} | serve))
     return build_app(Service(questions, chosen), chosen)
 
 
@@ -278,20 +280,15 @@ class TestListening:
         with pytest.raises(UserError, match=r"web port 6067 of 192\.0\.2\.1: "):
             listen(ServeSettings(web_host="192.0.2.1"))
 
-    @pytest.mark.parametrize(
-        ("host", "token", "expected"),
-        [
-            ("127.0.0.1", None, False),
-            ("::1", None, False),
-            ("localhost", None, False),
-            ("0.0.0.0", None, True),
-            ("::", None, True),
-            ("example.org", None, True),
-            ("0.0.0.0", TOKEN, False),
-        ],
-    )
-    def test_who_may_ask(self, host: str, token: str | None, expected: bool) -> None:
-        assert is_open(ServeSettings(web_host=host, token=token)) is expected
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+    def test_on_loopback_no_token_is_needed(self, host: str) -> None:
+        check_closed(ServeSettings(web_host=host), asks=False)
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", "192.0.2.1", ""])
+    def test_elsewhere_one_is(self, host: str) -> None:
+        check_closed(ServeSettings(web_host=host), asks=True)
+        with pytest.raises(UserError, match=r"could ask about users' jobs: set a token with QUEUECAST_SERVE_TOKEN"):
+            check_closed(ServeSettings(web_host=host), asks=False)
 
 
 schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(engines()), token=TOKEN))

@@ -1,0 +1,171 @@
+"""Who may ask what: tokens and their rights, tokens that change while the service runs, and the log of who asked."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv6Address, ip_address, ip_network
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from litestar.connection import ASGIConnection
+from litestar.exceptions import NotAuthorizedException, PermissionDeniedException
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Message, Scope
+
+from streams.errors import UserError
+from streams.tokens import ServeToken
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between two looks whether the tokens' files have changed."""
+
+MAX_SHOWN = 200
+"""Characters of a path that the log shows."""
+
+CLIENT = "queuecast_client"
+"""Where a request's scope says whose token it came with."""
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+class Access:
+    """The tokens in force, by their names. Without any, everybody may ask everything."""
+
+    def __init__(self, tokens: Mapping[str, ServeToken]) -> None:
+        self._tokens = dict(tokens)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a token is asked for."""
+        return bool(self._tokens)
+
+    def replace(self, tokens: Mapping[str, ServeToken]) -> None:
+        """Put these tokens in the place of those in force."""
+        self._tokens = dict(tokens)
+
+    def find(self, authorization: str) -> tuple[str, ServeToken] | None:
+        """The name and rights of the token in this header; None where there is none such.
+
+        All tokens are compared, each in constant time, so that the time tells nothing about any of them.
+        """
+        scheme, _, given = authorization.partition(" ")
+        said = given.strip().encode("latin-1", "replace")
+        found = None
+        for name, token in self._tokens.items():
+            if hmac.compare_digest(said, token.token.encode()):
+                found = name, token
+        return found if scheme.lower() == "bearer" else None
+
+    def identify(self, connection: Connection) -> str:
+        """Who a request counts for: the token's name, or else the address."""
+        found = self.find(connection.headers.get("authorization", ""))
+        return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
+
+    def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
+        """Let in those whose token allows this request.
+
+        Raises:
+            NotAuthorizedException: the token is missing or wrong.
+            PermissionDeniedException: it does not allow this.
+        """
+        if not self._tokens:
+            return
+        found = self.find(connection.headers.get("authorization", ""))
+        if found is None:
+            detail = "the token is missing or wrong; expected the header `Authorization: Bearer TOKEN`"
+            raise NotAuthorizedException(detail=detail, headers={"WWW-Authenticate": "Bearer"})
+        name, token = found
+        connection.scope[CLIENT] = name  # type: ignore[literal-required]
+        _check_rights(token, connection, handler)
+
+
+def _check_rights(token: ServeToken, connection: Connection, handler: BaseRouteHandler) -> None:
+    if token.rights == "all":
+        return
+    needs = handler.opt.get("rights", "all")
+    if needs == "all" or (needs == "own" and token.rights == "rank"):
+        raise PermissionDeniedException(detail=f"this token's rights are {token.rights!r}; they do not allow this")
+    users = [connection.path_params.get("user"), connection.query_params.get("user")]
+    if token.rights == "own" and any(user not in (None, "", token.user) for user in users):
+        raise PermissionDeniedException(detail=f"this token is for what concerns the user {token.user!r} only")
+
+
+def sees_all_jobs(access: Access, connection: Connection) -> bool:
+    """Whether this request may see every user's jobs."""
+    found = access.find(connection.headers.get("authorization", ""))
+    return not access.asks or (found is not None and found[1].rights == "all")
+
+
+def address_of(scope: Mapping[str, Any]) -> str:
+    """The client's address; of IPv6 the network, since a client has as many addresses there as it likes."""
+    client = scope.get("client")
+    try:
+        address = ip_address(client[0] if client else "")
+    except ValueError:
+        return str(client[0]) if client else ""
+    if isinstance(address, IPv6Address):
+        return str(address.ipv4_mapped or ip_network((address, 64), strict=False))
+    return str(address)
+
+
+async def log_request(message: Message, scope: Scope) -> None:
+    """Log who asked for what; also who was refused."""
+    path = scope.get("path", "")
+    if message["type"] != "http.response.start" or not path.startswith("/v1/"):
+        return
+    asked: list[Any] = [scope.get("path_params", {}).get("user"), *_asked_users(scope)]
+    about = {
+        "client": scope.get(CLIENT),
+        "address": client[0] if (client := scope.get("client")) else None,
+        "path": path[:MAX_SHOWN],
+        "user": next((str(user)[:MAX_SHOWN] for user in asked if user), None),
+        "status": message["status"],
+    }
+    log.info("asked", extra={name: value for name, value in about.items() if value is not None})
+
+
+def _asked_users(scope: Scope) -> Iterable[str]:
+    """The users that the query names."""
+    query = scope.get("query_string", b"")
+    return parse_qs(query.decode("latin-1")).get("user", []) if b"user=" in query else []
+
+
+async def follow(access: Access, files: Iterable[Path], load: Callable[[], Mapping[str, ServeToken]]) -> None:
+    """Put tokens in force when their files change, for ever; while the files are wrong, the former stay in force.
+
+    Parameters:
+        load: reads the tokens, all of them.
+    """
+    watched = list(files)
+    known = _versions(watched)
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if (found := _versions(watched)) == known:
+            continue
+        known = found
+        try:
+            tokens = load()
+        except UserError as error:
+            log.warning("the tokens stay as they were: %s", error)
+            continue
+        if access.asks and not tokens:
+            log.warning("the tokens stay as they were: without any everything would be open")
+            continue
+        access.replace(tokens)
+        log.info("tokens in force now: %s", ", ".join(sorted(tokens)) or "none")
+
+
+def _versions(files: Iterable[Path]) -> list[tuple[int, int, int] | None]:
+    """What tells one version of each file from another."""
+    found: list[tuple[int, int, int] | None] = []
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
+    return found

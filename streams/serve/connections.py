@@ -1,0 +1,145 @@
+"""Limits on connections: time to send a request, and how many a client has.
+
+uvicorn 0.54 waits for ever for a request's headers, and with its own limit it refuses everybody when too many
+connections are open. Here those that wait make room: first the client's own, then anybody's, the oldest first. Who
+sends its request at once is answered, however many others are half open.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import prometheus_client
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streams.serve.access import address_of
+
+MAX_CONNECTIONS = 800
+"""Open connections of all clients; below the 1024 files that a process may usually have open."""
+
+DROPPED = prometheus_client.Counter(
+    "queuecast_http_dropped_connections_total",
+    "Connections that were closed: their request did not come (slow), nobody read the answer (unread), or their "
+    "client or all clients had too many (many).",
+    labelnames=["why"],
+)
+
+
+class Connections:
+    """The open connections of a service, and which of them wait for a request.
+
+    Parameters:
+        of_client: how many one address may have.
+        header_s: seconds within which a request's headers must have come.
+        answer_s: seconds within which an answer must have been read.
+        most: how many there may be in all.
+    """
+
+    def __init__(self, of_client: int, header_s: float, answer_s: float, most: int = MAX_CONNECTIONS) -> None:
+        self.header_s = header_s
+        self.answer_s = answer_s
+        self._of_client = of_client
+        self._most = most
+        self._open: dict[LimitedProtocol, str] = {}
+        self._waiting: dict[LimitedProtocol, None] = {}  # in the order in which they began to wait
+        self._counts: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def opened(self, connection: "LimitedProtocol", address: str) -> None:
+        """Take in a connection; where there are too many now, the one that has waited longest is dropped."""
+        self._open[connection] = address
+        self._counts[address] += 1
+        self.waits(connection)
+        if self._counts[address] > self._of_client:
+            self._drop_oldest(lambda other: self._open[other] == address)
+        elif len(self._open) > self._most:
+            self._drop_oldest(lambda other: True)
+
+    def _drop_oldest(self, may_go: "Callable[[LimitedProtocol], bool]") -> None:
+        # At least the newest waits: where all others are being answered, it is the one that has to go.
+        connection = next(other for other in self._waiting if may_go(other))
+        self.closed(connection)
+        connection.drop("many")
+
+    def waits(self, connection: "LimitedProtocol") -> None:
+        """The connection waits for a request from now on."""
+        self._waiting[connection] = None
+
+    def answers(self, connection: "LimitedProtocol") -> None:
+        """The connection's request has come."""
+        self._waiting.pop(connection, None)
+
+    def closed(self, connection: "LimitedProtocol") -> None:
+        """Forget a connection."""
+        self._waiting.pop(connection, None)
+        if (address := self._open.pop(connection, None)) is not None:
+            self._counts[address] -= 1
+            if not self._counts[address]:
+                del self._counts[address]
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection that is closed when its request or the reading of its answer takes too long."""
+
+    limits: Connections
+    _answering = False
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take in the connection and begin to wait for its request."""
+        super().connection_made(transport)
+        self._give(self.limits.header_s, "slow")
+        self.limits.opened(self, address_of({"client": self.client}))
+
+    def data_received(self, data: bytes) -> None:
+        """Take in a part of a request."""
+        super().data_received(data)
+        self._follow()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next request."""
+        super().on_response_complete()
+        self._follow()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_timer()
+        self.limits.closed(self)
+        super().connection_lost(exc)
+
+    def drop(self, why: str) -> None:
+        """Close the connection at once."""
+        DROPPED.labels(why).inc()
+        self._stop_timer()
+        self.transport.abort()
+
+    def _follow(self) -> None:
+        """Note whether a request is being answered, and give it, or the next one, its time."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering == self._answering or self.transport.is_closing():
+            return
+        self._answering = answering
+        if answering:
+            self.limits.answers(self)
+            self._give(self.limits.answer_s, "unread")
+        else:
+            self.limits.waits(self)
+            self._give(self.limits.header_s, "slow")
+
+    def _give(self, seconds: float, why: str) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self.drop, why)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def limited(limits: Connections) -> type[LimitedProtocol]:
+    """The protocol of a service with these limits."""
+    attributes: dict[str, Any] = {"limits": limits}
+    return type("LimitedProtocol", (LimitedProtocol,), attributes)

@@ -1,0 +1,82 @@
+"""The tokens of the HTTP service and what each may see; which passwords and tokens are none."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from streams.errors import UserError, place_and_problem
+
+Rights = Literal["rank", "own", "all"]
+
+PLACEHOLDER = re.compile(
+    r"\W*(change[-_ ]?(me|it|this)|(your|my|the|some|a)?[-_ ]?(password|passwd|secret|token)([-_ ]?here)?|placeholder"
+    r"|example|default|todo|tbd|none|null|x{3,}|\.{3,}|…+|\*{3,}|0{3,}|1234\d*)\W*|<.*>|\$\w+|\$\{.*\}|\{\{.*\}\}",
+    re.IGNORECASE,
+)
+"""What examples have in the place of a secret, and templates that nobody filled in."""
+
+
+class ServeToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token. `rights`: `rank` (sites, estimates, waits, rankings, accuracy), `own` (the same, and the jobs of `user`,
+    nobody else's), or `all`.
+    """
+
+    token: Annotated[str, Meta(min_length=8)]
+    rights: Rights = "all"
+    user: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+
+    def __repr__(self) -> str:
+        return f"ServeToken(token='***', rights={self.rights!r}, user={self.user!r})"
+
+
+def check_secret(place: str, value: str | None) -> None:
+    """Make sure that a secret is not an example's.
+
+    Raises:
+        UserError: it is; the value is not shown.
+    """
+    if value is not None and PLACEHOLDER.fullmatch(value):
+        raise UserError(f"{place}: this is an example's, which everybody knows; set one of your own")
+
+
+def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
+    """Make sure that each token is a secret of its own, and that `own` says whose.
+
+    Raises:
+        UserError: one is not so.
+    """
+    names: dict[str, str] = {}
+    for name, token in tokens.items():
+        check_secret(f"{place}.{name}", token.token)
+        if (token.rights == "own") != (token.user is not None):
+            raise UserError(f'{place}.{name}: rights = "own" needs a user, and other rights take none')
+        if (other := names.setdefault(token.token, name)) != name:
+            raise UserError(f"{place}: {other} and {name} have the same token; nobody could tell them apart")
+
+
+def read_tokens(path: Path) -> dict[str, ServeToken]:
+    """The tokens in a TOML file, a table for each name.
+
+    Raises:
+        UserError: the file cannot be read or is wrong; no token is shown.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not TOML: {error}") from None
+    found = {}
+    for name, value in values.items():
+        try:
+            found[name] = msgspec.convert(value, ServeToken)
+        except msgspec.ValidationError as error:
+            place, problem = place_and_problem(error)
+            raise UserError(f"{path}: {'.'.join(filter(None, (name, place)))}: {problem}") from None
+    if not found:
+        raise UserError(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")
+    return found

@@ -1,0 +1,122 @@
+"""Limits on connections, with a real service on loopback whose clients are slow, many, or both."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from socket import create_connection, socket
+
+import pytest
+import uvicorn
+
+from streams.serve.connections import Connections
+from streams.serve.run import _uvicorn
+from streams.serve.service import Service
+from streams.serve.web import build_app
+from streams.settings import ServeSettings, Settings
+from tests.support.asked import FakeClient, engine
+
+GET = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@contextmanager
+def service(of_client: int = 100, header_s: float = 30.0, most: int = 800) -> Iterator[tuple[str, int, Connections]]:
+    """A service with these limits in a thread: its address and its connections."""
+    settings = Settings(serve=ServeSettings(web_port=1 << 14))
+    app = build_app(Service(FakeClient([engine("alder", 1)]), settings), settings)
+    limits = Connections(of_client, header_s, answer_s=30.0, most=most)
+    listening = socket()
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(_uvicorn(app, settings.serve, limits))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.01)
+        yield (*listening.getsockname(), limits)
+    finally:
+        server.should_exit = True
+        thread.join()
+        listening.close()
+
+
+def answered(host: str, port: int, path: bytes = b"/healthz") -> bytes:
+    """The first line of the answer to a request that is sent at once."""
+    with create_connection((host, port), timeout=30) as client:
+        client.sendall(GET % path)
+        return client.recv(4096).partition(b"\r\n")[0]
+
+
+def closed(client: socket, within_s: float) -> bool:
+    """Whether the service closes a connection within this time, without a word."""
+    client.settimeout(within_s)
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_half_open_requests_keep_nobody_out() -> None:
+    with service() as (host, port, limits), ExitStack() as open_:
+        for _ in range(1001):
+            half = open_.enter_context(create_connection((host, port), timeout=30))
+            half.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        for path in (b"/healthz", b"/v1/sites", b"/"):
+            assert answered(host, port, path) == b"HTTP/1.1 200 OK"
+        assert len(limits) <= 101
+
+
+def test_nor_do_connections_of_many_clients() -> None:
+    with service(of_client=10_000, most=50) as (host, port, limits), ExitStack() as open_:
+        for _ in range(300):
+            open_.enter_context(create_connection((host, port), timeout=30))
+        assert answered(host, port) == b"HTTP/1.1 200 OK"
+        assert len(limits) <= 51
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n", GET % b"/healthz" + b"GET /"])
+def test_who_does_not_finish_a_request_is_dropped(sent: bytes) -> None:
+    """Also who goes on a byte at a time, and who does so with a second request."""
+    with service(header_s=0.6) as (host, port, _), create_connection((host, port), timeout=30) as client:
+        if sent:
+            client.sendall(sent)
+        if b"/healthz" in sent:
+            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        begun = time.monotonic()
+        while not closed(client, 0.2):
+            assert time.monotonic() - begun < 10.0
+            client.sendall(b"x")
+        assert time.monotonic() - begun > 0.2
+
+
+def test_who_asks_again_on_the_same_connection_is_answered() -> None:
+    with service(header_s=0.6) as (host, port, limits), create_connection((host, port), timeout=30) as client:
+        for _ in range(4):
+            client.sendall(GET % b"/healthz")
+            answer = b""
+            while not answer.endswith(b"ok\n"):
+                answer += client.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 200")
+            time.sleep(0.3)
+        assert len(limits) == 1
+    with service() as (host, port, limits):
+        assert answered(host, port) == b"HTTP/1.1 200 OK"
+        deadline = time.monotonic() + 10
+        while len(limits):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_who_does_not_read_is_dropped() -> None:
+    with service() as (host, port, limits):
+        limits.answer_s = 0.5
+        with create_connection((host, port), timeout=30) as client:
+            client.sendall((GET % b"/schema/openapi.json") * 300)  # some 10 MB of answers
+            time.sleep(0.3)
+            deadline = time.monotonic() + 20
+            while len(limits):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
