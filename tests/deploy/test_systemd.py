@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from streams.errors import UserError
 from streams.settings import Settings, WorkerSettings, load_settings
 from streams.worker.faust_compat import STOP_S
 from tests.support.deployments import ROOT, check_command, check_variables, section_of
@@ -52,10 +53,23 @@ def environment(name: str) -> dict[str, str]:
     return values | dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
+def filled(found: dict[str, str]) -> dict[str, str]:
+    """An environment, filled in as the examples ask for."""
+    return {key: value.replace("change-me", "correct horse battery") for key, value in found.items()}
+
+
 def settings_of(name: str) -> Settings:
-    found = environment(name)
+    found = filled(environment(name))
     assert found.pop("QUEUECAST_CONFIG") == "/etc/queuecast/queuecast.toml"
     return load_settings(FOLDER / "queuecast.toml", found)
+
+
+@pytest.mark.parametrize("name", SERVICES.values())
+def test_an_example_that_is_not_filled_in_is_refused(name: str) -> None:
+    found = environment(name)
+    del found["QUEUECAST_CONFIG"]
+    with pytest.raises(UserError, match=r"password: this is an example's"):
+        load_settings(FOLDER / "queuecast.toml", found)
 
 
 @pytest.fixture

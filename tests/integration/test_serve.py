@@ -6,7 +6,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,11 @@ def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
 def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path) -> None:
     config, port = tmp_path / "serve.toml", str(free_port())
     config.write_text(as_toml(here.settings))
-    environment = {"QUEUECAST_SERVE_LOG_FORMAT": "json", "QUEUECAST_SERVE_WEB_HOST": "0.0.0.0"}
+    environment = {
+        "QUEUECAST_SERVE_LOG_FORMAT": "json",
+        "QUEUECAST_SERVE_WEB_HOST": "0.0.0.0",
+        "QUEUECAST_SERVE_TOKEN": TOKEN,
+    }
     with Command(tmp_path, "--config", str(config), "serve", "--web-port", port, **environment) as first:
         until(lambda: "serves http://" in first.err)
         until(lambda: _reachable(int(port)))
@@ -175,9 +179,47 @@ def test_it_ends_in_good_order_and_logs_as_json(here: Deployment, tmp_path: Path
         )
         assert first.ended(signal.SIGTERM) == 0
     told = [json.loads(line) for line in first.err.splitlines()]
-    assert [line["level"] for line in told[:2]] == ["info", "warning"], told
-    assert "set a token with QUEUECAST_SERVE_TOKEN" in told[1]["message"]
+    assert told[0]["level"] == "info", told
+    assert TOKEN not in first.err
     assert {line["instance"] for line in told} == {f"serve-{port}"}
+
+
+@pytest.mark.parametrize("token", [None, "", "change-me"])
+def test_it_does_not_start_where_others_could_ask_without_a_token(
+    here: Deployment, tmp_path: Path, token: str | None
+) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(as_toml(here.settings))
+    environment = {"QUEUECAST_SERVE_WEB_HOST": "0.0.0.0"}
+    environment |= {} if token is None else {"QUEUECAST_SERVE_TOKEN": token}
+    with Command(tmp_path, "--config", str(config), "serve", **environment) as refused:
+        assert refused.ended() == 1
+    assert refused.err.startswith("queuecast: ") and refused.err.count("\n") == 1
+    assert "token" in refused.err.lower()
+
+
+def test_half_open_requests_of_one_client_keep_nobody_out(serve: ServeProcess) -> None:
+    host, _, port = serve.address.partition(":")
+    with ExitStack() as opened:
+        for _ in range(1001):
+            half = opened.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            half.sendall(b"GET /v1/sites HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+        assert [get(serve, path)[0] for path in ("/healthz", "/readyz", "/v1/sites", "/")] == [200] * 4
+
+
+def test_a_token_changes_while_it_runs_and_a_user_sees_the_own_jobs(here: Deployment, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[ada]\ntoken = "the first of ada"\nrights = "own"\nuser = "u1"\n')
+    serving = msgspec.structs.replace(served(here.settings).serve, tokens_file=str(tokens))
+    with ServeProcess(tmp_path / "serve", msgspec.structs.replace(here.settings, serve=serving)) as serve:
+        until(lambda: get(serve, "/v1/users/u1/jobs", "the first of ada")[0] == 200)
+        assert get(serve, "/v1/users/u2/jobs", "the first of ada")[0] == 403
+        tokens.write_text('[ada]\ntoken = "the second of ada"\nrights = "own"\nuser = "u1"\n')
+        until(lambda: get(serve, "/v1/users/u1/jobs", "the second of ada")[0] == 200)
+        assert get(serve, "/v1/users/u1/jobs", "the first of ada")[0] == 401
+        log = serve.log.read_text()
+    assert 'client="ada"' in log and 'user="u2"' in log and "status=403" in log
+    assert "of ada" not in log and TOKEN not in log
 
 
 def _reachable(port: int) -> bool:

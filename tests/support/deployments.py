@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -83,10 +84,15 @@ def check_kafka(environment: dict[str, str], directory: Path) -> None:
 
 def check_redis(command: Sequence[str], directory: Path) -> None:
     """Make sure that Redis is started with the local stack's settings."""
-    program, *arguments = command
+    shell, option, script = command
+    assert (shell, option) == ("sh", "-c")
+    password, _, server = script.replace("$$", "$").partition(" | exec ")
+    assert password == 'echo "requirepass $REDISCLI_AUTH"'  # not in a command line, which all may read
+    entry, program, standard_input, *arguments = shlex.split(server)
+    assert entry == "docker-entrypoint.sh"  # the image's, which gives up root's rights
     own = {"bind", "port", "dir"}
     wanted = {f"--{key}": value for key, value in Redis(directory / "redis").config.items() if key not in own}
-    assert program == "redis-server"
+    assert (program, standard_input) == ("redis-server", "-")
     assert dict(zip(arguments[::2], arguments[1::2], strict=True)) == wanted
 
 
