@@ -1,13 +1,15 @@
 """Limits on connections: time to send a request, and how many a client has.
 
 uvicorn 0.54 waits for ever for a request's headers, and with its own limit it refuses everybody when too many
-connections are open. Here those that wait make room: first the client's own, then anybody's, the oldest first. Who
-sends its request at once is answered, however many others are half open.
+connections are open. Here those that wait make room, the oldest first: the client's own where it has too many,
+anybody's where all have. Who sends its request at once is answered, however many others are half open. Where none
+waits, one goes whose client does not read its answer.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import prometheus_client
@@ -49,20 +51,21 @@ class Connections:
         return len(self._open)
 
     def opened(self, connection: "LimitedProtocol", address: str) -> None:
-        """Take in a connection; where there are too many now, the one that has waited longest is dropped."""
+        """Take in a connection; where there are too many now, drop one that waits or is not read, else this one."""
         self._open[connection] = address
         self._counts[address] += 1
         self.waits(connection)
         if self._counts[address] > self._of_client:
-            self._drop_oldest(lambda other: self._open[other] == address)
+            self._drop_one(connection, lambda other: self._open[other] == address)
         elif len(self._open) > self._most:
-            self._drop_oldest(lambda other: True)
+            self._drop_one(connection, lambda other: True)
 
-    def _drop_oldest(self, may_go: "Callable[[LimitedProtocol], bool]") -> None:
-        # At least the newest waits: where all others are being answered, it is the one that has to go.
-        connection = next(other for other in self._waiting if may_go(other))
-        self.closed(connection)
-        connection.drop("many")
+    def _drop_one(self, newest: "LimitedProtocol", may_go: "Callable[[LimitedProtocol], bool]") -> None:
+        waiting = (other for other in self._waiting if other is not newest and may_go(other))
+        unread = (other for other in self._open if other.unread and may_go(other))
+        dropped = next(chain(waiting, unread), newest)
+        self.closed(dropped)
+        dropped.drop("many")
 
     def waits(self, connection: "LimitedProtocol") -> None:
         """The connection waits for a request from now on."""
@@ -109,6 +112,11 @@ class LimitedProtocol(H11Protocol):
         self._stop_timer()
         self.limits.closed(self)
         super().connection_lost(exc)
+
+    @property
+    def unread(self) -> bool:
+        """Whether a part of an answer waits for the client to read."""
+        return self.transport.get_write_buffer_size() > 0
 
     def drop(self, why: str) -> None:
         """Close the connection at once."""

@@ -120,3 +120,13 @@ def test_who_does_not_read_is_dropped() -> None:
             while len(limits):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
+
+
+def test_nor_do_answers_that_nobody_reads_keep_others_out() -> None:
+    with service(of_client=3) as (host, port, limits), ExitStack() as open_:
+        for _ in range(6):
+            client = open_.enter_context(create_connection((host, port), timeout=30))
+            client.sendall((GET % b"/schema/openapi.json") * 300)
+            time.sleep(0.5)
+        assert answered(host, port) == b"HTTP/1.1 200 OK"
+        assert len(limits) <= 4
