@@ -179,6 +179,21 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
         return self.instance or f"{socket.gethostname()}-{self.web_port}"
 
 
+class SitesSettings(Section, frozen=True, kw_only=True):
+    """Which sites there may be, and who may speak for them.
+
+    `allowed` are names or patterns (`*`, `?`, `[a-c]`); none given: every name is. Events of other sites go to the dead
+    letters. Sites in `own_topic` have a topic of events to themselves, `PREFIXevents.SITE`, so that Kafka's permissions
+    say who may write for them; on the shared topic they are refused. They are allowed in any case, and take no place
+    of `worker.partition_sites`. A site that has been silent for `forget_days` by the broker's clock may lose its place
+    to a new one when its partition is full.
+    """
+
+    allowed: tuple[str, ...] = ()
+    own_topic: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,100}$")], ...] = ()
+    forget_days: Annotated[float, Meta(gt=0.0)] = 400.0
+
+
 class EstimateSettings(Section, frozen=True, kw_only=True):
     """What estimates stand on the topic `estimates`, and how they are kept fresh.
 
@@ -247,6 +262,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
+    sites: SitesSettings = SitesSettings()
     redis: RedisSettings = RedisSettings()
     worker: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 
 import msgspec
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
@@ -12,6 +13,7 @@ from kafka.errors import (
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
 )
+from kafka.partitioner.default import murmur2
 
 from streams.errors import UserError
 from streams.faults import PERMISSIONS, kafka_faults, who
@@ -27,6 +29,8 @@ ESTIMATE_SEGMENT_BYTES = 16 << 20
 EVENT_MESSAGE_BYTES = 1 << 20
 """Bytes of the largest message of any other topic."""
 
+MIN_SAFE_COPIES = 3
+"""Copies of a topic from which on a message counts as sent only when two of them have it."""
 
 BROKER_STAMPS = {"message.timestamp.type": "LogAppendTime"}
 """The configuration of a topic whose messages the broker stamps, whatever the sender's clock says."""
@@ -44,6 +48,10 @@ class Topics(msgspec.Struct, frozen=True):
     def events(self) -> str:
         """What schedulers report; the worker reads it."""
         return f"{self.prefix}events"
+
+    def own_events(self, site: str) -> str:
+        """What is reported of one site only, where it has a topic to itself (`sites.own_topic`)."""
+        return f"{self.events}.{site}"
 
     @property
     def predictions(self) -> str:
@@ -106,6 +114,37 @@ class Topics(msgspec.Struct, frozen=True):
         return iter(self.uses)
 
 
+@lru_cache(maxsize=4096)
+def partition_of(site: str, partitions: int) -> int:
+    """The partition of a site's events: that to which Java's clients and kafka-python send its name as a key."""
+    return int(murmur2(site.encode()) & 0x7FFFFFFF) % partitions
+
+
+def event_topics(settings: Settings) -> dict[str, str | None]:
+    """The topics of events by name, the shared one first: the site whose own it is, None for the shared one."""
+    topics = Topics(settings.kafka.prefix)
+    return {topics.events: None, **{topics.own_events(site): site for site in settings.sites.own_topic}}
+
+
+def events_topic_of(settings: Settings, site: str) -> str:
+    """The topic on which a site's events are sent."""
+    topics = Topics(settings.kafka.prefix)
+    return topics.own_events(site) if site in settings.sites.own_topic else topics.events
+
+
+def worker_uses(settings: Settings) -> dict[str, str]:
+    """What a worker does with each topic."""
+    return Topics(settings.kafka.prefix).uses | dict.fromkeys(event_topics(settings), "read")
+
+
+def more_partitions(topic: str, found: int, before: int) -> str:
+    """What to tell where a topic of events has another number of partitions than its sites' states are for."""
+    return (
+        f"{topic} has {found} partitions, and the sites' states are for {before}: sites would begin anew in other "
+        "partitions; stop all workers and sources, and run `queuecast topics --move-sites`"
+    )
+
+
 def configurations(settings: Settings) -> dict[str, dict[str, str]]:
     """The configuration of each topic, by its name.
 
@@ -124,8 +163,8 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         kept_for = {"cleanup.policy": "delete", "retention.ms": str(hours * HOUR_MS)}
         return {"max.message.bytes": str(EVENT_MESSAGE_BYTES), "compression.type": "producer", **kept_for}
 
-    return {
-        topics.events: for_hours(kept.events_hours),
+    found = {
+        **{name: for_hours(kept.events_hours) for name in event_topics(settings)},
         topics.predictions: for_hours(kept.predictions_hours),
         topics.outcomes: for_hours(kept.predictions_hours),
         topics.dead_letters: for_hours(kept.dead_letters_hours),
@@ -137,6 +176,9 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         topics.state: compacted
         | {"max.message.bytes": str(STATE_MESSAGE_BYTES), "segment.bytes": str(STATE_MESSAGE_BYTES)},
     }
+    if kept.replication >= MIN_SAFE_COPIES:  # what is acknowledged is on two brokers, and one may be away
+        return {name: values | {"min.insync.replicas": "2"} for name, values in found.items()}
+    return found
 
 
 def create_topics(settings: Settings) -> dict[str, bool]:
@@ -218,7 +260,7 @@ def partitions_of(settings: Settings) -> dict[str, int]:
     Raises:
         UserError: the broker cannot be reached, or refuses.
     """
-    names = list(Topics(settings.kafka.prefix))
+    names = list(configurations(settings))
     found = find_topics(settings, names)
     return {name: found[name].partitions for name in names}
 

@@ -17,6 +17,9 @@ from models.site.rows import Row, Rows
 from models.site.runs import Run
 from models.site.state import Job, Shared
 
+MIN_JOBS_TO_RECOVER = 1000
+"""Jobs that must start after histories or events were lost before predictions are no longer called degraded."""
+
 STATE_VERSION = 2
 """Version of what `encode` writes. Those before it are read too: what they lack has its default."""
 
@@ -46,6 +49,8 @@ class SavedState(msgspec.Struct):
 
     `forgotten` are the numbers of the runs that fell out since the state before: the stores delete them only once this
     state is durable, so whoever reads it may still find them.
+
+    Until `gap_until` jobs have started, the histories have a gap; until `missed_until`, events are missing (0: none).
     """
 
     v: int
@@ -74,6 +79,8 @@ class SavedState(msgspec.Struct):
     most_cpus: int = 0
     weeks: list[Week] = []
     queues: dict[str, QueueSeen] = {}
+    gap_until: int = 0
+    missed_until: int = 0
 
 
 class _SavedVersion(msgspec.Struct):

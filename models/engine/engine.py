@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from models.engine.checkpoint import (
+    MIN_JOBS_TO_RECOVER,
     STATE_VERSION,
     Changes,
     RowRange,
@@ -49,9 +50,6 @@ EVENTS_PER_SWEEP = 64
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
-MIN_JOBS_TO_RECOVER = 1000
-"""Jobs that must start after the histories were lost before predictions are no longer called degraded."""
-
 
 class Engine:
     """One site's state, history and methods.
@@ -78,6 +76,8 @@ class Engine:
         self.events = 0
         self.anomalies: dict[str, int] = {}
         self.lost = False
+        self.gap_until = 0
+        self.missed_until = 0
         estimates = len(self.methods.waits) + len(self.methods.runs)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
         self._changes = Changes()
@@ -357,7 +357,12 @@ class Engine:
     @property
     def degraded(self) -> str | None:
         """Why predictions are worse than usual now, if they are."""
-        return degradation(self.context.capacity, self.lost)
+        started = self.context.history.count
+        return degradation(self.context.capacity, self.lost, started < self.gap_until, started < self.missed_until)
+
+    def miss_events(self) -> None:
+        """Note that events were lost on their way here; predictions say so until enough jobs have started since."""
+        self.missed_until = self.context.history.count + MIN_JOBS_TO_RECOVER
 
     def open_queues(self, most: int) -> list[str]:
         """The queues with live jobs or with a submission in the last week; of more than `most`, the busiest."""
@@ -405,6 +410,8 @@ class Engine:
             most_cpus=context.most_cpus,
             weeks=list(scores.weeks),
             queues=self.queues.seen,
+            gap_until=self.gap_until,
+            missed_until=self.missed_until,
         )
         return encode(state), changes
 
@@ -434,8 +441,16 @@ class Engine:
             engine._changes.forgotten_runs.extend(restore_histories(state, engine.context, started, runs))
             restore_rows(state, engine.methods.rows, rows or {})
         engine.lost = lost or state.lost
+        if not lost:  # else the jobs are counted anew
+            engine.gap_until, engine.missed_until = state.gap_until, state.missed_until
         engine.methods.load(state.methods, state.run_methods, with_rows=not lost)
         return engine
+
+    def store_anew(self, started: list[Started]) -> None:
+        """Have all entries of the histories stored once more; `started` are those of the jobs that started."""
+        self._changes.started, self._changes.runs = list(started), list(self.context.runs)
+        for kept in self.methods.rows.values():
+            kept.store_anew()
 
     def _restore(self, state: SavedState) -> None:
         """Take back everything but the histories and what the methods keep for themselves."""

@@ -114,11 +114,17 @@ def nodes_down(capacity: Capacity | None, withhold_down: float) -> str | None:
     return "nodes down" if capacity.down_nodes > withhold_down * capacity.nodes else None
 
 
-def degradation(capacity: Capacity | None, history_lost: bool) -> str | None:
+def degradation(
+    capacity: Capacity | None, history_lost: bool, gap: bool = False, events_missed: bool = False
+) -> str | None:
     """Why predictions are worse than usual now, if they are."""
     found = []
     if history_lost:
         found.append("history lost: begun anew")
+    if gap:
+        found.append("history has a gap")
+    if events_missed:
+        found.append("events were lost")
     if capacity is not None and capacity.down_nodes:
         found.append(f"{capacity.down_nodes} of {capacity.nodes or 'unknown'} nodes down")
     return "; ".join(found) or None

@@ -47,6 +47,10 @@ class Rows:
         new, self._new = self._new, []
         return new
 
+    def store_anew(self) -> None:
+        """Have all rows that are kept stored once more."""
+        self._new = list(self.kept)
+
     def restore(self, rows: Iterable[Row], count: int, oldest: int) -> None:
         """Take back the rows, in any order, that were kept when there had been `count` and `oldest` was the first.
 

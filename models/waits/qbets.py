@@ -249,7 +249,9 @@ class Qbets(WaitMethod):
             series.drop_before(series.first)
 
     def _drop(self, category: Category) -> None:
-        series = self._series[category]
+        series = self._series.get(category)
+        if series is None:  # none of its jobs was left where rows had been lost
+            return
         series.drop_before(self.rows.oldest)
         if not series.waits:
             del self._series[category]

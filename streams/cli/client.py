@@ -64,8 +64,9 @@ def feed(
             if file.cursor is not None:
                 tell(f"{source.site}: goes on where {file.path} says")
         stop, advance = stack.enter_context(stop_on_sigterm()), stack.enter_context(progress("events", total))
+        sites = [source.site for source in sources]
         steps = feeding.until(feeding.timeline(sources, files), math.inf if until is None else until * 3600)
-        publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop)
+        publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
 

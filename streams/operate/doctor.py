@@ -95,7 +95,7 @@ def brokers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     """Whether all topics exist and have the same number of partitions."""
-    found = client.describe_topics(list(Topics(settings.kafka.prefix)))
+    found = client.describe_topics(list(configurations(settings)))
     counts = {topic["name"]: len(topic["partitions"]) for topic in found}
     if missing := sorted(name for name, count in counts.items() if not count):
         return CheckResult(
@@ -114,10 +114,10 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     if hidden := [name for name in expected if not found.get(name)]:
         return CheckResult("topic settings", "warn", f"not told of {', '.join(hidden)}", PERMISSIONS)
     wrong = [
-        (name, key, found[name][key]["value"], value)
+        (name, key, actual, value)
         for name, values in expected.items()
         for key, value in values.items()
-        if found[name][key]["value"] != value
+        if (actual := found[name].get(key, {}).get("value")) != value
     ]
     if not wrong:
         return CheckResult("topic settings", "ok", "as they are made")

@@ -15,7 +15,7 @@ from streams.settings import Settings
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import Outgoing, from_source
 from streams.sources.swf import SwfSource, Trace
-from streams.topics import Topics, topic_id
+from streams.topics import events_topic_of, topic_id
 
 T = TypeVar("T")
 
@@ -74,10 +74,10 @@ def cursor_files(settings: Settings, sources: Sequence[SwfSource], directory: Pa
         UserError: the topic is missing or the broker cannot be reached; or as `CursorFile`.
         OSError: the directory cannot be used.
     """
-    name = Topics(settings.kafka.prefix).events
-    topic = f"{name} {topic_id(settings, name)}"
+    names = {source.site: events_topic_of(settings, source.site) for source in sources}
+    topics = {name: f"{name} {topic_id(settings, name)}" for name in set(names.values())}
     with ExitStack() as stack:
-        yield [stack.enter_context(CursorFile(directory, source, topic)) for source in sources]
+        yield [stack.enter_context(CursorFile(directory, source, topics[names[source.site]])) for source in sources]
 
 
 def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[SwfSource]:

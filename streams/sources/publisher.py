@@ -16,8 +16,9 @@ contract and the disk keeps what was forced to it:
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -30,7 +31,7 @@ from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.sources.contract import Cursor, CursorError, Source
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
-from streams.topics import Topics, check_topics
+from streams.topics import Topics, check_topics, events_topic_of
 
 UNDERWAY = 10_000
 """Messages that may be on their way to the broker: the bound on memory."""
@@ -77,11 +78,21 @@ class Publisher:
     """Sends events, keyed by site, counts those that the broker has accepted, and keeps cursors behind these.
 
     A cursor is kept when its event and all that were sent before it are acknowledged, so never one that is too far on.
+
+    Parameters:
+        own_topics: the topics of sites that have one to themselves; those of all others go to `topic`.
     """
 
-    def __init__(self, producer: Producer, topic: str, underway: int = UNDERWAY) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        underway: int = UNDERWAY,
+        own_topics: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._producer = producer
         self._topic = topic
+        self._own_topics = own_topics
         self._max_underway = underway
         self._underway: deque[_Underway] = deque()
         self._encode = msgspec.json.Encoder().encode
@@ -97,7 +108,8 @@ class Publisher:
         """
         event, sent = outgoing.event, None
         if event is not None:
-            sent = self._producer.send(self._topic, value=self._encode(event), key=event.site.encode())
+            topic = self._own_topics.get(event.site, self._topic)
+            sent = self._producer.send(topic, value=self._encode(event), key=event.site.encode())
         self._underway.append(_Underway(outgoing, sent))
         self._settle(self._max_underway)
 
@@ -186,8 +198,11 @@ def publish(
     on_sent: Callable[[AnyEvent], None],
     on_end: Callable[[Publisher, float], None],
     stop: Stop | None = None,
+    sites: Iterable[str] = (),
 ) -> None:
-    """Send events to the events topic; what was sent when it is interrupted or told to stop goes out still.
+    """Send events to the events topic, or to the sites' own.
+
+    What was sent when it is interrupted or told to stop goes out still.
 
     Messages are stamped with the wall clock, since the broker counts by it how long to keep them.
 
@@ -196,13 +211,15 @@ def publish(
         on_sent: told of each event as it is handed over.
         on_end: told, however it ends, what was accepted and within how many seconds.
         stop: looked at before each step.
+        sites: those whose events come, where that is known: only their topics have to be ours to write to.
 
     Raises:
         UserError: the broker cannot be reached or refuses, or the topic is missing or not ours to write to.
         OSError: a cursor could not be written.
     """
     topic = Topics(settings.kafka.prefix).events
-    check_topics(settings, {topic: "write"})
+    own = {site: events_topic_of(settings, site) for site in settings.sites.own_topic}
+    check_topics(settings, dict.fromkeys((own.get(site, topic) for site in sites), "write") or {topic: "write"})
     with kafka_faults(settings.kafka):
         producer = QuietProducer(
             **settings.kafka.client_options(),
@@ -216,7 +233,7 @@ def publish(
             allow_auto_create_topics=False,
         )
         try:
-            _send_all(Publisher(producer, topic), steps, on_sent, on_end, stop or Stop())
+            _send_all(Publisher(producer, topic, own_topics=own), steps, on_sent, on_end, stop or Stop())
         except KafkaTimeoutError:
             waited = f"{DELIVERY_MS // 1000} s"
             raise UserError(

@@ -1,6 +1,6 @@
 """Builds the worker's Faust app: one agent that processes events, and what runs beside it."""
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -8,14 +8,16 @@ from urllib.parse import quote
 
 import faust
 from aiohttp.web import Response
-from aiokafka.errors import KafkaError
 from faust.exceptions import ConsumerNotStarted
-from faust.types import TP, StreamT
+from faust.types import StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
-from streams.topics import STATE_MESSAGE_BYTES, Topics, holder_of
+from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, holder_of, more_partitions
+from streams.worker.event_logs import EventLogs
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
+from streams.worker.intake import Places
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
 from streams.worker.processor import Processor
@@ -27,48 +29,25 @@ HEARTBEAT_S = 0.5
 """Seconds between heartbeats; by their answers a worker learns that others join or leave."""
 
 
-class EventsTopic:
-    """The events topic as the ledger needs it."""
-
-    def __init__(self, app: QueuecastApp, name: str, metrics: Metrics) -> None:
-        self._app = app
-        self._name = name
-        self._metrics = metrics
-
-    async def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """The end of each partition: the offset that its next event will have.
-
-        Raises:
-            OSError: the broker does not answer.
-        """
-        try:
-            found = await self._app.consumer.highwaters(*(TP(self._name, partition) for partition in partitions))
-        except KafkaError as error:
-            raise ConnectionError(f"{error!r}") from error
-        return {tp.partition: end for tp, end in found.items()}
-
-    def renewed(self, partition: int) -> None:
-        """Count a partition that was made anew, or cut short, since its states were stored."""
-        self._metrics.renewed(partition)
-
-
-def build_app(settings: Settings, directory: str) -> QueuecastApp:
+def build_app(settings: Settings, directory: str, partitions: int | None = None) -> QueuecastApp:
     """The app: its topics and table, the agent that processes events, checkpoints, rebalances and web pages.
 
     Parameters:
         directory: where Faust may write.
+        partitions: how many the topics have; by default as many as the settings say.
     """
+    partitions = partitions or settings.topics.partitions
     topics = Topics(settings.kafka.prefix)
-    app = QueuecastApp(topics.group, datadir=directory, **_options(settings))
-    events = app.topic(topics.events, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+    app = QueuecastApp(topics.group, datadir=directory, **_options(settings, partitions))
+    names = list(event_topics(settings))
+    events = app.topic(*names, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     # States are large, so only a few are held at a time while the changelog is read.
-    table = app.Table(
-        "sites", partitions=settings.topics.partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4
-    )
-    ledger = Ledger(table, SiteStore(connect(settings.redis), settings.redis.prefix), settings.engine, settings.worker)
+    table = app.Table("sites", partitions=partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4)
+    store = SiteStore(connect(settings.redis), settings.redis.prefix)
+    ledger = Ledger(table, store, settings.engine, settings.worker, forget_days=settings.sites.forget_days)
     metrics = Metrics(ledger, settings.worker.metric_sites)
-    ledger.events = EventsTopic(app, topics.events, metrics)
-    processor = Processor(app, settings, ledger, metrics)
+    ledger.loader.events = EventLogs(app, settings, metrics)
+    processor = Processor(app, settings, ledger, metrics, places=Places(settings, partitions))
     app.holder_of = partial(holder_of, settings)
     app.check_alive = ledger.before_write = processor.check_alive
 
@@ -85,13 +64,13 @@ def build_app(settings: Settings, directory: str) -> QueuecastApp:
         async with app.stopping_on_error():
             await processor.checkpoint_due()
 
-    _follow_partitions(app, processor, table, topics.events)
+    _follow_partitions(app, processor, table, topics.events, partitions)
     _add_estimates_and_answers(app, settings, processor, ledger, metrics)
-    _add_pages(app, processor, metrics, topics.events)
+    _add_pages(app, processor, ledger, metrics, names)
     return app
 
 
-def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable, events: str) -> None:
+def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable, events: str, partitions: int) -> None:
     """Load the sites of partitions that come, and hand over those of partitions that go."""
 
     @table.on_recover
@@ -99,6 +78,8 @@ def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable
         # Until Faust has sought back, which follows: of what it delivers before, it has dropped a part.
         app.consumer.stop_flow()
         async with app.stopping_on_error():  # Faust would ignore the error
+            if (found := app.consumer.partitions_of(events)) not in (0, partitions):
+                raise UserError(more_partitions(events, found, partitions))
             await processor.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == events})
 
     @app.on_partitions_revoked.connect(weak=False)
@@ -123,7 +104,9 @@ def _add_estimates_and_answers(
     app.task(questions.run)
 
 
-def _add_pages(app: QueuecastApp, processor: Processor, metrics: Metrics, events: str) -> None:
+def _add_pages(
+    app: QueuecastApp, processor: Processor, ledger: Ledger, metrics: Metrics, events: Collection[str]
+) -> None:
     """The pages for Prometheus and for those who watch over the process."""
 
     @app.page("/metrics")
@@ -132,6 +115,7 @@ def _add_pages(app: QueuecastApp, processor: Processor, metrics: Metrics, events
             metrics.lag(app.consumer, events)
         await processor.health.look()
         metrics.servers(processor.health)
+        metrics.checkpoint_age(ledger.age_s)
         return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.page("/healthz")
@@ -149,7 +133,7 @@ async def _send(app: QueuecastApp, topic: str, key: bytes, value: bytes | None, 
     return sent
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _options(settings: Settings, partitions: int) -> dict[str, Any]:
     kafka, worker = settings.kafka, settings.worker
     return {
         "broker": ";".join(f"kafka://{address}" for address in kafka.bootstrap.split(",")),
@@ -157,7 +141,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "Table": SiteTable,
         "TableManager": TableManager,
         "store": "memory://",
-        "topic_partitions": settings.topics.partitions,
+        "topic_partitions": partitions,
         "topic_allow_declare": False,  # `queuecast topics` makes them, with what each needs
         "topic_disable_leader": True,
         "web_host": worker.web_host,

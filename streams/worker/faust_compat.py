@@ -17,11 +17,12 @@ import faust
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from faust.tables import manager, recovery
 from faust.transport.drivers import aiokafka
+from faust.types import TP
 from faust.web.drivers.aiohttp import Web
 
 from streams.errors import Unreachable, UserError
 from streams.faults import PERMISSIONS
-from streams.worker.ledger import offset_of
+from streams.worker.stored import offset_of
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,15 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # 
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
 
+    async def committed(self, *partitions: TP) -> dict[TP, int | None]:
+        """What the group has committed of each partition; None where it has not."""
+
+        async def ask() -> dict[TP, int | None]:
+            return {tp: await self._consumer.committed(tp) for tp in partitions}
+
+        found: dict[TP, int | None] = await self.call_thread(ask)
+        return found
+
     def leave(self) -> None:
         """Leave the group when this stops.
 
@@ -134,15 +144,20 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
         for event in batch:
             key, value = event.key, event.value
             before = self.data.get(key)
-            if value and (before is None or offset_of(value) >= offset_of(before)):
+            if not value:  # the site has lost its place
+                self.data.pop(key, None)
+            elif before is None or offset_of(value) >= offset_of(before):
                 self.data[key] = value
 
-    def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
-        """Set a value; done when the changelog has it.
+    def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        """Set a value, None to delete it; done when the changelog has it.
 
         Faust 0.15.3 allows writes only while the stream has an event, and takes the partition from that.
         """
-        self.data[key] = value
+        if value is None:
+            self.data.pop(key, None)
+        else:
+            self.data[key] = value
         sent: Awaitable[Any] = self.send_changelog(partition, key, value)
         return sent
 
@@ -197,6 +212,15 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
         thread = ConsumerThread(self, loop=self.loop, beacon=self.beacon)
         thread.holder_of = self.app.holder_of
         return thread
+
+    async def committed(self, *partitions: TP) -> dict[TP, int | None]:
+        """What the group has committed of each partition; None where it has not."""
+        found: dict[TP, int | None] = await self._thread.committed(*partitions)
+        return found
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, as far as this consumer knows; 0 where it knows nothing of it."""
+        return len(self._thread._consumer.partitions_for_topic(topic) or ())
 
     async def on_stop(self) -> None:
         """Commit and leave the group, so that others get the partitions at once.

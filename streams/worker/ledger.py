@@ -4,105 +4,42 @@ import asyncio
 import logging
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple
 
-import msgspec
-from redis.exceptions import RedisError
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_chain, wait_fixed
-
-from models.engine.checkpoint import Changes, read_saved
-from models.engine.engine import Engine
+from models.engine.checkpoint import Changes
 from models.engine.settings import Settings
-from streams.settings import WorkerSettings
+from streams.errors import UserError
+from streams.settings import SitesSettings, WorkerSettings
+from streams.worker.loader import SiteLoader
+from streams.worker.retries import Retries
 from streams.worker.store import SiteStore
-
-T = TypeVar("T")
+from streams.worker.stored import (
+    Delivered,
+    Events,
+    Log,
+    PendingBatch,
+    SiteHandle,
+    StoredState,
+    Table,
+    decode_stored,
+    encode_stored,
+)
 
 log = logging.getLogger(__name__)
 
-RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between attempts at a server that is away; the last one is repeated."""
+DAY_S = 86_400.0
 
 
-class StoredState(msgspec.Struct, array_like=True):
-    """A site's state with the offset of the last event in it, as one value in the table.
+class _SiteCheckpoint(NamedTuple):
+    """What is to be stored of a site: its value for the table, and its changes since its last checkpoint."""
 
-    `v` is the version of this record, `state` is compressed with zlib, and `epoch` counts how often the partition's
-    offsets have begun again.
-    """
-
-    v: int
-    partition: int
-    offset: int
-    state: bytes
-    epoch: int = 0
-
-
-_encode_stored = msgspec.msgpack.Encoder().encode
-_decode_stored = msgspec.msgpack.Decoder(StoredState).decode
-
-
-def offset_of(value: bytes) -> tuple[int, int]:
-    """The epoch and offset of the last event in a stored state; of two states of a site the greater is the later."""
-    stored = _decode_stored(value)
-    return stored.epoch, stored.offset
-
-
-class Table(Protocol):
-    """What the ledger needs of the table of sites: Faust's, or a test's."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a site."""
-
-    def keys(self) -> Iterable[bytes]:
-        """The sites that have a value."""
-
-    def put(self, key: bytes, value: bytes, partition: int) -> Awaitable[Any]:
-        """Set the value of a site; done when the changelog has it."""
-
-
-class Events(Protocol):
-    """What the ledger needs of the events topic."""
-
-    async def ends(self, partitions: Iterable[int]) -> Mapping[int, int]:
-        """Each partition's end; raises OSError while the broker does not answer."""
-
-    def renewed(self, partition: int) -> None:
-        """A partition has been made anew since its states were stored."""
-
-
-class Delivered(Protocol):
-    """A message that was taken from Kafka and is to be acknowledged."""
-
-    def ack(self) -> bool:
-        """Let its offset be committed."""
-
-
-@dataclass
-class SiteHandle:
-    """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none)."""
-
-    engine: Engine
-    partition: int
-    offset: int = -1
-    epoch: int = 0
-
-
-@dataclass
-class PendingBatch:
-    """Events of one partition that were processed and are not durable yet, and what followed from them.
-
-    `since` is when the first of them came, on the ledger's clock. `dropped` is set once the partition is another's.
-    """
-
-    since: float
-    events: list[Delivered] = field(default_factory=list)
-    sends: list[Awaitable[Any]] = field(default_factory=list)
-    sites: set[str] = field(default_factory=set)
-    dropped: bool = False
+    site: str
+    value: bytes
+    changes: Changes
+    oldest: int
+    generation: int
 
 
 class Ledger:
@@ -139,106 +76,168 @@ class Ledger:
         engine_settings: Settings,
         settings: WorkerSettings,
         clock: Callable[[], float] = time.monotonic,
+        forget_days: float = SitesSettings().forget_days,
     ) -> None:
         self.handles: dict[str, SiteHandle] = {}
-        self.trouble: str | None = None  # the server that is being waited for, and its error
-        self.events: Events | None = None
         self.before_write: Callable[[], None] = lambda: None  # raises when nothing may be written any more
+        self.is_home: Callable[[str, int], bool] = lambda *_: True  # whether a site belongs to a partition
         self._pending: dict[int, PendingBatch] = {}
         self._running: dict[int, tuple[PendingBatch, asyncio.Task[None]]] = {}  # checkpoints
+        self._forgotten: set[str] = set()  # sites that have lost their places, which the table has still
         self._table = table
         self._store = store
-        self._engine_settings = engine_settings
         self._settings = settings
         self._clock = clock
+        self._forget_s = forget_days * DAY_S
+        self._retries = Retries(lambda: self.before_write())
+        self._until_done = self._retries.until_done
+        self.loader = SiteLoader(store, engine_settings, self._retries)
 
     def __iter__(self) -> Iterator[SiteHandle]:
         return iter(self.handles.values())
 
-    async def handle(self, site: str, partition: int) -> SiteHandle:
-        """The site's handle: the one in memory, else one made from the stored state, else a new one."""
+    @property
+    def trouble(self) -> str | None:
+        """The server that is being waited for, and its error; None while there is none."""
+        return self._retries.trouble
+
+    @property
+    def age_s(self) -> float:
+        """For how long the oldest event that is not durable yet has been waiting for that, seconds; 0 without one."""
+        batches = [*self._pending.values(), *(batch for batch, _ in self._running.values())]
+        return max((self._clock() - batch.since for batch in batches), default=0.0)
+
+    async def handle(self, site: str, partition: int, own: bool = False) -> SiteHandle:
+        """The site's handle: the one in memory, else one made from the stored state, else a new one.
+
+        `own` says whether its events come on its own topic. Where that has changed, its offsets begin again.
+        """
         handle = self.handles.get(site)
         if handle is None:
-            handle = self.handles[site] = await self._load(site, partition)
+            handle = self.handles[site] = await self._load(site, partition, own)
+        if handle.own != own:
+            handle.own, handle.epoch, handle.offset = own, handle.epoch + 1, -1
         return handle
 
-    def admits(self, site: str, partition: int) -> bool:
+    def admits(self, site: str, partition: int, own: bool = False, stamp: float = 0.0) -> bool:
         """Whether a site is known here, or its partition has room for another site.
 
-        The answer follows from the partition's events alone, so it is the same when they are seen again.
+        A site with its own topic needs no room. Where there is none, the site that has been silent for longest loses
+        its place, if that is long enough. The answer follows from the partition's events alone (`stamp` is the broker's
+        time of this one), so it is the same when they are seen again.
         """
-        if site in self.handles or self._table.get(site.encode()) is not None:
+        if own or site in self.handles or self._value(site) is not None:
             return True
-        return sum(handle.partition == partition for handle in self) < self._settings.partition_sites
+        others = {name: one for name, one in self.handles.items() if one.partition == partition and not one.own}
+        if len(others) < self._settings.partition_sites:
+            return True
+        for name, one in others.items():
+            if not one.stamp and stamp:  # stored by an earlier version: its silence counts from now on
+                one.stamp = stamp
+                self._batch(partition).sites.add(name)
+        silent = min(others, key=lambda name: (others[name].stamp, name))
+        if others[silent].stamp >= stamp - self._forget_s:
+            return False
+        self._forget(silent)
+        return True
 
-    async def take_over(self, partitions: Container[int]) -> None:
-        """Load every stored site of these partitions, so that they are served before their next event."""
-        found = {key: self._stored(key) for key in list(self._table.keys())}
+    def _forget(self, site: str) -> None:
+        handle = self.handles.pop(site)
+        where = {"site": site, "partition": handle.partition}
+        log.warning("the site has been silent for long and gives its place to another", extra=where)
+        self._forgotten.add(site)
+        batch = self._batch(handle.partition)
+        batch.sites.discard(site)
+        batch.gone[site] = handle.generation
+
+    def _value(self, site: str) -> bytes | None:
+        return None if site in self._forgotten else self._table.get(site.encode())
+
+    async def take_over(self, partitions: Collection[int]) -> None:
+        """Load every stored site of these partitions, so that they are served before their next event.
+
+        Raises:
+            UserError: a site's state is not in the partition to which its key belongs.
+        """
+        found = {key: decode_stored(self._table.get(key) or b"") for key in list(self._table.keys())}
         found = {key: stored for key, stored in found.items() if stored.partition in partitions}
-        if self.events is not None and found:
-            await self._begin_epochs(self.events, found)
+        self._check_homes(found)
+        behind: set[Log] = set()
+        if self.loader.events is not None:
+            behind = await self._look_at_logs(self.loader.events, partitions, found)
         for key, stored in found.items():
-            await self.handle(key.decode(), stored.partition)
+            handle = await self.handle(key.decode(), stored.partition, stored.own)
+            if handle.log in behind:
+                handle.engine.miss_events()
+                self._batch(stored.partition).sites.add(key.decode())
 
-    def _stored(self, key: bytes) -> StoredState:
-        return _decode_stored(self._table.get(key) or b"")
+    def _check_homes(self, found: Mapping[bytes, StoredState]) -> None:
+        for key, stored in found.items():
+            if not self.is_home(key.decode(), stored.partition):
+                raise UserError(
+                    f"the state of {key.decode()!r} is in partition {stored.partition}, to which its key does not "
+                    "belong: partitions were added, or its events are keyed by another hash than murmur2; "
+                    "stop all workers and run `queuecast topics --move-sites`"
+                )
 
-    async def _begin_epochs(self, events: Events, found: Mapping[bytes, StoredState]) -> None:
-        """Begin a new epoch in partitions whose states include offsets that the topic does not have.
+    async def _look_at_logs(
+        self, events: Events, partitions: Iterable[int], found: dict[bytes, StoredState]
+    ) -> set[Log]:
+        """Compare what the topics hold with what the states count; returns the logs of which events were lost."""
+        last = {Log(None, partition): -1 for partition in partitions}
+        for key, stored in found.items():
+            place = _log_of(key, stored)
+            last[place] = max(stored.offset, last.get(place, -1))
+        ranges = await self._until_done("kafka: the ends of partitions", partial(events.ranges, list(last)))
+        behind = set()
+        for place, there in ranges.items():
+            if last[place] >= there.end:
+                await self._begin_epochs(events, place, there.end, found)
+            elif missing := there.missing(last[place]):
+                behind.add(place)
+                events.lost(place.partition, missing)
+                log.error(
+                    "%d events were deleted before they were read: the topic begins at %d; "
+                    "were the workers away for longer than `topics.events_hours`?",
+                    missing,
+                    there.first,
+                    extra={"site": place.site, "partition": place.partition},
+                )
+        return behind
+
+    async def _begin_epochs(self, events: Events, place: Log, end: int, found: dict[bytes, StoredState]) -> None:
+        """Begin a new epoch of the sites whose states include offsets that the topic does not have.
 
         Their offsets have begun again. This is written at once: later the new offsets may have grown beyond the old.
         """
-        last: dict[int, int] = {}
-        for stored in found.values():
-            last[stored.partition] = max(stored.offset, last.get(stored.partition, -1))
-        ends = await self._until_done("kafka: the ends of partitions", partial(events.ends, last))
-        for partition in (partition for partition in last if last[partition] >= ends[partition]):
-            log.error(
-                "the events topic was made anew or cut short: it ends at %d here, the states go up to %d; "
-                "they go on with what it holds now",
-                ends[partition],
-                last[partition],
-                extra={"partition": partition},
-            )
-            events.renewed(partition)
-            self.before_write()
-            keys = [key for key, stored in found.items() if stored.partition == partition]
-            await asyncio.gather(*(self._begin_epoch(key) for key in keys))
+        log.error(
+            "the events topic was made anew or cut short: it ends at %d here, the states go further; "
+            "they go on with what it holds now",
+            end,
+            extra={"site": place.site, "partition": place.partition},
+        )
+        events.renewed(place.partition)
+        self.before_write()
+        for key, stored in found.items():
+            if _log_of(key, stored) == place:
+                stored.epoch, stored.offset = stored.epoch + 1, -1
+                await self._table.put(key, encode_stored(stored), stored.partition)
 
-    async def _begin_epoch(self, key: bytes) -> None:
-        stored = self._stored(key)
-        stored.epoch, stored.offset = stored.epoch + 1, -1
-        await self._table.put(key, _encode_stored(stored), stored.partition)
-
-    async def _load(self, site: str, partition: int) -> SiteHandle:
-        value = self._table.get(site.encode())
+    async def _load(self, site: str, partition: int, own: bool) -> SiteHandle:
+        value = self._value(site)
         if value is None:
-            await self._until_done("redis: clearing", partial(self._store.forget, site), site)
-            return SiteHandle(Engine(site, self._engine_settings), partition)
-        stored = _decode_stored(value)
-        engine = await self._load_engine(site, stored)
-        where = {"site": site, "partition": partition, "offset": stored.offset}
-        log.info("the site goes on, %d live jobs", len(engine.context.state), extra=where)
-        return SiteHandle(engine, partition, stored.offset, stored.epoch)
+            return await self.loader.begin(site, partition, own)
+        handle, mended = await self.loader.load(site, decode_stored(value))
+        if mended:  # to be stored at once: what it took to mend it may not be there for long
+            self._batch(partition).sites.add(site)
+        return handle
 
-    async def _load_engine(self, site: str, stored: StoredState) -> Engine:
-        """The engine of a stored state; without histories, and degraded, where Redis has lost entries of theirs."""
-        saved, settings = read_saved(zlib.decompress(stored.state)), self._engine_settings
-        load = partial(self._store.load, site, saved, settings.history)
-        entries = await self._until_done("redis: reading", load, site)
-        try:
-            return Engine.load(saved, entries.started, entries.runs, settings, entries.rows)
-        except ValueError as error:
-            where = {"site": site, "partition": stored.partition}
-            log.error("Redis has lost entries (%s); the histories begin anew, degraded", error, extra=where)
-            await self._until_done("redis: clearing", partial(self._store.forget, site), site)
-            return Engine.load(saved, None, None, settings)
+    def _batch(self, partition: int) -> PendingBatch:
+        return self._pending.setdefault(partition, PendingBatch(self._clock()))
 
     def record(self, partition: int, event: Delivered, site: str | None, sends: Iterable[Awaitable[Any]]) -> None:
         """Note that an event was processed: `site` is the one it changed, `sends` are its outputs on their way."""
-        batch = self._pending.get(partition)
-        if batch is None:
-            batch = self._pending[partition] = PendingBatch(self._clock())
+        batch = self._batch(partition)
         batch.events.append(event)
         batch.sends.extend(sends)
         if site is not None:
@@ -281,9 +280,8 @@ class Ledger:
         await self._end_of_checkpoint(partition)
         batch = self._pending.pop(partition, None)
         if batch is not None:
-            states = [(site, *self._state_of(site)) for site in sorted(batch.sites) if site in self.handles]
-            oldest = {site: self.handles[site].engine.context.history.oldest for site, *_ in states}
-            task = asyncio.create_task(self._make_durable(batch, partition, states, oldest))
+            states = [self._state_of(site) for site in sorted(batch.sites) if site in self.handles]
+            task = asyncio.create_task(self._make_durable(batch, partition, states))
             self._running[partition] = batch, task
 
     async def _end_of_checkpoint(self, partition: int) -> None:
@@ -293,54 +291,55 @@ class Ledger:
             finally:
                 self._running.pop(partition, None)
 
-    async def _make_durable(
-        self, batch: PendingBatch, partition: int, states: list[tuple[str, bytes, Changes]], oldest: dict[str, int]
-    ) -> None:
+    async def _make_durable(self, batch: PendingBatch, partition: int, states: list[_SiteCheckpoint]) -> None:
         """The steps of a checkpoint, in the order that the invariant needs."""
         await asyncio.gather(*batch.sends)
-        for site, _, changes in states:
-            await self._until_done("redis: writing", partial(self._store.write, site, changes), site)
+        for one in states:
+            write = partial(self._store.write, one.site, one.changes, one.generation)
+            await self._until_done("redis: writing", write, one.site)
         if batch.dropped:
             return
         self.before_write()
-        await asyncio.gather(*(self._table.put(site.encode(), value, partition) for site, value, _ in states))
-        for site, _, changes in states:
-            await self._until_done("redis: trimming", partial(self._store.trim, site, oldest[site], changes), site)
+        for site in batch.gone:
+            await self._table.put(site.encode(), None, partition)
+            self._forgotten.discard(site)
+        await asyncio.gather(*(self._table.put(one.site.encode(), one.value, partition) for one in states))
+        for one in states:
+            trim = partial(self._store.trim, one.site, one.oldest, one.changes, one.generation)
+            await self._until_done("redis: trimming", trim, one.site)
+        for site, generation in batch.gone.items():
+            await self._until_done("redis: clearing", partial(self._store.forget, site, generation), site)
         if not batch.dropped:
             for event in batch.events:
                 event.ack()
 
-    def _state_of(self, site: str) -> tuple[bytes, Changes]:
-        """A site's value for the table, and its changes since its last checkpoint."""
+    def _state_of(self, site: str) -> _SiteCheckpoint:
         handle = self.handles[site]
         state, changes = handle.engine.checkpoint()
-        stored = StoredState(1, handle.partition, handle.offset, zlib.compress(state, 1), handle.epoch)
-        return _encode_stored(stored), changes
+        stored = StoredState(
+            1,
+            handle.partition,
+            handle.offset,
+            zlib.compress(state, 1),
+            handle.epoch,
+            handle.own,
+            handle.generation,
+            handle.stamp,
+        )
+        oldest = handle.engine.context.history.oldest
+        return _SiteCheckpoint(site, encode_stored(stored), changes, oldest, handle.generation)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget the sites of partitions that are another worker's now; it will see their pending events again."""
         for partition in partitions:
-            if (batch := self._pending.pop(partition, None)) is not None:
+            batches = [self._pending.pop(partition, None), self._running.get(partition, (None,))[0]]
+            for batch in filter(None, batches):
                 batch.dropped = True
-            if partition in self._running:
-                self._running[partition][0].dropped = True
+                self._forgotten.difference_update(batch.gone)
             for site in [site for site, handle in self.handles.items() if handle.partition == partition]:
                 del self.handles[site]
 
-    async def _until_done(self, what: str, attempt: Callable[[], Awaitable[T]], site: str | None = None) -> T:
-        """Try until a server has done it: nothing may be left out, and nothing else can be done meanwhile."""
 
-        def failed(state: RetryCallState) -> None:
-            error = state.outcome and state.outcome.exception()
-            self.trouble = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
-            log.warning("%s failed (%s); again in %.1f s", what, error, state.upcoming_sleep, extra={"site": site})
-
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type((RedisError, OSError)),
-            wait=wait_chain(*map(wait_fixed, RETRY_S)),
-            before=lambda _: self.before_write(),
-            before_sleep=failed,
-        )
-        done: T = await attempts(attempt)
-        self.trouble = None
-        return done
+def _log_of(key: bytes, stored: StoredState) -> Log:
+    """Where the events of a stored site come."""
+    return Log(key.decode() if stored.own else None, stored.partition)

@@ -5,7 +5,7 @@ crash and no event counts twice. Only what concerns this process (latency, lag, 
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -19,8 +19,9 @@ from models.measures import Histogram as Counted
 from models.site.features import FEATURES
 from models.site.state import SITE, Phase
 from streams.worker.health import Health
-from streams.worker.ledger import Ledger, SiteHandle
+from streams.worker.ledger import Ledger
 from streams.worker.standing import StandingEstimates
+from streams.worker.stored import SiteHandle
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -66,6 +67,12 @@ class Metrics:
             ["partition"],
             registry=self.registry,
         )
+        self._lost = Counter(
+            "queuecast_events_lost",
+            "Events that were deleted from their topic before they were read, by partition.",
+            ["partition"],
+            registry=self.registry,
+        )
         self._questions = Counter(
             "queuecast_questions", "Questions taken, by what became of them.", ["status"], registry=self.registry
         )
@@ -76,14 +83,19 @@ class Metrics:
             registry=self.registry,
         )
         self._broker = Gauge("queuecast_broker_up", "Whether a broker can be reached.", registry=self.registry)
-        self._store = Gauge("queuecast_store_up", "Whether Redis answers within a second.", registry=self.registry)
-        self._offsets: dict[int, int] = {}
+        self._store = Gauge("queuecast_store_up", "Whether Redis takes writes within a second.", registry=self.registry)
+        self._age = Gauge(
+            "queuecast_checkpoint_age_seconds",
+            "For how long the oldest event that is not durable yet has been waiting for that; 0 without one.",
+            registry=self.registry,
+        )
+        self._offsets: dict[tuple[str, int], int] = {}
 
-    def read(self, partition: int, offset: int, timestamp: float) -> None:
+    def read(self, topic: str, partition: int, offset: int, timestamp: float) -> None:
         """A message was read; `timestamp` is when it arrived at the broker."""
         self._read.inc()
         self._event_time.set(timestamp)
-        self._offsets[partition] = offset
+        self._offsets[topic, partition] = offset
 
     def rejected(self, reason: str) -> None:
         """A message went to the dead letters."""
@@ -113,19 +125,27 @@ class Metrics:
         """A partition of the events topic has been made anew."""
         self._renewed.labels(str(partition)).inc()
 
+    def events_lost(self, partition: int, events: int) -> None:
+        """Events of a partition were deleted before they were read."""
+        self._lost.labels(str(partition)).inc(events)
+
+    def checkpoint_age(self, age_s: float) -> None:
+        """Update for how long the oldest event has been waiting to be durable."""
+        self._age.set(age_s)
+
     def servers(self, health: Health) -> None:
         """Update which servers answer."""
         self._broker.set(health.broker is None)
         self._store.set(health.store is None)
 
-    def lag(self, consumer: Any, topic: str) -> None:
-        """Update the lag, from what the consumer knows of the ends of the topic's partitions."""
+    def lag(self, consumer: Any, topics: Collection[str]) -> None:
+        """Update the lag, from what the consumer knows of the ends of the topics' partitions."""
         self._lag.clear()
-        for tp in (tp for tp in consumer.assignment() if tp.topic == topic):
+        for tp in (tp for tp in consumer.assignment() if tp.topic in topics):
             end = consumer.highwater(tp)
-            read = self._offsets.get(tp.partition)
+            read = self._offsets.get((tp.topic, tp.partition))
             if end is not None and read is not None:
-                self._lag.labels(str(tp.partition)).set(max(end - read - 1, 0))
+                self._lag.labels(str(tp.partition)).inc(max(end - read - 1, 0))
 
 
 class EngineCollector:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import faust
@@ -15,9 +16,10 @@ from streams.settings import Settings
 from streams.topics import LATE, Topics
 from streams.worker.faust_compat import QueuecastApp
 from streams.worker.health import Health
-from streams.worker.intake import Unreadable, dead_letter, read_event
-from streams.worker.ledger import Ledger, SiteHandle
+from streams.worker.intake import Places, Unreadable, dead_letter, read_event
+from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
+from streams.worker.stored import SiteHandle
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +46,14 @@ class Processor:
         ledger: Ledger,
         metrics: Metrics,
         clock: Callable[[], float] = since_boot,
+        places: Places | None = None,
     ) -> None:
         self._app = app
         self.health = Health(settings)
         self._topics = Topics(settings.kafka.prefix)
         self._ledger = ledger
+        self._places = places or Places(settings, settings.topics.partitions)
+        ledger.is_home, ledger.loader.replay = self._places.is_home, self.replay
         self._metrics = metrics
         self._partitions: frozenset[int] = frozenset()
         self._revocations = 0  # how often partitions were taken away
@@ -75,21 +80,30 @@ class Processor:
             site, sends = None, []
             try:
                 event = read_event(raw.key, raw.value)
-                if not self._ledger.admits(event.site, partition):
+                own = self._places.check(raw.topic, partition, event.site)
+                if not self._ledger.admits(event.site, partition, own, raw.timestamp):
                     raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
-                handle = await self._ledger.handle(event.site, partition)
+                handle = await self._ledger.handle(event.site, partition, own)
                 if offset > handle.offset:  # else its state includes it already
                     site, sends = event.site, await self._apply(handle, event, raw)
-                    handle.offset = offset
+                    handle.offset, handle.stamp = offset, max(raw.timestamp, handle.stamp)
             except Unreadable as error:
                 sends = [await self._reject(error.reason, error.detail, None, raw)]
             if partition not in self._partitions:  # taken away meanwhile
                 self._ledger.drop([partition])
                 return
-            self._metrics.read(partition, offset, raw.timestamp)
+            self._metrics.read(raw.topic, partition, offset, raw.timestamp)
             self._ledger.record(partition, message, site, sends)
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
+
+    def replay(self, handle: SiteHandle, raw: Any) -> None:
+        """Apply a message once more, as `take` did; nothing is sent, for all that follows from it was sent then."""
+        with suppress(Unreadable):
+            event = read_event(raw.key, raw.value)
+            self._places.check(raw.topic, raw.partition, event.site)
+            with suppress(Exception):  # it is in the dead letters, as `engine_failed`
+                handle.engine.apply(event)
 
     async def _apply(self, handle: SiteHandle, event: AnyEvent, raw: Any) -> list[Awaitable[Any]]:
         """Apply an event to its site's engine; returns its outputs, on their way to Kafka."""

@@ -20,10 +20,10 @@ from streams.settings import KafkaSettings
 from streams.topics import Topics
 from streams.worker.answer_size import encoded
 from streams.worker.intake import UNDECODABLE, Unreadable, dead_letter, read_question
-from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
 from streams.worker.question_ages import QuestionAges
 from streams.worker.standing import site_time
+from streams.worker.stored import SiteHandle
 
 log = logging.getLogger(__name__)
 

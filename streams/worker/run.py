@@ -21,7 +21,7 @@ from models.engine.warm_up import warm_up
 from streams import logs
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
-from streams.topics import Topics, check_group, check_topics
+from streams.topics import check_group, check_topics, worker_uses
 from streams.worker.app import build_app
 from streams.worker.store import check_redis
 
@@ -76,7 +76,7 @@ def await_servers(settings: Settings, sleep: Callable[[float], None] = time.slee
 
 
 def _check_servers(settings: Settings) -> None:
-    check_topics(settings, Topics(settings.kafka.prefix).uses)
+    check_topics(settings, worker_uses(settings))
     check_group(settings)
     asyncio.run(check_redis(settings.redis))
 

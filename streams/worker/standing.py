@@ -20,7 +20,7 @@ from models.site.expiry import DAY_S
 from models.site.shapes import HOUR_S, Shape, covering, grid, sizes
 from models.site.state import SITE, Phase
 from streams.settings import EstimateSettings
-from streams.worker.ledger import SiteHandle
+from streams.worker.stored import SiteHandle
 
 log = logging.getLogger(__name__)
 

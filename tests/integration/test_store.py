@@ -1,6 +1,7 @@
 """The store of histories on a real Redis: what is written is read back as it was, once, and nothing else is touched."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from models.site.runs import Run, RunHistory
 from models.site.state import Job
 from streams.errors import UserError
 from streams.settings import RedisSettings
-from streams.worker.store import SiteStore, Stored, check_redis, connect
+from streams.worker.store import SiteStore, Stored, check_redis, connect, included
 from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")
@@ -49,7 +50,15 @@ class Store:
         self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes))
 
     def load(self, site: str, saved: SavedState) -> Stored:
-        return self.do(lambda store: store.load(site, saved, SETTINGS.history))
+        """What a state counts; the rest is deleted."""
+
+        async def load(store: SiteStore) -> Stored:
+            stored = await store.read(site)
+            kept = included(stored, saved, SETTINGS.history)
+            await store.clean(site, stored, kept)
+            return kept
+
+        return self.do(load)
 
     def dump(self, pattern: str = "*") -> dict[bytes, Any]:
         """Everything under the prefix."""
@@ -142,7 +151,7 @@ def test_no_name_reaches_into_another_site(store: Store) -> None:
     everything = store.dump()
     assert len([name for name in everything if name.endswith(b":categories")]) == len(HOSTILE)
     for site in HOSTILE:
-        own = store.do(lambda found, site=site: found._runs(site))  # type: ignore[misc]
+        own = store.do(lambda found, site=site: found.read(site)).runs  # type: ignore[misc]
         assert [run.category[-1] for run in own if run.category[0] == "user"] == [site]
         assert len(own) == 5
     for gone, site in enumerate(HOSTILE, 1):
@@ -168,3 +177,52 @@ def test_a_redis_that_cannot_be_used_is_an_error_that_keeps_the_password(require
             assert told.startswith(f"redis at 127.0.0.1:{server.port}: ")
             assert "hunter2" not in told
             assert "sesame" not in told
+
+
+def test_a_category_whose_runs_have_all_left_leaves_the_set_too(store: Store) -> None:
+    history = RunHistory(Closest.templates, breadth=20)
+    for number in range(200):  # each with an executable of its own
+        job = Job(id=str(number), attempt=0, submit=0.0, user="ada", executable=f"job_{number}.sh", cpus=2)
+        new, gone = history.learn(job, 10.0)
+        changes = Changes(runs=new, forgotten_runs=gone)
+        store.write("alder", changes)
+        store.do(lambda found, changes=changes: found.trim("alder", 0, changes))  # type: ignore[misc]
+    (members,) = store.dump("*:categories").values()
+    assert len(members) == len(history.categories) <= 20
+    assert len(store.dump("*:runs:*")) == len(members)
+    assert sorted(run.number for run in store.do(lambda found: found.read("alder")).runs) == sorted(
+        run.number for run in history
+    )
+
+
+def test_a_site_with_a_million_dead_categories_is_healed_in_time(store: Store) -> None:
+    new, _ = RunHistory(Closest.templates).learn(Job(id="1", attempt=0, submit=0.0, user="ada", cpus=2), 10.0)
+    store.write("alder", Changes(runs=new))
+    key = f"{store.settings.prefix}:{{alder}}:categories"
+    alive = store.redis.smembers(key)
+    for begin in range(0, 1_200_000, 50_000):
+        store.redis.sadd(key, *(f"user,executable:ada:job_{number}.sh" for number in range(begin, begin + 50_000)))
+    began = time.monotonic()
+    assert len(store.do(lambda found: found.read("alder")).runs) == len(new)
+    took = time.monotonic() - began
+    assert store.redis.smembers(key) == alive
+    assert took < 60, took
+    began = time.monotonic()
+    store.do(lambda found: found.read("alder"))
+    assert time.monotonic() - began < 1
+
+
+def test_entries_of_an_unknown_past_are_left_alone_and_not_taken_for_one_s_own(store: Store) -> None:
+    job = Job(id="1", attempt=0, submit=0.0, user="ada", cpus=2)
+    new, _ = RunHistory(Closest.templates).learn(job, 10.0)
+    assert store.do(lambda found: found.begin("alder")) == 0
+    store.write("alder", Changes(runs=new))
+    before = {key: value for key, value in store.dump().items() if not key.endswith(b":info")}
+    assert store.do(lambda found: found.begin("alder")) == 1
+    assert {key: value for key, value in store.dump().items() if not key.endswith(b":info")} == before
+    assert all(store.redis.ttl(key) > 0 for key in before)
+    assert store.do(lambda found: found.read("alder", 1)).runs == []
+    store.do(lambda found: found.take_back("alder", 0))
+    assert all(store.redis.ttl(key) == -1 for key in before)
+    store.do(lambda found: found.forget("alder"))
+    assert [key for key in store.dump() if not key.endswith(b":info")] == []

@@ -93,7 +93,7 @@ def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
     ("text", "message"),
     [
         ("[kafka\n", r"queuecast.toml: is not TOML: .*line 1"),
-        ("[kafak]\n", r"\[kafak\] is not a section; there are: kafka, topics, redis, worker, engine"),
+        ("[kafak]\n", r"\[kafak\] is not a section; there are: kafka, topics, sites, redis, worker, engine"),
         ("kafka = 1\n", r"\[kafka\] is not a section"),
         ('[kafka]\nbootstarp = "a:1"\n', r"\[kafka\] bootstarp is not a setting; there are: bootstrap, prefix"),
         ("[kafka]\nbootstrap = 9092\n", r"queuecast.toml: kafka.bootstrap: expected `str`, got `int`"),

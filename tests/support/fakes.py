@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from models.engine.checkpoint import Changes, SavedState, kept_runs
+from models.engine.checkpoint import Changes
 from models.records import AnyEvent
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.settings import Settings
+from streams.worker.intake import Places
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
 from streams.worker.processor import Processor
@@ -52,6 +53,11 @@ class World:
         if self.steps is not None:
             self.steps -= 1
         self.log.append(what)
+
+    @staticmethod
+    def place(site: str, generation: int) -> str:
+        """Where the entries of a site's generation are."""
+        return f"{site} {generation}" if generation else site
 
     def publish(self, key: bytes | None, value: bytes | None, partition: int = 0) -> None:
         """Put a message on the events topic."""
@@ -100,9 +106,12 @@ class MemoryTable:
     def keys(self) -> Iterable[bytes]:
         return self._world.table.keys()
 
-    async def put(self, key: bytes, value: bytes, partition: int) -> None:
+    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
         self._world.step(f"table {key.decode()}")
-        self._world.table[key] = value
+        if value is None:
+            self._world.table.pop(key, None)
+        else:
+            self._world.table[key] = value
 
 
 class MemoryStore(SiteStore):
@@ -111,16 +120,18 @@ class MemoryStore(SiteStore):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def write(self, site: str, changes: Changes) -> None:
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         self._world.step(f"write {site}")
+        site = self._world.place(site, generation)
         self._world.started.setdefault(site, {}).update((row.number, row) for row in changes.started)
         self._world.runs.setdefault(site, {}).update((run.number, run) for run in changes.runs)
         for method, rows in changes.rows.items():
             own = self._world.rows.setdefault(site, {}).setdefault(method, {})
             own.update((row.number, row) for row in rows)
 
-    async def trim(self, site: str, oldest: int, changes: Changes) -> None:
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
         self._world.step(f"trim {site}")
+        site = self._world.place(site, generation)
         started, runs = self._world.started.get(site, {}), self._world.runs.get(site, {})
         self._world.started[site] = {number: row for number, row in started.items() if number >= oldest}
         for run in changes.forgotten_runs:
@@ -129,24 +140,42 @@ class MemoryStore(SiteStore):
             own = self._world.rows[site][method]
             self._world.rows[site][method] = {number: row for number, row in own.items() if number >= oldest_row}
 
-    async def load(self, site: str, saved: SavedState, history: int) -> Stored:
-        rows = list(self._world.started.get(site, {}).values())
-        kept_rows = [row for row in rows if saved.started - history <= row.number < saved.started]
-        kept = kept_runs(saved, self._world.runs.get(site, {}).values())
-        self._world.step(f"load {site}")
-        self._world.started[site] = {row.number: row for row in kept_rows}
-        self._world.runs[site] = {run.number: run for run in kept}
-        own = self._world.rows.get(site, {})
-        for method, kept_own in saved.rows.items():
-            rows_of = own.get(method, {}).items()
-            own[method] = {number: row for number, row in rows_of if kept_own.oldest <= number < kept_own.count}
-        return Stored(kept_rows, kept, {method: list(rows_of.values()) for method, rows_of in own.items()})
+    async def read(self, site: str, generation: int = 0) -> Stored:
+        self._world.step(f"read {site}")
+        place = self._world.place(site, generation)
+        rows = {method: list(own.values()) for method, own in self._world.rows.get(place, {}).items()}
+        started, runs = self._world.started.get(place, {}), self._world.runs.get(place, {})
+        return Stored(list(started.values()), list(runs.values()), rows)
 
-    async def forget(self, site: str) -> None:
+    async def clean(self, site: str, stored: Stored, kept: Stored, generation: int = 0) -> None:
+        self._world.step(f"clean {site}")
+        place = self._world.place(site, generation)
+        self._world.started[place] = {row.number: row for row in kept.started}
+        self._world.runs[place] = {run.number: run for run in kept.runs}
+        self._world.rows[place] = {name: {row.number: row for row in rows} for name, rows in kept.rows.items()}
+
+    async def begin(self, site: str) -> int:
+        self._world.step(f"begin {site}")
+        generation = 0
+        while (place := self._world.place(site, generation)) in self._world.started or place in self._world.runs:
+            generation += 1
+        return generation
+
+    async def take_back(self, site: str, generation: int) -> None:
+        pass
+
+    async def forget(self, site: str, generation: int = 0) -> None:
         self._world.step(f"forget {site}")
-        self._world.started.pop(site, None)
-        self._world.runs.pop(site, None)
-        self._world.rows.pop(site, None)
+        place = self._world.place(site, generation)
+        for kept in (self._world.started, self._world.runs, self._world.rows):
+            kept.pop(place, None)
+
+
+class AnyPlace(Places):
+    """Every partition is every site's."""
+
+    def is_home(self, site: str, partition: int) -> bool:
+        return True
 
 
 class MemoryProducer:
@@ -188,10 +217,12 @@ class Process:
             fakes.get("store", MemoryStore(world)),
             settings.engine,
             settings.worker,
+            forget_days=settings.sites.forget_days,
         )
         self.metrics = Metrics(self.ledger, settings.worker.metric_sites)
         app: Any = SimpleNamespace(producer=MemoryProducer(world))
-        self.processor = Processor(app, settings, self.ledger, self.metrics, fakes.get("clock", lambda: 0.0))
+        places = fakes.get("places", AnyPlace(settings, settings.topics.partitions))
+        self.processor = Processor(app, settings, self.ledger, self.metrics, fakes.get("clock", lambda: 0.0), places)
 
     async def live(self) -> None:
         """Take over all partitions, process what they hold, and leave in good order."""

@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.engine.checkpoint import STATE_VERSION, Changes, decode_array, encode_array, kept_runs, read_saved
-from models.engine.engine import MIN_JOBS_TO_RECOVER, Engine
+from models.engine.checkpoint import (
+    MIN_JOBS_TO_RECOVER,
+    STATE_VERSION,
+    Changes,
+    decode_array,
+    encode_array,
+    kept_runs,
+    read_saved,
+)
+from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.records import (
     AnyEvent,

@@ -20,7 +20,7 @@ from streams.topics import Topics
 from streams.worker import faust_compat
 from streams.worker.app import build_app
 from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken, Recovery
-from streams.worker.ledger import StoredState
+from streams.worker.stored import StoredState
 
 
 class Coordinator:

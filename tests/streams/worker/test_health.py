@@ -14,7 +14,7 @@ from streams.worker.health import FRESH_S, Health
 
 
 class Server:
-    """Takes connections; answers each request with PONG unless it hangs."""
+    """Takes connections; takes each write unless it hangs."""
 
     def __init__(self) -> None:
         self.hangs = False
@@ -29,10 +29,10 @@ class Server:
                 if not self.hangs:
                     writer.write(struct.pack(">i", 10) + data[8:12] + bytes(6))  # ApiVersions: no error, no versions
                 continue
-            self.asked += data.count(b"PING")
+            self.asked += data.count(b"HSET")
             if not self.hangs:
                 replies = data.count(b"*")  # a command each
-                writer.write(b"+PONG\r\n" if b"PING" in data else b"+OK\r\n" * replies)
+                writer.write(b":1\r\n" if b"HSET" in data else b"+OK\r\n" * replies)
         self.open -= kafka
         writer.close()
 

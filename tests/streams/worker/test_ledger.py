@@ -14,7 +14,9 @@ from models.engine.settings import Settings as EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ledger import RETRY_S, Ledger, SiteHandle, StoredState, offset_of
+from streams.worker.ledger import Ledger
+from streams.worker.retries import RETRY_S
+from streams.worker.stored import Log, Range, SiteHandle, StoredState, decode_stored, offset_of
 from tests.support.fakes import MemoryStore, MemoryTable, Message, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)
@@ -40,8 +42,8 @@ def test_things_become_durable_in_the_order_that_makes_them_safe() -> None:
     assert (
         world.log
         == [
-            "forget alder",
-            "forget birch",
+            "begin alder",
+            "begin birch",
             *sends,
             *sends[:2],  # the fifth event fills the checkpoint
             "write alder",
@@ -86,7 +88,7 @@ def test_a_checkpoint_is_due_when_pending_events_are_many_or_old(clock: list[flo
     assert world.committed == {0: 1}
 
 
-def test_a_site_that_nothing_is_known_of_begins_without_what_redis_may_hold_of_its_name() -> None:
+def test_a_site_without_a_state_begins_without_what_redis_holds_of_its_name_and_leaves_it_there() -> None:
     old = a_few(World())
     live(old)
     world = World()
@@ -94,8 +96,9 @@ def test_a_site_that_nothing_is_known_of_begins_without_what_redis_may_hold_of_i
     a_few(world)
     world.messages[0] = world.messages[0][:1]
     live(world)
-    assert world.started == {"alder": {}}
-    assert world.runs == {"alder": {}}
+    assert world.started == {"alder": old.started["alder"], "alder 1": {}}
+    assert world.runs["alder 1"] == {}
+    assert decode_stored(world.table[b"alder"]).generation == 1
 
 
 def test_stored_sites_of_the_partitions_are_served_before_their_next_event(clock: list[float]) -> None:
@@ -118,7 +121,7 @@ def test_stored_sites_of_the_partitions_are_served_before_their_next_event(clock
 def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew(clock: list[float]) -> None:
     world = a_few(World())
     live(world)
-    world.started, world.log = {}, []
+    world.started, world.runs, world.log = {}, {}, []
 
     async def handle(ledger: Ledger) -> SiteHandle:
         return await ledger.handle("alder", 0)
@@ -126,7 +129,7 @@ def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew(clock: li
     found = asyncio.run(handle(over(world, clock)))
     assert found.engine.lost
     assert found.offset == 2
-    assert world.log == ["load alder", "forget alder"]
+    assert world.log == ["read alder", "begin alder"]
 
 
 def test_a_state_of_another_version_is_not_read(clock: list[float]) -> None:
@@ -146,11 +149,11 @@ class Renewed:
         self.partitions: list[int] = []
         self._ends, self._failures = ends, failures
 
-    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
+    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
         self._failures -= 1
         if self._failures >= 0:
             raise ConnectionError("no leader")
-        return {partition: self._ends[partition] for partition in partitions}
+        return {log: Range(0, self._ends[log.partition]) for log in logs}
 
     def renewed(self, partition: int) -> None:
         self.partitions.append(partition)
@@ -167,7 +170,7 @@ def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch(clock:
     assert places(world) == {"alder": (0, 2), "birch": (0, 2)}
     before, states = dict(world.table), {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()}
     ledger = over(world, clock)
-    ledger.events = events = Renewed({0: 2, 1: 3})
+    ledger.loader.events = events = Renewed({0: 2, 1: 3})
     asyncio.run(ledger.take_over({0, 1}))
     assert events.partitions == [0]
     assert {site: (handle.epoch, handle.offset) for site, handle in ledger.handles.items()} == {
@@ -184,7 +187,7 @@ def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch(clock:
     assert places(world)["alder"] == (1, 0)
     assert process.world.said("predictions")
     ledger = over(world, clock)
-    ledger.events = events = Renewed({0: 1, 1: 3})
+    ledger.loader.events = events = Renewed({0: 1, 1: 3})
     asyncio.run(ledger.take_over({0, 1}))
     assert events.partitions == []
 
@@ -194,7 +197,7 @@ def test_the_ends_of_the_topic_are_waited_for(clock: list[float], monkeypatch: p
     world = a_few(World())
     live(world)
     ledger = over(world, clock)
-    ledger.events = Renewed({0: 3}, failures=2)
+    ledger.loader.events = Renewed({0: 3}, failures=2)
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
@@ -227,7 +230,7 @@ class Away(MemoryStore):
 
     def __init__(self, world: World, failures: int, error: Exception) -> None:
         super().__init__(world)
-        self._left = dict.fromkeys(("write", "trim", "forget"), failures)
+        self._left = dict.fromkeys(("write", "trim", "begin"), failures)
         self._error = error
 
     def _try(self, what: str) -> None:
@@ -235,17 +238,17 @@ class Away(MemoryStore):
         if self._left[what] >= 0:
             raise self._error
 
-    async def write(self, site: str, changes: Changes) -> None:
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         self._try("write")
-        await super().write(site, changes)
+        await super().write(site, changes, generation)
 
-    async def trim(self, site: str, oldest: int, changes: Changes) -> None:
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
         self._try("trim")
-        await super().trim(site, oldest, changes)
+        await super().trim(site, oldest, changes, generation)
 
-    async def forget(self, site: str) -> None:
-        self._try("forget")
-        await super().forget(site)
+    async def begin(self, site: str) -> int:
+        self._try("begin")
+        return await super().begin(site)
 
 
 @pytest.mark.parametrize("error", [redis.ConnectionError("gone"), redis.TimeoutError("slow"), ConnectionResetError()])
@@ -268,7 +271,7 @@ def test_a_redis_that_is_away_is_waited_for_and_nothing_is_left_out(
     assert pauses == [*RETRY_S, RETRY_S[-1], RETRY_S[-1]] * 3
     assert world.log == quiet.log
     assert [str(trouble).split(" alder")[0] for trouble in troubles[::7]] == [
-        "redis: clearing",
+        "redis: looking",
         "redis: writing",
         "redis: trimming",
     ]
@@ -284,9 +287,9 @@ def test_a_partition_that_is_taken_away_in_the_middle_is_left_where_it_is(clock:
     class Taken(MemoryStore):
         ledger: Ledger
 
-        async def write(self, site: str, changes: Changes) -> None:
+        async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
             self.ledger.drop({0})
-            await super().write(site, changes)
+            await super().write(site, changes, generation)
 
     world = a_few(World())
     store = Taken(world)
@@ -302,9 +305,9 @@ def test_a_partition_that_is_taken_away_while_it_is_trimmed_is_not_acknowledged(
     class Taken(MemoryStore):
         ledger: Ledger
 
-        async def trim(self, site: str, oldest: int, changes: Changes) -> None:
+        async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
             self.ledger.drop({0})
-            await super().trim(site, oldest, changes)
+            await super().trim(site, oldest, changes, generation)
 
     world = a_few(World())
     store = Taken(world)

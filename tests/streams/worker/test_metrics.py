@@ -21,8 +21,8 @@ from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.features import FEATURES
 from models.site.state import Estimate, Job
-from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
+from streams.worker.stored import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 
@@ -143,8 +143,8 @@ def test_a_site_that_left_is_no_longer_shown() -> None:
 def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, now = metrics(), 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    shown.read(3, 41, timestamp=1000.5)
-    shown.read(3, 42, timestamp=1001.5)
+    shown.read("events", 3, 41, timestamp=1000.5)
+    shown.read("events", 3, 42, timestamp=1001.5)
     shown.rejected("empty")
     shown.predicted(now - 0.25)
     shown.predicted(now + 60.0)  # a broker whose clock is ahead
@@ -175,8 +175,8 @@ def test_the_lag_is_what_is_left_to_read() -> None:
     consumer = SimpleNamespace(assignment=lambda: places, highwater=lambda tp: ends[tp.topic, tp.partition])
     shown = metrics()
     for partition, offset in ((0, 59), (1, 49), (2, 10), (3, 5)):
-        shown.read(partition, offset, 0.0)
-    shown.lag(consumer, "events")
+        shown.read("events", partition, offset, 0.0)
+    shown.lag(consumer, ["events"])
     assert samples(shown)["queuecast_event_lag"] == {("0",): 40, ("1",): 0}
 
 

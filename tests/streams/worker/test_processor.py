@@ -20,7 +20,7 @@ from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker import processor
-from streams.worker.ledger import StoredState
+from streams.worker.stored import StoredState, decode_stored
 from tests.support.fakes import Crash, MemoryStore, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=8)
@@ -64,8 +64,13 @@ def states(world: World) -> dict[bytes, tuple[int, Any]]:
 
 
 def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any], dict[str, Any]]]:
-    rows = {name: [(n, row.job, row.wait_s) for n, row in sorted(kept.items())] for name, kept in world.started.items()}
-    return {name: (rows[name], world.runs[name], world.rows[name]) for name in rows}
+    """The entries that the sites' states count."""
+    found = {}
+    for key, value in world.table.items():
+        place = world.place(key.decode(), decode_stored(value).generation)
+        rows = [(number, row.job, row.wait_s) for number, row in sorted(world.started[place].items())]
+        found[key.decode()] = rows, world.runs[place], world.rows[place]
+    return found
 
 
 @pytest.fixture(scope="module")

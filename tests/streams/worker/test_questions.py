@@ -16,9 +16,9 @@ from models.records import AnyAnswer, DeadLetter, NoAnswer, SiteQuestion, WaitAn
 from models.simulation import generate, run
 from streams.settings import KafkaSettings
 from streams.worker import questions
-from streams.worker.ledger import SiteHandle
 from streams.worker.metrics import Metrics
 from streams.worker.questions import STALE_S, Questions
+from streams.worker.stored import SiteHandle
 
 STAMP_MS = 1_000_000
 """The broker's stamp of every question: far from any clock of this machine."""

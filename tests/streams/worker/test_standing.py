@@ -17,8 +17,8 @@ from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.settings import EstimateSettings
 from streams.worker import standing as standing_module
-from streams.worker.ledger import SiteHandle
 from streams.worker.standing import StandingEstimates, key_of, site_time
+from streams.worker.stored import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
 FREELY = EstimateSettings(share=1.0)

@@ -1,0 +1,59 @@
+"""An engine that goes on with those entries of its histories that the stores have not lost."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from models.engine.checkpoint import MIN_JOBS_TO_RECOVER, Changes, RowRange, SavedState, kept_runs
+from models.engine.engine import Engine
+from models.engine.settings import Settings
+from models.site.history import Started
+from models.site.rows import Row
+from models.site.runs import Run
+
+
+def salvage(
+    state: SavedState,
+    started: list[Started],
+    runs: list[Run],
+    rows: Mapping[str, Iterable[Row]],
+    settings: Settings | None = None,
+) -> Engine:
+    """The engine of a state, some of whose entries are lost.
+
+    It says in its predictions that there is a gap until that has left the history. Its next changes hold all entries,
+    under new numbers: they must not be stored over the old ones, which the stored state counts. `state` is changed.
+    """
+    left = _renumber(state, started, runs, rows)
+    engine = Engine.load(state, left.started, left.runs, settings, left.rows)
+    engine.store_anew(left.started)
+    return engine
+
+
+def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: Mapping[str, Iterable[Row]]) -> Changes:
+    """Make a state go on with those of its entries that are left; the state is changed to count these alone.
+
+    What is left moves together: entries are numbered without a gap up to the last number that the state counts. The
+    numbers are new, so all have to be stored anew, away from the old ones; they are what is returned.
+    """
+    window = range(max(state.started - state.history, state.first), state.started)
+    found = sorted((row for row in started if row.number in window), key=lambda row: row.number)
+    there = {row.number for row in found}
+    missing = [number for number in window if number not in there]
+    # From there on the gap has left the history; without one there, it is among the run times or a method's rows.
+    until = missing[-1] + 1 + state.history if missing else state.started + MIN_JOBS_TO_RECOVER
+    state.gap_until = max(state.gap_until, until)
+    state.first = state.started - len(found)
+    left = kept_runs(state, runs)
+    state.runs_kept, state.forgotten = len(left), []
+    own = {}
+    for name, kept in state.rows.items():
+        there_of = sorted((row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count), key=_number)
+        state.rows[name] = RowRange(kept.count, kept.count - len(there_of))
+        own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]
+    renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, state.first)]
+    return Changes(started=renumbered, runs=left, rows=own)
+
+
+def _number(row: Row) -> int:
+    return row.number

@@ -1,0 +1,106 @@
+"""The topics of events, and the changelog, as the ledger needs them."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+from streams.settings import Settings
+from streams.topics import Topics
+from streams.worker.faust_compat import QueuecastApp
+from streams.worker.metrics import Metrics
+from streams.worker.stored import Log, Range
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 1000
+"""Milliseconds that one read from a topic may wait for messages."""
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Errors of Kafka that pass become `OSError`, so that they are waited out."""
+    try:
+        yield
+    except KafkaError as error:
+        raise ConnectionError(f"{error!r}") from error
+
+
+class EventLogs:
+    """What the topics of events hold, and the states that the changelog holds."""
+
+    def __init__(self, app: QueuecastApp, settings: Settings, metrics: Metrics) -> None:
+        self._app = app
+        self._kafka = settings.kafka
+        self._topics = Topics(settings.kafka.prefix)
+        self._metrics = metrics
+
+    def _place(self, log_of: Log) -> TP:
+        topic = self._topics.events if log_of.site is None else self._topics.own_events(log_of.site)
+        return TP(topic, log_of.partition)
+
+    async def ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
+        """What each log holds, and what the group has committed.
+
+        A log of a topic that is no longer read (a site's own, before) is left out.
+
+        Raises:
+            OSError: the broker does not answer.
+        """
+        consumer, assigned = self._app.consumer, self._app.consumer.assignment()
+        places = {one: tp for one in logs if (tp := self._place(one)) in assigned}
+        with _as_os_errors():
+            ends = await consumer.highwaters(*places.values())
+            firsts = await consumer.earliest_offsets(*places.values())
+            committed = await consumer.committed(*places.values())
+        return {one: Range(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
+
+    def renewed(self, partition: int) -> None:
+        """Count a partition that was made anew, or cut short, since its states were stored."""
+        self._metrics.renewed(partition)
+
+    def lost(self, partition: int, events: int) -> None:
+        """Count events that were deleted before they were read."""
+        self._metrics.events_lost(partition, events)
+
+    async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Any]:
+        """The messages with this key from offset `first` to `last`.
+
+        Raises:
+            OSError: the broker does not answer.
+        """
+        return await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
+
+    async def earlier_states(self, partition: int, key: bytes) -> list[bytes]:
+        """The values of a site that its changelog still has, the latest first.
+
+        Raises:
+            OSError: the broker does not answer.
+        """
+        found = await self._read(
+            TP(self._topics.state, partition), None, None, lambda message: message.key == key and message.value
+        )
+        return [message.value for message in reversed(found)]
+
+    async def _read(self, tp: TP, first: int | None, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
+        """The messages that match, by a consumer of its own; from the beginning, or to the end, where none is given."""
+        place = TopicPartition(*tp)
+        with _as_os_errors():
+            consumer = AIOKafkaConsumer(enable_auto_commit=False, **self._kafka.async_options())
+            await consumer.start()
+            try:
+                consumer.assign([place])
+                begin = (await consumer.beginning_offsets([place]))[place]
+                stop = min((await consumer.end_offsets([place]))[place], 1 << 62 if end is None else end)
+                consumer.seek(place, begin if first is None else max(first, begin))
+                found: list[Any] = []
+                while await consumer.position(place) < stop:
+                    messages = (await consumer.getmany(place, timeout_ms=POLL_MS)).get(place, ())
+                    found.extend(one for one in messages if one.offset < stop and matches(one))
+                return found
+            finally:
+                await consumer.stop()

@@ -1,0 +1,133 @@
+"""What the ledger holds and stores of a site, and what it needs of Kafka and Faust."""
+
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from models.engine.engine import Engine
+
+
+class StoredState(msgspec.Struct, array_like=True):
+    """A site's state with the offset of the last event in it, as one value in the table.
+
+    `v` is the version of this record, `state` is compressed with zlib, and `epoch` counts how often the offsets that
+    count for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that
+    of its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds.
+    """
+
+    v: int
+    partition: int
+    offset: int
+    state: bytes
+    epoch: int = 0
+    own: bool = False
+    generation: int = 0
+    stamp: float = 0.0
+
+
+encode_stored = msgspec.msgpack.Encoder().encode
+decode_stored = msgspec.msgpack.Decoder(StoredState).decode
+
+
+def offset_of(value: bytes) -> tuple[int, int]:
+    """The epoch and offset of the last event in a stored state; of two states of a site the greater is the later."""
+    stored = decode_stored(value)
+    return stored.epoch, stored.offset
+
+
+class Log(NamedTuple):
+    """One partition of a topic of events: the site whose own topic it is, None for the shared one."""
+
+    site: str | None
+    partition: int
+
+
+class Range(NamedTuple):
+    """What there is of a log: the offsets of its first event and of its next one, and what the group has committed."""
+
+    first: int
+    end: int
+    committed: int | None = None
+
+    def missing(self, last: int) -> int:
+        """How many events were deleted before they were read; `last` is the latest that any state counts."""
+        done = self.committed if self.committed is not None else last + 1
+        return max(self.first - done, 0) if done else 0
+
+
+class Table(Protocol):
+    """What the ledger needs of the table of sites: Faust's, or a test's."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a site."""
+
+    def keys(self) -> Iterable[bytes]:
+        """The sites that have a value."""
+
+    def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        """Set the value of a site, None to delete it; done when the changelog has it."""
+
+
+class Events(Protocol):
+    """What the ledger needs of the topics of events and of the changelog."""
+
+    async def ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
+        """What each log holds; raises OSError while the broker does not answer."""
+
+    def renewed(self, partition: int) -> None:
+        """A partition has been made anew since its states were stored."""
+
+    def lost(self, partition: int, events: int) -> None:
+        """Events of a partition were deleted before they were read."""
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
+        """The messages with this key from offset `first` to `last`; raises OSError as above."""
+
+    async def earlier_states(self, partition: int, key: bytes) -> list[bytes]:
+        """The values of a site that its changelog still has, the latest first; raises OSError as above."""
+
+
+class Delivered(Protocol):
+    """A message that was taken from Kafka and is to be acknowledged."""
+
+    def ack(self) -> bool:
+        """Let its offset be committed."""
+
+
+@dataclass
+class SiteHandle:
+    """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
+
+    `own`, `generation` and `stamp` are as in `StoredState`.
+    """
+
+    engine: Engine
+    partition: int
+    offset: int = -1
+    epoch: int = 0
+    own: bool = False
+    generation: int = 0
+    stamp: float = 0.0
+
+    @property
+    def log(self) -> Log:
+        """Where its events come."""
+        return Log(self.engine.site if self.own else None, self.partition)
+
+
+@dataclass
+class PendingBatch:
+    """Events of one partition that were processed and are not durable yet, and what followed from them.
+
+    `since` is when the first of them came, on the ledger's clock. `gone` are sites that have lost their places.
+    `dropped` is set once the partition is another's.
+    """
+
+    since: float
+    events: list[Delivered] = field(default_factory=list)
+    sends: list[Awaitable[Any]] = field(default_factory=list)
+    sites: set[str] = field(default_factory=set)
+    gone: dict[str, int] = field(default_factory=dict)
+    dropped: bool = False
