@@ -8,6 +8,7 @@ from models.records import Capacity, JobKey
 from models.site.history import History
 from models.site.rows import Rows
 from models.site.runs import RunHistory, Template
+from models.site.size import MIN_STARTED_JOBS, SizeSeen
 from models.site.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
 
 
@@ -58,16 +59,22 @@ class SiteContext:
     runs: RunHistory
     runtimes: RunMethod
     capacity: Capacity | None = field(default=None)
-    most_cpus: int = field(default=0)
+    size: SizeSeen = field(default_factory=SizeSeen)
 
     @property
     def cpus(self) -> int:
         """Processors: as the site said, else the most that were ever seen in use."""
         return self.capacity.cpus if self.capacity is not None and self.capacity.cpus > 0 else self.most_cpus
 
-    def see_cpus(self) -> None:
-        """Note how many processors are in use, after a start."""
-        self.most_cpus = max(self.most_cpus, self.state.totals(SITE, Phase.RUNNING).cpus)
+    @property
+    def most_cpus(self) -> int:
+        """The most processors that were in use at once, as far as that is believed."""
+        return self.size.most
+
+    def see_cpus(self, now: float) -> None:
+        """Note how many processors are in use, after a start at `now`."""
+        settled = self.history.count >= MIN_STARTED_JOBS
+        self.size.see(self.state.totals(SITE, Phase.RUNNING).cpus, now, settled)
 
 
 class WaitMethod(Method):

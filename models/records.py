@@ -188,7 +188,10 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
-    """A message that could not be processed, with the reason; `value` is its beginning, escaped."""
+    """A message that could not be processed, with the reason; `value` is its beginning, escaped.
+
+    `quarantine` marks an event that was held apart: it is well formed, but its time or size is not believed.
+    """
 
     v: Version = VERSION
     reason: str
@@ -199,6 +202,7 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
     offset: int
     value: str
     value_bytes: int
+    quarantine: bool = False
 
 
 # Questions and their answers, and the estimates that are published without a question.

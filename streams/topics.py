@@ -86,7 +86,7 @@ class Topics(msgspec.Struct, frozen=True):
     @property
     def stamped(self) -> tuple[str, ...]:
         """Those whose messages the broker stamps."""
-        return (self.questions, self.answers)
+        return (self.events, self.questions, self.answers)
 
     @property
     def group(self) -> str:
@@ -148,8 +148,8 @@ def more_partitions(topic: str, found: int, before: int) -> str:
 def configurations(settings: Settings) -> dict[str, dict[str, str]]:
     """The configuration of each topic, by its name.
 
-    Kept by the wall clock, since messages are stamped with it; questions and answers are stamped by the broker, for the
-    clocks of those who ask may be wrong. States and estimates are compacted, in small segments,
+    Kept by the wall clock, since messages are stamped with it; events, questions and answers are stamped by the
+    broker, for their senders' clocks may be wrong. States and estimates are compacted, in small segments,
     so that who begins to read them reads little more than the latest.
     """
     topics, kept = Topics(settings.kafka.prefix), settings.topics
@@ -164,11 +164,12 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         return {"max.message.bytes": str(EVENT_MESSAGE_BYTES), "compression.type": "producer", **kept_for}
 
     found = {
-        **{name: for_hours(kept.events_hours) for name in event_topics(settings)},
+        **{name: for_hours(kept.events_hours) | BROKER_STAMPS for name in event_topics(settings)},
         topics.predictions: for_hours(kept.predictions_hours),
         topics.outcomes: for_hours(kept.predictions_hours),
         topics.dead_letters: for_hours(kept.dead_letters_hours),
-        **dict.fromkeys(topics.stamped, for_hours(1) | BROKER_STAMPS),
+        topics.questions: for_hours(1) | BROKER_STAMPS,
+        topics.answers: for_hours(1) | BROKER_STAMPS,
         # Those of shapes that are no longer offered are not made anew, and so end.
         topics.estimates: for_hours(kept.estimates_hours)
         | compacted
@@ -204,7 +205,8 @@ def create_topics(settings: Settings) -> dict[str, bool]:
                 raise refused(settings.kafka, "make", name) from None
         if not made[Topics(settings.kafka.prefix).state]:
             _raise_limit(client, settings)
-        _stamp_by_broker(client, [name for name in Topics(settings.kafka.prefix).stamped if not made[name]])
+        stamped = dict.fromkeys((*Topics(settings.kafka.prefix).stamped, *event_topics(settings)))
+        _stamp_by_broker(client, [name for name in stamped if not made[name]])
     return made
 
 

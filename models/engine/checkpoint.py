@@ -11,10 +11,12 @@ from models.engine.scores import Week
 from models.measures import Accuracy, RunAccuracy
 from models.method import SiteContext
 from models.records import Capacity, JobKey
+from models.site.clock import SiteClock
 from models.site.features import COUNT
 from models.site.history import Started
 from models.site.rows import Row, Rows
 from models.site.runs import Run
+from models.site.size import SizeSeen
 from models.site.state import Job, Shared
 
 MIN_JOBS_TO_RECOVER = 1000
@@ -81,6 +83,8 @@ class SavedState(msgspec.Struct):
     queues: dict[str, QueueSeen] = {}
     gap_until: int = 0
     missed_until: int = 0
+    clock: SiteClock | None = None
+    size: SizeSeen | None = None
 
 
 class _SavedVersion(msgspec.Struct):

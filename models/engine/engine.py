@@ -21,7 +21,8 @@ from models.engine.checkpoint import (
 )
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods, planned_run_s
-from models.engine.outgoing import Anomaly, Outgoing, Record, degradation, nodes_down, withhold
+from models.engine.outgoing import EFFECTIVE, Anomaly, Outgoing, Record, degradation, nodes_down, withhold
+from models.engine.plausible import doubt
 from models.engine.queues import Queues
 from models.engine.scores import Scores
 from models.engine.settings import Settings
@@ -39,9 +40,11 @@ from models.records import (
     Start,
     Submit,
 )
+from models.site.clock import MAX_AHEAD_S, SiteClock
 from models.site.history import History, Started
 from models.site.rows import Row
 from models.site.runs import Run
+from models.site.size import MAX_CPUS, SizeSeen
 from models.site.state import Job, Phase, SiteState
 
 EVENTS_PER_SWEEP = 64
@@ -78,6 +81,7 @@ class Engine:
         self.lost = False
         self.gap_until = 0
         self.missed_until = 0
+        self._arrived: float | None = None  # of the event that is being applied
         estimates = len(self.methods.waits) + len(self.methods.runs)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
         self._changes = Changes()
@@ -93,12 +97,17 @@ class Engine:
             Capacity: self._take_capacity,
         }
 
-    def apply(self, event: AnyEvent) -> list[Record]:
-        """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost."""
+    def apply(self, event: AnyEvent, arrived: float | None = None) -> list[Record]:
+        """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost.
+
+        Parameters:
+            arrived: when the event arrived at the broker (Unix seconds, by the broker's clock); None offline. It is
+                stored with the message, so an event that is delivered again has the same.
+        """
         self.events += 1
-        records = list(self._handlers[type(event)](event))
-        self._live.expiry.tick(event.time)
-        if self.events % EVENTS_PER_SWEEP == 0:
+        doubted = doubt(event, arrived, self.clock, self.context)
+        records: list[Record] = [doubted] if doubted is not None else self._take(event, arrived)
+        if self.events % EVENTS_PER_SWEEP == 0 and self._live.expiry.times:
             records.extend(self._give_up())
             self.scores.begin_week(min(self._live.expiry.times))
         for record in records:
@@ -106,10 +115,26 @@ class Engine:
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
         return records
 
+    def _take(self, event: AnyEvent, arrived: float | None) -> list[Record]:
+        """Take a plausible event in; one that changes no job leaves the clock alone too."""
+        self._arrived = arrived
+        records = list(self._handlers[type(event)](event))
+        if not any(isinstance(record, Anomaly) and record.reason not in EFFECTIVE for record in records):
+            self._live.expiry.tick(self.clock.of(event.time, arrived))
+            self.clock.tick(event.time, arrived)
+        return records
+
     # What an event does, a handler for each kind; the README has them as a table.
 
     def _submit(self, event: Submit) -> Iterator[Record]:
-        yield from self._admit(Job.of(event))
+        job = Job.of(event)
+        if self.clock.too_late(event.time, self._arrived):
+            job.unscored = True
+            yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
+        if job.walltime is not None and job.walltime > self.settings.max_walltime_s:
+            job.walltime = None
+            yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
+        yield from self._admit(job)
 
     def _admit(self, job: Job) -> Iterator[Record]:
         """A job enters the queue, unless it is known already."""
@@ -168,7 +193,10 @@ class Engine:
         elif job.end is not None and event.time > job.end + SKEW_S:
             yield Anomaly("start_after_end", f"job {event.job}: start {event.time} > end {job.end}", rejected=True)
         elif event.time < job.submit - SKEW_S:
-            yield self._begin_unscored(job, event)
+            self._begin_unscored(job, event.time)
+            yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
+        elif job.unscored:
+            self._begin_unscored(job, event.time)
         else:
             yield from self._begin(job, event)
 
@@ -180,15 +208,14 @@ class Engine:
         self._live.enter(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
 
-    def _begin_unscored(self, job: Job, event: Start) -> Anomaly:
-        """A start long before its submit: it runs, but how long it waited is unknown."""
+    def _begin_unscored(self, job: Job, start: float) -> None:
+        """A start whose wait is unknown, or not to be learnt."""
         job.unscored = True
         self.methods.forget(job.key)
         if job.end is not None:
             self._live.leave(job)
         else:
-            self._live.run(job, event.time)
-        return Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
+            self._live.run(job, start)
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and the methods learn from it."""
@@ -267,6 +294,8 @@ class Engine:
         """A queued job leaves without having started: its wait is censored, and no method learns from it."""
         self._live.leave(job)
         self.methods.forget(job.key)
+        if job.unscored:
+            return
         waited_s = max(at - job.ready, 0.0)
         self.scores.add_cancelled(job, waited_s)
         yield from self.outgoing.outcomes(job, at, waited_s, censored=True)
@@ -305,10 +334,13 @@ class Engine:
             return
         altered = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
         changes = {name: value for name, value in altered.items() if value is not None}
+        if event.walltime is not None and event.walltime > self.settings.max_walltime_s:
+            changes["walltime"] = None
+            yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
         if job.start is not None:
             changes.pop("eligible", None)  # its wait is over and published
         if event.walltime is not None:
-            changes["planned_run_s"] = planned_run_s(event.walltime, job.run_s)
+            changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         self._live.alter(job, **changes)
 
     def _requeue(self, event: Requeue) -> Iterator[Record]:
@@ -334,7 +366,8 @@ class Engine:
         yield from self._admit(again)
 
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:
-        if self.context.capacity is not None and event.time < self.context.capacity.time:
+        known = self.context.capacity
+        if known is not None and event.time < known.time <= max(self.clock.now, self._arrived or 0.0) + MAX_AHEAD_S:
             yield _stale(event)
         else:
             self.context.capacity = event
@@ -350,9 +383,13 @@ class Engine:
 
     @property
     def time(self) -> float:
-        """The site's time: that of its last event, Unix seconds; 0 before the first."""
-        times = self._live.expiry.times
-        return times[-1] if times else 0.0
+        """The site's time: the latest that is believed, Unix seconds; 0 before the first event."""
+        return self.clock.now
+
+    @property
+    def clock(self) -> SiteClock:
+        """Tells the site's time, and which times are not believed."""
+        return self._live.clock
 
     @property
     def degraded(self) -> str | None:
@@ -412,6 +449,8 @@ class Engine:
             queues=self.queues.seen,
             gap_until=self.gap_until,
             missed_until=self.missed_until,
+            clock=self.clock,
+            size=context.size,
         )
         return encode(state), changes
 
@@ -454,8 +493,10 @@ class Engine:
 
     def _restore(self, state: SavedState) -> None:
         """Take back everything but the histories and what the methods keep for themselves."""
-        self._live.restore(state.jobs, state.remembered, state.times)
-        self.context.capacity, self.context.most_cpus = state.capacity, state.most_cpus
+        clock = state.clock or SiteClock.of_times(state.times, state.events)
+        self._live.restore(state.jobs, state.remembered, state.times, clock)
+        self.context.capacity = state.capacity
+        self.context.size = state.size or SizeSeen(state.most_cpus if state.most_cpus <= MAX_CPUS else 0)
         self.events, self.anomalies = state.events, state.anomalies
         self.queues = Queues(state.queues)
         self.scores.restore(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from models.method import SiteContext
 from models.records import JobKey
+from models.site.clock import SiteClock
 from models.site.expiry import Expiry
 from models.site.state import Job, Phase
 
@@ -29,6 +30,7 @@ class LiveJobs:
         self._forget = forget
         self.remembered: dict[JobKey, None] = {}
         self.expiry = Expiry()
+        self.clock = SiteClock()
 
     def get(self, key: JobKey) -> Job | None:
         """The live job of this identity."""
@@ -47,13 +49,13 @@ class LiveJobs:
         """A job comes in, in the phase that it has."""
         self._state.enter(job)
         if job.phase is Phase.RUNNING:
-            self._context.see_cpus()
+            self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
     def run(self, job: Job, start: float) -> None:
         """A job starts at `start` (Unix seconds)."""
         self._state.move(job, Phase.RUNNING, start)
-        self._context.see_cpus()
+        self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
     def move(self, job: Job, phase: Phase) -> None:
@@ -88,8 +90,9 @@ class LiveJobs:
                 self.leave(job)
                 yield job
 
-    def restore(self, jobs: Iterable[Job], remembered: Iterable[JobKey], times: list[float]) -> None:
-        """Take back what was saved: the jobs, the names, and the times of the last events."""
+    def restore(self, jobs: Iterable[Job], remembered: Iterable[JobKey], times: list[float], clock: SiteClock) -> None:
+        """Take back what was saved: the jobs, the names, the times of the last events, and the clock."""
+        self.clock = clock
         for job in jobs:
             self._state.enter(job)
         self.remembered = dict.fromkeys(remembered)

@@ -11,12 +11,32 @@ from models.site.state import Estimate, Job, RunEstimate
 
 
 class Anomaly(msgspec.Struct, frozen=True):
-    """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect."""
+    """An event that did not fit what was known. A `rejected` one changed nothing; the others had a defined effect.
+
+    `quarantine` marks a rejected one that fits no site: its time or size is not believed.
+    """
 
     reason: str
     detail: str
     rejected: bool = False
+    quarantine: bool = False
 
+
+EFFECTIVE = frozenset(
+    (
+        "start_without_submit",
+        "submit_after_start",
+        "end_seen_before_start",
+        "requeue_seen_before_start",
+        "cancel_while_running",
+        "start_before_submit",
+        "cancel_before_submit",
+        "end_before_start",
+        "late_submit",
+        "unlimited_walltime",
+    )
+)
+"""The reasons of events that changed a live job; an event with any other must not set the site's clock."""
 
 Record = Prediction | Outcome | Anomaly
 """What an event leads to."""

@@ -81,6 +81,8 @@ class Scores:
 
     def begin_week(self, now: float) -> None:
         """Note the sums as they are `now` (Unix seconds), if a week has passed since this was last done."""
+        while self.weeks and self.weeks[-1].begin > now + WEEK_S:  # begun by a clock that was wrong
+            self.weeks.pop()
         if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
             self.weeks.append(Week(now, self.tallies()))
 

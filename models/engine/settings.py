@@ -18,7 +18,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in `policies` the method named there, for one that simulates the site's own policy is best (`[engine.policies]`).
     `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
     that an event that comes twice is not taken for a new job. No wait is predicted while more than the share
-    `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). `parameters` are the methods'
+    `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). A requested walltime above
+    `max_walltime_s` seconds counts as none. `parameters` are the methods'
     own, by the method's name; those that are not given have the method's defaults.
     """
 
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000
     remembered: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
+    max_walltime_s: Annotated[float, Meta(gt=0.0, le=400 * 86_400.0)] = 100 * 86_400.0
     withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     parameters: dict[str, dict[str, bool | int | float | str | list[str]]] = {}
 

@@ -130,7 +130,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 
 def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
-    """When the latest event was sent, by its sender's clock. The broker's retention counts from this timestamp."""
+    """When the latest event arrived, by the broker's clock. The broker's retention counts from this timestamp."""
     places = _places(client, Topics(settings.kafka.prefix).events)
     found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
     latest_ms = max((place.timestamp for place in found.values()), default=-1)

@@ -144,7 +144,14 @@ QUESTION_TYPES = tuple(str(kind.__struct_config__.tag) for kind in AnyQuestion._
 
 
 def dead_letter(
-    reason: str, detail: str, site: str | None, topic: str, partition: int, offset: int, value: bytes | None
+    reason: str,
+    detail: str,
+    site: str | None,
+    topic: str,
+    partition: int,
+    offset: int,
+    value: bytes | None,
+    quarantine: bool = False,
 ) -> DeadLetter:
     """The record for a message that was not processed, with the beginning of it in printable form."""
     raw = value or b""
@@ -157,6 +164,7 @@ def dead_letter(
         offset=offset,
         value=_printable(raw[:MAX_SHOWN_BYTES].decode("utf-8", "backslashreplace")),
         value_bytes=len(raw),
+        quarantine=quarantine,
     )
 
 

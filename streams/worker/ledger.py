@@ -16,6 +16,7 @@ from streams.worker.loader import SiteLoader
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore
 from streams.worker.stored import (
+    AppliedEvent,
     Delivered,
     Events,
     Log,
@@ -235,13 +236,41 @@ class Ledger:
     def _batch(self, partition: int) -> PendingBatch:
         return self._pending.setdefault(partition, PendingBatch(self._clock()))
 
-    def record(self, partition: int, event: Delivered, site: str | None, sends: Iterable[Awaitable[Any]]) -> None:
-        """Note that an event was processed: `site` is the one it changed, `sends` are its outputs on their way."""
+    async def rebuild(self, site: str, partition: int) -> None:
+        """Make a site's engine anew after it failed in the middle of an event: as it was before that event.
+
+        That is the stored state and the pending events, without those that failed before.
+        """
+        await self._end_of_checkpoint(partition)
+        own = self.handles.pop(site).own
+        handle = await self.handle(site, partition, own)
+        for one in self._batch(partition).applied:
+            if one.event.site == site:
+                handle.engine.apply(one.event, one.arrived)
+                handle.offset, handle.stamp = one.offset, max(one.arrived or 0.0, handle.stamp)
+
+    def record(
+        self,
+        partition: int,
+        event: Delivered,
+        site: str | None,
+        sends: Iterable[Awaitable[Any]],
+        applied: AppliedEvent | None = None,
+    ) -> None:
+        """Note that an event was processed.
+
+        Parameters:
+            site: the one whose state has changed, if only by the offset.
+            sends: the event's outputs, on their way.
+            applied: the event, where it is in the site's engine.
+        """
         batch = self._batch(partition)
         batch.events.append(event)
         batch.sends.extend(sends)
         if site is not None:
             batch.sites.add(site)
+        if applied is not None:
+            batch.applied.append(applied)
 
     def due(self) -> list[int]:
         """The partitions whose pending events are many enough, or old enough, for a checkpoint."""

@@ -111,7 +111,11 @@ class SiteLoader:
             return False
         read = partial(self.events.read, log_of, handle.offset + 1, stored.offset, key)
         for message in await self._until_done("kafka: reading events", read, handle.engine.site):
-            self.replay(handle, message)
+            try:
+                self.replay(handle, message)
+            except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine
+                log.exception("the engine failed", extra={"site": handle.engine.site})
+                return False
         handle.offset, handle.stamp = stored.offset, stored.stamp
         context, events = handle.engine.context, handle.engine.events
         return (events, context.history.count, context.runs.count) == (saved.events, saved.started, saved.runs)

@@ -19,7 +19,7 @@ from streams.worker.health import Health
 from streams.worker.intake import Places, Unreadable, dead_letter, read_event
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
-from streams.worker.stored import SiteHandle
+from streams.worker.stored import AppliedEvent, SiteHandle
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,9 @@ class Processor:
             partition, offset = raw.partition, raw.offset
             if partition not in self._partitions:
                 return  # taken away while this waited: its next owner sees it again
-            site, sends = None, []
+            site: str | None = None
+            applied: AppliedEvent | None = None
+            sends: list[Awaitable[Any]] = []
             try:
                 event = read_event(raw.key, raw.value)
                 own = self._places.check(raw.topic, partition, event.site)
@@ -85,7 +87,8 @@ class Processor:
                     raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
                 handle = await self._ledger.handle(event.site, partition, own)
                 if offset > handle.offset:  # else its state includes it already
-                    site, sends = event.site, await self._apply(handle, event, raw)
+                    site, (applied, sends) = event.site, await self._apply(handle, event, raw)
+                    handle = self._ledger.handles[site]  # made anew where the engine failed
                     handle.offset, handle.stamp = offset, max(raw.timestamp, handle.stamp)
             except Unreadable as error:
                 sends = [await self._reject(error.reason, error.detail, None, raw)]
@@ -93,35 +96,45 @@ class Processor:
                 self._ledger.drop([partition])
                 return
             self._metrics.read(raw.topic, partition, offset, raw.timestamp)
-            self._ledger.record(partition, message, site, sends)
+            self._ledger.record(partition, message, site, sends, applied)
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
 
     def replay(self, handle: SiteHandle, raw: Any) -> None:
-        """Apply a message once more, as `take` did; nothing is sent, for all that follows from it was sent then."""
+        """Apply a message once more, as `take` did; nothing is sent, for all that follows from it was sent then.
+
+        Raises:
+            Exception: whatever the engine raises, whose state may then be half of what it should be.
+        """
         with suppress(Unreadable):
             event = read_event(raw.key, raw.value)
             self._places.check(raw.topic, raw.partition, event.site)
-            with suppress(Exception):  # it is in the dead letters, as `engine_failed`
-                handle.engine.apply(event)
+            handle.engine.apply(event, _arrived(raw))
 
-    async def _apply(self, handle: SiteHandle, event: AnyEvent, raw: Any) -> list[Awaitable[Any]]:
-        """Apply an event to its site's engine; returns its outputs, on their way to Kafka."""
+    async def _apply(
+        self, handle: SiteHandle, event: AnyEvent, raw: Any
+    ) -> tuple[AppliedEvent | None, list[Awaitable[Any]]]:
+        """Apply an event to its site's engine, as a whole or not at all.
+
+        Returns what was applied, None where the engine failed; and the outputs, on their way to Kafka.
+        """
+        arrived = _arrived(raw)
         try:
-            records = handle.engine.apply(event)
+            records = handle.engine.apply(event, arrived)
         except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
             where = {"site": event.site, "partition": raw.partition, "offset": raw.offset}
             log.exception("the engine failed", extra=where)
-            return [await self._reject("engine_failed", repr(error), event.site, raw)]
+            await self._ledger.rebuild(event.site, raw.partition)
+            return None, [await self._reject("engine_failed", repr(error), event.site, raw)]
         key = raw.key
         sends = [await self._send(record, event.site, key, raw) for record in _outgoing(records)]
         if isinstance(event, Submit):
             self._metrics.predicted(raw.timestamp)
-        return sends
+        return AppliedEvent(event, raw.offset, arrived), sends
 
     async def _send(self, record: Record, site: str, key: bytes, raw: Any) -> Awaitable[Any]:
         if isinstance(record, Anomaly):
-            return await self._reject(record.reason, record.detail, site, raw)
+            return await self._reject(record.reason, record.detail, site, raw, record.quarantine)
         if isinstance(record, Prediction):
             return await self._produce(self._topics.predictions, key, record, self._lateness(raw.timestamp))
         return await self._produce(self._topics.outcomes, key, record)
@@ -134,9 +147,11 @@ class Processor:
         self._metrics.late()
         return [(LATE, b"%d" % seconds)]
 
-    async def _reject(self, reason: str, detail: str, site: str | None, raw: Any) -> Awaitable[Any]:
+    async def _reject(
+        self, reason: str, detail: str, site: str | None, raw: Any, quarantine: bool = False
+    ) -> Awaitable[Any]:
         self._metrics.rejected(reason)
-        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value)
+        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value, quarantine)
         return await self._produce(self._topics.dead_letters, raw.key, letter)
 
     async def _produce(
@@ -204,6 +219,11 @@ class Processor:
             log.warning("no checkpoint within %.0f s; the next owner will see those events again", HAND_OVER_S)
         finally:
             self._ledger.drop(partitions)
+
+
+def _arrived(raw: Any) -> float | None:
+    """When a message arrived at the broker, Unix seconds; None where that is unknown."""
+    return raw.timestamp if raw.timestamp > 0.0 else None
 
 
 def _outgoing(records: Iterable[Record]) -> list[Record]:

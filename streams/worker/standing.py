@@ -40,9 +40,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def site_time(engine: Engine, clock: Callable[[], float] = time.time) -> float:
-    """What time it is at a site: the time of day, or where its events come from another time that of the last one."""
+    """What time it is at a site: the time of day, or where its events come from another time that of the last one.
+
+    A live site may be silent for a weekend: its jobs grow older all the same.
+    """
     now, last = clock(), engine.time
-    return now if abs(now - last) < DAY_S else last
+    return now if engine.clock.live or abs(now - last) < DAY_S else last
 
 
 def key_of(site: str, shape: Shape) -> bytes:

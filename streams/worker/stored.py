@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from models.engine.engine import Engine
+from models.records import AnyEvent
 
 
 class StoredState(msgspec.Struct, array_like=True):
@@ -117,12 +118,20 @@ class SiteHandle:
         return Log(self.engine.site if self.own else None, self.partition)
 
 
+class AppliedEvent(NamedTuple):
+    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown)."""
+
+    event: AnyEvent
+    offset: int
+    arrived: float | None
+
+
 @dataclass
 class PendingBatch:
     """Events of one partition that were processed and are not durable yet, and what followed from them.
 
     `since` is when the first of them came, on the ledger's clock. `gone` are sites that have lost their places.
-    `dropped` is set once the partition is another's.
+    `applied` are those events that are in an engine. `dropped` is set once the partition is another's.
     """
 
     since: float
@@ -130,4 +139,5 @@ class PendingBatch:
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
     gone: dict[str, int] = field(default_factory=dict)
+    applied: list[AppliedEvent] = field(default_factory=list)
     dropped: bool = False

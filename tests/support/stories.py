@@ -79,7 +79,7 @@ def contents(engine: Engine) -> dict[str, Any]:
     return {
         name: value
         for name, value in found.items()
-        if name not in ("events", "anomalies", "times", "forgotten", "weeks")
+        if name not in ("events", "anomalies", "times", "forgotten", "weeks", "clock")
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Record
 from models.records import Capacity
-from models.site.expiry import MIN_AGREEING_EVENTS
+from models.site.expiry import DAY_S, MIN_AGREEING_EVENTS
 from models.site.state import Phase
 from tests.support.stories import (
     ENDED,
@@ -178,7 +178,9 @@ def given_up() -> list[Record]:
     phases = {"queued": "", "held": " hold@110", "running": " start@150", "ended": " end@300"}
     for job, rest in phases.items():
         applied(engine, [msgspec.structs.replace(each, job=job) for each in story("submit@100" + rest)])
-    return applied(engine, [Capacity(site="s", time=1e9, cpus=8)] * (EVENTS_PER_SWEEP + MIN_AGREEING_EVENTS))
+    steps = [50.0 * DAY_S * step for step in range(1, 10)]
+    times = steps + steps[-1:] * (EVENTS_PER_SWEEP + MIN_AGREEING_EVENTS)
+    return applied(engine, [Capacity(site="s", time=time, cpus=8) for time in times])
 
 
 def test_jobs_of_every_phase_are_given_up() -> None:

@@ -15,6 +15,7 @@ from models.runtimes.closest import Closest
 from models.site.expiry import WEEK_S
 from models.site.history import History
 from models.site.runs import RunHistory
+from models.site.size import SizeSeen
 from models.site.state import Estimate, Job, Phase, RunEstimate, SiteState
 
 
@@ -23,7 +24,7 @@ def job(name: str = "1", cpus: int = 1, queue: str | None = None, submit: float 
 
 
 def context(capacity: Capacity | None = None, most_cpus: int = 0) -> SiteContext:
-    return SiteContext(SiteState(), History(10), RunHistory(), Closest(), capacity, most_cpus)
+    return SiteContext(SiteState(), History(10), RunHistory(), Closest(), capacity, SizeSeen(most_cpus))
 
 
 @pytest.mark.parametrize(

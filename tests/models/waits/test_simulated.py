@@ -189,7 +189,7 @@ def test_no_wait_is_told_where_the_job_cannot_run() -> None:
     assert method.predict(make(9, 5), site(0)).reason == "size of the site unknown"
     assert wait(site(4), make(9, 5)) is wait(site(0), make(9, 5)) is None
     seen = site(0, running(1, 4, 10.0))
-    seen.see_cpus()
+    seen.see_cpus(0.0)
     assert wait(seen, make(9, 4, 1.0)) == 10.0  # four processors have been seen in use
 
 

@@ -172,10 +172,10 @@ def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
 ) -> None:
     whole = Engine.apply
 
-    def flawed(engine: Engine, event: AnyEvent) -> Any:
+    def flawed(engine: Engine, event: AnyEvent, arrived: float | None) -> Any:
         if isinstance(event, Start) and event.site == "alder":
             raise ZeroDivisionError("float division by zero")
-        return whole(engine, event)
+        return whole(engine, event, arrived)
 
     monkeypatch.setattr(Engine, "apply", flawed)
     process.world.publish_events([Submit(site="alder", time=6.0, job="2"), Submit(site="birch", time=6.0, job="2")])

@@ -213,3 +213,13 @@ def test_a_sites_time_is_the_time_of_day_unless_its_events_are_of_another_time()
     assert site_time(engine, lambda: engine.time + 3600.0) == engine.time + 3600.0
     assert site_time(engine, lambda: engine.time + 3 * 86_400.0) == engine.time
     assert site_time(engine, lambda: engine.time - 3 * 86_400.0) == engine.time
+
+
+def test_a_live_site_grows_older_over_a_quiet_weekend_and_a_replayed_one_does_not() -> None:
+    for arrives_after_s, grows in ((5.0, True), (86_400.0 * 365, False)):
+        engine = Engine("alder", ENGINE)
+        for minute in range(100):
+            time = 1.7e9 + 60.0 * minute
+            engine.apply(Submit(site="alder", time=time, job=str(minute)), time + arrives_after_s)
+        monday = engine.time + 3 * 86_400.0
+        assert site_time(engine, lambda now=monday: now) == (monday if grows else engine.time)  # type: ignore[misc]

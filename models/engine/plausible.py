@@ -1,0 +1,44 @@
+"""Which events are believed. What is not is held apart: it is a dead letter, and changes nothing at the site."""
+
+from models.engine.outgoing import Anomaly
+from models.method import SiteContext
+from models.records import Alter, AnyEvent, Capacity, Start, Submit
+from models.site.clock import MAX_AGE_S, SiteClock
+from models.site.size import MIN_STARTED_JOBS, doubted_capacity, doubted_job
+
+
+def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: SiteContext) -> Anomaly | None:
+    """Why an event is not believed, by its time and by the sizes that it names; None where it is. 2 µs.
+
+    Parameters:
+        arrived: when it arrived at the broker, Unix seconds; None offline.
+    """
+    reason = clock.doubt(event.time, arrived) or _doubted_eligible(event)
+    if reason is not None:
+        return _held_apart("implausible_time", reason)
+    reason = _doubted_size(event, context, clock.now)
+    return None if reason is None else _held_apart("implausible_size", reason)
+
+
+def _held_apart(reason: str, detail: str) -> Anomaly:
+    return Anomaly(reason, detail, rejected=True, quarantine=True)
+
+
+def _doubted_eligible(event: AnyEvent) -> str | None:
+    if not isinstance(event, Submit | Alter) or event.eligible is None or event.eligible <= event.time + MAX_AGE_S:
+        return None
+    return f"eligible at {event.eligible:.0f}, more than 400 days later"
+
+
+def _doubted_size(event: AnyEvent, context: SiteContext, now: float) -> str | None:
+    settled = context.history.count >= MIN_STARTED_JOBS
+    declared = 0 if context.capacity is None else context.capacity.cpus
+    if isinstance(event, Capacity):
+        largest = int(context.history.window.maximum[0]) if len(context.history) else 0
+        return doubted_capacity(event, declared, context.most_cpus, largest, settled)
+    if not isinstance(event, Submit | Start | Alter) or event.cpus is None:
+        return None
+    reason = doubted_job(event.cpus, declared, context.most_cpus, settled)
+    if reason is not None and not declared:
+        context.size.doubt(now)
+    return reason

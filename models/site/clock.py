@@ -1,0 +1,129 @@
+"""What time it is at a site, by its events and by when they arrived; and which times are not believed."""
+
+from collections.abc import Iterable
+from statistics import median
+
+import msgspec
+
+DAY_S = 86_400.0
+
+MAX_AHEAD_S = 600.0
+"""At a live site: an event whose time is further ahead of its arrival at the broker is not believed."""
+
+MAX_AGE_S = 400 * DAY_S
+"""An event is not believed that is older than this: than its arrival at a live site, else than the site's time."""
+
+MAX_STEP_S = 60 * DAY_S
+"""At a site that is replayed: an event further ahead of the site's time is not believed (the longest gap in the
+traces is 3 days)."""
+
+MAX_LATE_S = 30 * DAY_S
+"""A submit that comes later than this is accepted, but its wait is neither scored nor learnt."""
+
+MAX_LAGS = 32
+"""Lags of which the median says whether a site is live."""
+
+LAG_EVERY_S = 60.0
+"""Seconds between two lags that are noted once there are `MAX_LAGS`: a burst of wrong times is one among many."""
+
+MAX_CONFIRMING = 1024
+"""Events in a row that overrule the site's time at most; of a site with fewer events, as many as it has had."""
+
+EVENTS_TO_SET_BACK = 32
+"""Accepted events in a row that must lie over a day behind to set a replayed site's time back."""
+
+
+class SiteClock(msgspec.Struct, array_like=True):
+    """The time of a site. It is a part of the stored state, so new fields go to the end.
+
+    A site is *live* while the broker's time minus the events' time is, by the median, under a day; otherwise it is
+    *replayed* (or offline: there is no broker). At a live site an event's time is compared with the broker's. At the
+    others it is compared with `now`, and a jump is believed only once many events in a row agree on it.
+
+    >>> clock = SiteClock()
+    >>> clock.tick(1000.0, arrived=1001.0)
+    >>> clock.live, clock.now, clock.doubt(9000.0, arrived=1002.0)
+    (True, 1000.0, 'its time is 7998 s ahead of its arrival')
+    """
+
+    now: float = 0.0
+    """The latest time that is believed, Unix seconds; 0 before the first event."""
+
+    believed: int = 0
+    """Accepted events, counted up to `MAX_CONFIRMING`."""
+
+    lags: list[float] = msgspec.field(default_factory=list)
+    """Arrival minus time of the last events, one a minute, in seconds."""
+
+    lag_noted: float = 0.0
+    behind: int = 0
+    doubted: int = 0
+    """Events in a row whose times were not believed and agree with each other."""
+
+    doubted_time: float = 0.0
+    doubted_since: float = 0.0
+
+    @classmethod
+    def of_times(cls, times: Iterable[float], events: int) -> "SiteClock":
+        """The clock of a state that an earlier version saved, from the times of its last events."""
+        ordered = sorted(times)
+        return cls(ordered[len(ordered) // 2], min(events, MAX_CONFIRMING)) if ordered else cls()
+
+    @property
+    def live(self) -> bool:
+        """Whether events come as they happen."""
+        return bool(self.lags) and abs(median(self.lags)) < DAY_S
+
+    def doubt(self, time: float, arrived: float | None) -> str | None:
+        """Why an event's time is not believed; None where it is. Nothing but the count of doubts changes.
+
+        Parameters:
+            time: the event's, Unix seconds.
+            arrived: when it arrived at the broker, Unix seconds; None offline.
+        """
+        reason = self._doubt(time, arrived)
+        return None if reason is None or self._confirmed(time, arrived) else reason
+
+    def _doubt(self, time: float, arrived: float | None) -> str | None:
+        if arrived is not None and (self.live or (not self.lags and abs(arrived - time) < DAY_S)):
+            return _outside(time - arrived, MAX_AHEAD_S, "its arrival")
+        return _outside(time - self.now, MAX_STEP_S, "the site's time") if self.believed else None
+
+    def _confirmed(self, time: float, arrived: float | None) -> bool:
+        """Count a doubted time; whether so many in a row agree that the site's time was wrong."""
+        if self.doubted == 0 or abs(time - self.doubted_time) > MAX_STEP_S:
+            self.doubted, self.doubted_since = 0, arrived or 0.0
+        self.doubted, self.doubted_time = self.doubted + 1, time
+        if self.live:  # the broker's clock itself would have to be wrong
+            enough = self.doubted >= MAX_CONFIRMING and (arrived or 0.0) >= self.doubted_since + DAY_S
+        else:
+            enough = self.doubted >= min(max(self.believed, 2), MAX_CONFIRMING)
+        if enough:
+            self.now, self.believed, self.doubted, self.lags = time, self.doubted, 0, []
+        return enough
+
+    def tick(self, time: float, arrived: float | None = None) -> None:
+        """An event was accepted."""
+        if arrived is not None and (len(self.lags) < MAX_LAGS or arrived >= self.lag_noted + LAG_EVERY_S):
+            self.lags = [*self.lags[1 - MAX_LAGS :], arrived - time]
+            self.lag_noted = arrived
+        time = self.of(time, arrived)
+        self.believed = min(self.believed + 1, MAX_CONFIRMING)
+        self.doubted = 0
+        self.behind = self.behind + 1 if time < self.now - DAY_S and not self.live else 0
+        self.now = time if self.behind >= EVENTS_TO_SET_BACK else max(self.now, time)
+
+    def of(self, time: float, arrived: float | None) -> float:
+        """What an accepted event says of the time: at a live site no more than its arrival does."""
+        return min(time, arrived) if arrived is not None and self.live else time
+
+    def too_late(self, time: float, arrived: float | None) -> bool:
+        """Whether an event comes so late that nothing is learnt of the wait that begins with it."""
+        now = arrived if arrived is not None and self.live else self.now
+        return time < now - MAX_LATE_S
+
+
+def _outside(ahead_s: float, most_s: float, of: str) -> str | None:
+    if ahead_s > most_s:
+        return f"its time is {ahead_s:.0f} s ahead of {of}"
+    return f"its time is {-ahead_s / DAY_S:.0f} days before {of}" if ahead_s < -MAX_AGE_S else None

@@ -1,0 +1,179 @@
+"""What one message may do to a site: an event that is not believed changes nothing there."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import msgspec
+import pytest
+
+from models.engine.answers import weeks
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly, Record
+from models.engine.settings import Settings
+from models.records import Alter, AnyEvent, Capacity, Outcome
+from models.simulation import generate, run
+from models.site.clock import DAY_S
+from models.site.expiry import WEEK_S
+from tests.support.events import capacity, end, start, submit
+
+SETTINGS = Settings(method="qespera", shadows=("median",), runtimes="closest", bounds="", history=200)
+ORIGIN = 1.7e9
+YEARS_S = 3 * 365 * DAY_S
+
+
+@cache
+def genuine(jobs: int = 300, declared: bool = True) -> list[AnyEvent]:
+    events = run(generate(5, jobs, cpus=64, load=0.9, start_time=int(ORIGIN)), 64, "s")
+    return [event for event in events if declared or not isinstance(event, Capacity)]
+
+
+def applied(engine: Engine, events: Iterable[AnyEvent], live: bool) -> list[Record]:
+    """The records of events that arrive two seconds after they happened, or offline."""
+    return [record for event in events for record in engine.apply(event, event.time + 2.0 if live else None)]
+
+
+def disturbed(events: Sequence[AnyEvent], hostile: Sequence[AnyEvent], every: int, live: bool) -> tuple[Engine, ...]:
+    """An engine that has seen the events alone, and one that has seen hostile events between them."""
+    quiet, other = Engine("s", SETTINGS), Engine("s", SETTINGS)
+    for place, event in enumerate(events):
+        arrived = event.time + 2.0 if live else None
+        told = quiet.apply(event, arrived)
+        if place >= 40 and place % every == 0:
+            wrong = hostile[place // every % len(hostile)]
+            (anomaly,) = (record for record in other.apply(wrong, arrived) if not isinstance(record, Outcome))
+            assert isinstance(anomaly, Anomaly) and anomaly.rejected
+        records = other.apply(event, arrived)
+        assert [one for one in records if not isinstance(one, Anomaly)] == [
+            one for one in told if not isinstance(one, Anomaly)
+        ]
+    return quiet, other
+
+
+HOSTILE: list[AnyEvent] = [
+    capacity(64, 1e11),
+    capacity(10**9, ORIGIN + DAY_S),
+    submit("h1", ORIGIN + YEARS_S, cpus=8),
+    submit("h2", ORIGIN - YEARS_S, cpus=8),
+    submit("h3", ORIGIN + DAY_S / 2, cpus=10**9, walltime=1e11),
+    submit("h4", ORIGIN + DAY_S / 2, eligible=1e11),
+    start("h5", ORIGIN + DAY_S / 2, cpus=10**9),
+    end("h6", 0.0),
+    start("h7", 1e11),
+    Alter(site="s", job="h8", time=ORIGIN + 3600.0, cpus=10**7),
+]
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("declared", [False, True])
+def test_hostile_events_leave_the_other_jobs_records_as_they_were(live: bool, declared: bool) -> None:
+    hostile = [msgspec.structs.replace(each, time=each.time) for each in HOSTILE]
+    events = genuine(declared=declared)
+    if live:  # what is plausible in time must be so all along
+        hostile = [each for each in hostile if abs(each.time - ORIGIN) > YEARS_S / 2]
+    quiet, other = disturbed(events, hostile, 5, live)
+    assert quiet.context.state.jobs.keys() == other.context.state.jobs.keys()
+    assert (quiet.time, quiet.context.cpus, quiet.context.capacity) == (
+        other.time,
+        other.context.cpus,
+        other.context.capacity,
+    )
+    assert quiet.scores.accuracy == other.scores.accuracy
+    assert quiet.queues.seen == other.queues.seen
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("ahead_s", [YEARS_S, -YEARS_S])
+def test_a_feeder_whose_clock_jumped_harms_nobody(live: bool, ahead_s: float) -> None:
+    engine = Engine("s", SETTINGS)
+    events = genuine()
+    applied(engine, events[:400], live)
+    jobs, accuracy = set(engine.context.state.jobs), engine.scores.accuracy["qespera"].jobs
+    now = events[399].time
+    for number in range(128):
+        event = submit(f"h{number}", now + ahead_s + number, cpus=4)
+        (anomaly,) = engine.apply(event, now if live else None)
+        assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.quarantine) == ("implausible_time", True)
+    assert set(engine.context.state.jobs) == jobs
+    applied(engine, events[400:], live)
+    assert engine.scores.accuracy["qespera"].jobs > accuracy
+    later = [submit(f"l{n}", events[-1].time + n * DAY_S / 64, cpus=1) for n in range(20 * 64)]
+    applied(engine, later, live)
+    assert all(week.end - week.begin <= 2 * WEEK_S for week in weeks(engine, engine.time))
+    assert len(weeks(engine, engine.time)) > 2
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_late_end_is_applied_and_does_not_set_the_clock_back(live: bool) -> None:
+    engine = Engine("s", SETTINGS)
+    now = ORIGIN
+    for number in range(100):
+        now = ORIGIN + 3600.0 * number
+        applied(engine, [submit(str(number), now, cpus=1), start(str(number), now)], live)
+    outcomes = engine.apply(end("5", ORIGIN + 5 * 3600.0 + 60.0), now if live else None)
+    assert any(isinstance(record, Outcome) and record.actual_run_s == 60.0 for record in outcomes)
+    assert engine.time == now
+    engine.apply(end("5", ORIGIN), now if live else None)  # a duplicate
+    assert engine.time == now
+
+
+def test_a_capacity_of_the_far_future_does_not_make_later_ones_stale() -> None:
+    engine = Engine("s", SETTINGS)
+    for event in (capacity(64, ORIGIN), capacity(32, 1e11), capacity(128, ORIGIN + 60.0)):
+        engine.apply(event, ORIGIN + 60.0)
+    assert engine.context.cpus == 128
+
+
+def test_a_site_that_an_earlier_version_let_be_poisoned_is_healed() -> None:
+    engine = Engine("s", SETTINGS)
+    applied(engine, genuine()[:300], live=True)
+    engine.context.capacity = Capacity(site="s", time=1e11, cpus=8)
+    engine.context.size.most = 10**9
+    state, changes = engine.checkpoint()
+    old = msgspec.msgpack.decode(state)
+    del old["clock"], old["size"]
+    old["times"][3] = 1e11
+    old["most_cpus"] = 10**9
+    again = Engine.load(msgspec.msgpack.encode(old), changes.started, changes.runs, SETTINGS, changes.rows)
+    now = genuine()[299].time
+    assert abs(again.time - now) < DAY_S and again.context.most_cpus == 0
+    applied(again, [capacity(64, now + 60.0)], live=True)
+    assert again.context.cpus == 64
+
+
+def test_one_start_does_not_fix_an_undeclared_sites_size() -> None:
+    engine = Engine("s", SETTINGS)
+    applied(engine, genuine(declared=False)[:300], live=True)
+    size, now = engine.context.cpus, genuine(declared=False)[299].time
+    assert 0 < size <= 64
+    for number, cpus in enumerate((10**9, 10**7, 10**6, 10**4)):
+        (anomaly,) = engine.apply(start(f"h{number}", now, cpus=cpus), now)
+        assert isinstance(anomaly, Anomaly) and anomaly.reason == "implausible_size"
+    assert engine.context.cpus == size
+
+
+def test_a_walltime_beyond_all_bounds_is_none() -> None:
+    engine = Engine("s", SETTINGS)
+    applied(engine, genuine()[:200], live=True)
+    now = genuine()[199].time
+    (anomaly, *_) = engine.apply(submit("long", now, cpus=1, walltime=1e11), now)
+    assert isinstance(anomaly, Anomaly) and (anomaly.reason, anomaly.rejected) == ("unlimited_walltime", False)
+    job = engine.context.state.jobs["long", 0]
+    assert job.walltime is None and job.planned_run_s < 100 * DAY_S
+    engine.apply(Alter(site="s", job="long", time=now + 1.0, walltime=3600.0), now)
+    assert job.planned_run_s == 3600.0
+    engine.apply(Alter(site="s", job="long", time=now + 2.0, walltime=1e11), now)
+    assert job.walltime is None and job.planned_run_s < 100 * DAY_S
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_submit_of_long_ago_teaches_nothing(live: bool) -> None:
+    engine = Engine("s", SETTINGS)
+    applied(engine, genuine()[:300], live)
+    now, learnt = genuine()[299].time, engine.context.history.count
+    arrived = now if live else None
+    records = engine.apply(submit("old", now - 200 * DAY_S, cpus=1), arrived)
+    assert isinstance(records[0], Anomaly) and records[0].reason == "late_submit"
+    records = engine.apply(start("old", now), arrived) + engine.apply(end("old", now + 60.0), arrived)
+    assert not [record for record in records if isinstance(record, Outcome)]
+    assert engine.context.history.count == learnt
+    assert now <= engine.time <= now + 60.0

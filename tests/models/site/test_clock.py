@@ -1,0 +1,111 @@
+"""What a site believes of the times that its events say."""
+
+import pytest
+
+from models.site.clock import DAY_S, EVENTS_TO_SET_BACK, MAX_CONFIRMING, MAX_LAGS, SiteClock
+
+NOW = 1.7e9
+YEARS_S = 3 * 365 * DAY_S
+
+
+def live_clock(events: int = 100) -> SiteClock:
+    """The clock of a site whose events come 5 s after they happened, one a minute, until `NOW`."""
+    clock = SiteClock()
+    for minute in range(events):
+        time = NOW - 60.0 * (events - 1 - minute)
+        assert clock.doubt(time, time + 5.0) is None
+        clock.tick(time, time + 5.0)
+    return clock
+
+
+def replayed_clock(events: int = 2000, arrived: float | None = None) -> SiteClock:
+    clock = SiteClock()
+    for minute in range(events):
+        assert clock.doubt(60.0 * minute, arrived) is None
+        clock.tick(60.0 * minute, arrived)
+    return clock
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "believed"), [(599.0, True), (601.0, False), (-399 * DAY_S, True), (-401 * DAY_S, False), (1e11, False)]
+)
+def test_a_live_site_believes_what_is_near_the_brokers_time(ahead_s: float, believed: bool) -> None:
+    clock = live_clock()
+    assert (clock.doubt(NOW + ahead_s, NOW) is None) is believed
+
+
+@pytest.mark.parametrize("arrived", [None, NOW])
+@pytest.mark.parametrize("ahead_s", [YEARS_S, -YEARS_S])
+def test_a_feeder_whose_clock_jumped_is_not_believed(arrived: float | None, ahead_s: float) -> None:
+    clock = live_clock(2000) if arrived else replayed_clock()
+    before = clock.now
+    for event in range(900):
+        assert clock.doubt(before + ahead_s + event, None if arrived is None else arrived + event) is not None
+    assert clock.now == before and clock.live is bool(arrived)
+
+
+def test_a_live_site_never_goes_back_and_only_as_far_ahead_as_the_broker() -> None:
+    clock = live_clock()
+    clock.tick(NOW + 300.0, NOW + 10.0)
+    assert clock.now == NOW + 10.0
+    for _ in range(100):
+        clock.tick(NOW - 3 * DAY_S, NOW + 20.0)
+    assert clock.now == NOW + 10.0 and clock.live
+
+
+def test_a_live_site_stays_live_in_a_burst_of_late_events_and_over_a_quiet_weekend() -> None:
+    clock = live_clock()
+    for event in range(10_000):
+        clock.tick(NOW - 5 * DAY_S, NOW + event / 100)
+    assert clock.live
+    monday = NOW + 2.5 * DAY_S
+    assert clock.doubt(monday, monday) is None
+
+
+@pytest.mark.parametrize("arrived", [None, NOW])
+def test_a_replayed_site_has_a_time_of_its_own(arrived: float | None) -> None:
+    clock = replayed_clock(arrived=arrived)
+    assert not clock.live and clock.now == 60.0 * 1999
+    assert clock.doubt(clock.now + 59 * DAY_S, arrived) is None
+    clock.tick(clock.now - 3 * DAY_S, arrived)
+    assert clock.now == 60.0 * 1999
+    assert clock.doubt(NOW, arrived) is not None
+
+
+def test_many_that_agree_overrule_a_replayed_sites_time() -> None:
+    clock = replayed_clock()
+    there = clock.now + 500 * DAY_S
+    doubts = [clock.doubt(there + second, None) for second in range(MAX_CONFIRMING)]
+    assert None not in doubts[:-1] and doubts[-1] is None and clock.now == there + MAX_CONFIRMING - 1
+
+
+def test_what_is_believed_in_between_starts_the_count_anew() -> None:
+    clock = replayed_clock()
+    for _ in range(3):
+        for _ in range(MAX_CONFIRMING - 1):
+            assert clock.doubt(1e11, None) is not None
+        clock.tick(clock.now)
+
+
+def test_a_wrong_first_event_is_overruled_by_the_next_two() -> None:
+    clock = SiteClock()
+    clock.tick(1e11, NOW)
+    assert clock.doubt(NOW, NOW) is not None
+    assert clock.doubt(NOW + 1.0, NOW + 1.0) is None
+    clock.tick(NOW + 1.0, NOW + 1.0)
+    assert clock.live and clock.now == NOW + 1.0
+
+
+def test_a_replayed_site_that_was_too_far_ahead_comes_back() -> None:
+    clock = replayed_clock()
+    before = clock.now
+    clock.tick(before + 50 * DAY_S)
+    for event in range(EVENTS_TO_SET_BACK):
+        clock.tick(before + event)
+    assert clock.now == before + EVENTS_TO_SET_BACK - 1
+
+
+def test_the_clock_of_an_earlier_version_is_the_middle_of_its_last_times() -> None:
+    assert SiteClock.of_times([5.0, 6.0, 1e11], 3).now == 6.0
+    assert SiteClock.of_times([], 0) == SiteClock()
+    assert len(live_clock(1000).lags) == MAX_LAGS

@@ -1,0 +1,69 @@
+"""Which sizes are believed, of a site and of its jobs."""
+
+import pytest
+
+from models.records import Capacity
+from models.site.size import DAY_S, MAX_CPUS, SizeSeen, doubted_capacity, doubted_job
+
+
+@pytest.mark.parametrize(
+    ("cpus", "declared", "seen", "settled", "believed"),
+    [
+        (400, 100, 0, True, True),
+        (401, 100, 9999, True, False),
+        (1024, 0, 3, True, True),
+        (1025, 0, 3, True, False),
+        (4000, 0, 1000, True, True),
+        (4001, 0, 1000, True, False),
+        (1_000_000, 0, 0, False, True),
+        (1_000_001, 0, 0, False, False),
+        (MAX_CPUS + 1, MAX_CPUS, 0, True, False),
+    ],
+)
+def test_a_job_is_measured_by_its_site(cpus: int, declared: int, seen: int, settled: bool, believed: bool) -> None:
+    assert (doubted_job(cpus, declared, seen, settled) is None) is believed
+
+
+@pytest.mark.parametrize(
+    ("event", "declared", "settled", "believed"),
+    [
+        ({"cpus": 200}, 100, True, True),
+        ({"cpus": 10**9}, 0, False, False),
+        ({"cpus": 65_537}, 100, True, False),
+        ({"cpus": 65_537}, 0, False, True),
+        ({"cpus": 15}, 100, True, False),
+        ({"cpus": 16}, 100, True, True),
+        ({"cpus": 0}, 100, True, True),
+        ({"cpus": 100, "nodes": 10, "down_nodes": 11}, 100, True, False),
+        ({"cpus": 100, "nodes": 10**8}, 100, True, False),
+    ],
+)
+def test_a_declared_size_is_measured_by_what_was_known(
+    event: dict[str, int], declared: int, settled: bool, believed: bool
+) -> None:
+    capacity = Capacity(site="s", time=0.0, **event)
+    assert (doubted_capacity(capacity, declared, 50, 64, settled) is None) is believed
+
+
+def test_a_guessed_size_grows_fourfold_a_day() -> None:
+    size = SizeSeen()
+    size.see(800, 0.0, settled=False)
+    for start in range(1000):
+        size.see(10**6, 100.0 + start, settled=True)
+    assert size.most == 3200
+    size.see(10**6, 2 * DAY_S, settled=True)
+    assert size.most == 4 * 3200
+
+
+def test_a_guessed_size_follows_where_most_jobs_are_larger() -> None:
+    size = SizeSeen(most=64)
+    for job in range(20):
+        size.doubt(10.0 * job)
+        size.see(64, 10.0 * job, settled=True) if job % 2 else None
+    size.see(64, 2 * DAY_S, settled=True)
+    assert size.most == 1024
+    for job in range(20):  # a few among many do not count
+        size.see(64, 2 * DAY_S + job, settled=True)
+        size.doubt(2 * DAY_S + job)
+    size.see(64, 4 * DAY_S, settled=True)
+    assert size.most == 1024
