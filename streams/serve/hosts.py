@@ -37,7 +37,7 @@ class CheckHost:
 
 def names_of(settings: ServeSettings) -> frozenset[str]:
     """The names by which the service goes."""
-    return _lowered(("localhost", settings.web_host, socket.gethostname(), socket.getfqdn(), *settings.hosts))
+    return _lowered(("localhost", settings.web_host, socket.gethostname(), *settings.hosts))
 
 
 def _lowered(names: Iterable[str]) -> frozenset[str]:

@@ -19,6 +19,7 @@ from deploy.local.stack import (
     StackError,
     StackUnavailable,
 )
+from deploy.local.stack.locks import USER
 from tests.support.command import PATIENCE_S, alive
 from tests.support.deployment import until
 
@@ -35,8 +36,8 @@ def produce(bootstrap: str, topic: str, value: bytes) -> None:
     producer.close()
 
 
-def consume(bootstrap: str, topic: str) -> list[bytes]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+def consume(bootstrap: str, topic: str, **login: str) -> list[bytes]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", **login)
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     end, values = consumer.end_offsets([partition])[partition], list[bytes]()
@@ -74,6 +75,21 @@ def test_topics_are_not_made_by_accident(local_stack: LocalStack) -> None:
     producer.close()
     assert "typo" not in admin.list_topics()
     admin.close()
+
+
+@pytest.mark.stack
+def test_a_directory_of_servers_without_passwords_is_locked(require_stack: None, tmp_path: Path) -> None:
+    with LocalStack(tmp_path) as open_to_all:
+        create_topic(open_to_all.kafka.bootstrap, "kept")
+        produce(open_to_all.kafka.bootstrap, "kept", b"value")
+        with redis.Redis.from_url(open_to_all.redis.url) as store:
+            store.hset("queuecast:kept", "a", "value")
+    with LocalStack(tmp_path, locked=True) as locked:
+        login = {"sasl_mechanism": "PLAIN", "sasl_plain_username": USER}
+        login |= {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_password": str(locked.kafka_password)}
+        assert consume(locked.kafka.bootstrap, "kept", **login) == [b"value"]
+        with redis.Redis.from_url(locked.redis.url) as store:
+            assert store.hget("queuecast:kept", "a") == b"value"
 
 
 # Starts a stack as a program would, says how it is reached, and waits for its end.
