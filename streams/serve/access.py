@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qs
 
 from litestar.connection import ASGIConnection
@@ -36,6 +36,10 @@ class Access:
 
     def __init__(self, tokens: Mapping[str, ServeToken]) -> None:
         self._tokens = dict(tokens)
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        # Litestar copies handlers with their guards; a copy would keep the tokens of the start.
+        return self
 
     @property
     def asks(self) -> bool:

@@ -179,6 +179,19 @@ class TestTokens:
 
 
 class TestRotation:
+    def test_the_app_asks_for_the_tokens_that_are_in_force_now(self) -> None:
+        access = Access(TOKENS)
+        settings = Settings()
+        app = build_app(Service(FakeClient([engine("alder", 1)]), settings), settings, access=access)
+        with TestClient(app, base_url="http://127.0.0.1") as client:
+            paths = ("/v1/sites", f"/v1/users/{USER}/jobs", "/v1/sites/alder/outcomes")
+            assert [status(client, path) for path in paths] == [200] * 3
+            access.replace({"admin": ServeToken(token="another one now")})
+            assert [status(client, path) for path in paths] == [401] * 3
+            headers = {"authorization": "Bearer another one now"}
+            assert [client.get(path, headers=headers).status_code for path in paths] == [200] * 3
+            assert client.get("/v1/sites/alder", headers=headers).json()["queued"]
+
     def test_new_tokens_are_in_force_without_a_restart(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
