@@ -103,6 +103,11 @@ def flow() -> Dashboard:
                         Query(rate(REQUESTS, "path, status_code", PROCESSES), "{{path}} {{status_code}}"),
                     ),
                     lines("Time of a request", "From a request to the end of its answer.", "s", *_quantiles(REQUEST)),
+                    counts(
+                        "Dropped connections",
+                        "Connections that were slow, not read, or too many of one client.",
+                        Query(counted("queuecast_http_dropped_connections_total", "why", PROCESSES), "{{why}}"),
+                    ),
                 ]
             ],
             "Processes": [

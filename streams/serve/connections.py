@@ -26,6 +26,8 @@ DROPPED = prometheus_client.Counter(
     "client or all clients had too many (many).",
     labelnames=["why"],
 )
+for _why in ("slow", "unread", "many"):  # shown from the beginning, so that the first ones are an increase
+    DROPPED.labels(_why)
 
 
 class Connections:
