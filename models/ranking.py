@@ -53,6 +53,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
+    `as_of` and what follows it is as in `models.records.Answer`.
     `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
     """
 
@@ -69,6 +70,10 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     live: LiveState
     site_cpus: int
     source: Literal["what-if", "standing"]
+    as_of: float | None = None
+    lag_events: int = 0
+    lag_s: float = 0.0
+    stale: str | None = None
 
 
 class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
@@ -79,7 +84,7 @@ class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
-    """The sites for a job, sorted by response time; those without an estimate come last.
+    """The sites for a job, sorted by response time; those without an estimate come last, after them stale ones.
 
     `reference_run_s` is the job's run time at a site of speed 1, in seconds.
     """
@@ -161,9 +166,14 @@ def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, refere
         live=told.live,
         site_cpus=told.site_cpus,
         source="what-if" if isinstance(told, WaitAnswer) else "standing",
+        as_of=told.as_of,
+        lag_events=told.lag_events,
+        lag_s=told.lag_s,
+        stale=told.stale,
     )
 
 
-def _order(ranked: RankedSite) -> tuple[bool, float, bool, float, str]:
+def _order(ranked: RankedSite) -> tuple[bool, bool, float, bool, float, str]:
     response_s, wait_s = ranked.predicted_response_s, ranked.predicted_wait_s
-    return response_s is None, response_s or 0.0, wait_s is None, wait_s or 0.0, ranked.site
+    stale = ranked.stale is not None
+    return stale, response_s is None, response_s or 0.0, wait_s is None, wait_s or 0.0, ranked.site

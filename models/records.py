@@ -219,7 +219,8 @@ class LiveState(msgspec.Struct, kw_only=True, frozen=True):
 class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
 
-    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues. The rest is as in `Prediction`.
+    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues; `as_of` and what follows is as in
+    `Answer`, the rest as in `Prediction`.
     """
 
     v: Version = VERSION
@@ -237,6 +238,10 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     degraded: str | None = None
     live: LiveState
     site_cpus: int
+    as_of: float | None = None
+    lag_events: int = 0
+    lag_s: float = 0.0
+    stale: str | None = None
 
 
 class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
@@ -284,12 +289,20 @@ AnyQuestion = WaitQuestion | JobsQuestion | SiteQuestion
 
 
 class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
-    """What every answer says: the question's `id` and site, and the site's time (Unix seconds)."""
+    """What every answer says: the question's `id` and site, the site's time (Unix seconds), and how old it is.
+
+    `as_of` is the time of the last event that it is based on. `lag_events` further ones have come and are not read yet;
+    the reading is `lag_s` seconds behind. `stale` says why the answer is too old to go by, null where it is not.
+    """
 
     v: Version = VERSION
     id: str
     site: str
     made_at: float
+    as_of: float | None = None
+    lag_events: int = 0
+    lag_s: float = 0.0
+    stale: str | None = None
 
 
 class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
@@ -365,7 +378,8 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
 
     `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
     those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
-    would not have fitted a message.
+    would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
+    has them, by name, since its worker started.
     """
 
     cpus: int
@@ -382,6 +396,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     weeks: list[WeekAccuracy]
     queued: list[LiveJob]
     more: int = 0
+    unknown_fields: dict[str, int] = {}
 
 
 UNKNOWN_SITE = "unknown_site"

@@ -1,4 +1,7 @@
-"""Reads durations as people and schedulers write them, such as 90m or 1-00:30:00."""
+"""Reads durations as people and schedulers write them, such as 90m or 1-00:30:00.
+
+A number without a unit is refused: to Slurm it is minutes, to PBS seconds.
+"""
 
 import re
 
@@ -6,35 +9,36 @@ from streams.errors import UserError
 
 PATTERN = (
     r"(?=[^1-9]*[1-9])("  # more than nothing
-    r"[0-9]{1,9}(\.[0-9]{1,3})?"  # seconds
-    r"|[0-9]{1,5}d([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?"
-    r"|[0-9]{1,5}h([0-9]{1,6}m)?([0-9]{1,8}s)?|[0-9]{1,6}m([0-9]{1,8}s)?|[0-9]{1,8}s"
+    r"[0-9]{1,5}d([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?"
+    r"|[0-9]{1,5}h([0-9]{1,6}m)?([0-9]{1,8}s)?|[0-9]{1,6}m([0-9]{1,8}s)?|[0-9]{1,9}s"
     r"|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9])"
 )
 """Matches durations and nothing else. It has no flags, so that a JSON Schema can use it too."""
 
-EXPECTED = "more than 0: seconds, or as 90m, 4h, 1d12h, HH:MM:SS or D-HH:MM:SS"
+EXPECTED = "a time with its unit, not 0: 90m, 4h, 1d12h, 30s, HH:MM:SS or D-HH:MM:SS"
 
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _duration = re.compile(PATTERN)
+_number = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def seconds_of(text: str) -> float:
     """A duration in seconds; spaces around the text are ignored.
 
     Raises:
-        UserError: the text is not a duration, or it is 0.
+        UserError: the text is not a duration, or has no unit, or it is 0.
 
-    >>> seconds_of("14400"), seconds_of("1d12h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
+    >>> seconds_of("240m"), seconds_of("1d12h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
     (14400.0, 129600.0, 14400.0, 88200.0)
     """
     text = text.strip()
+    if _number.fullmatch(text):
+        number = text[:20]
+        raise UserError(f"{number!r} is no duration without its unit; expected {number}m, {number}h or {number}s")
     if not _duration.fullmatch(text):
         raise UserError(f"{text[:40]!r} is no duration; expected {EXPECTED}")
     if ":" in text:
         days, _, clock = text.rpartition("-")
         hours, minutes, seconds = map(int, clock.split(":"))
         return float(int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds)
-    if text[-1] in _UNITS:
-        return float(sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", text)))
-    return float(text)
+    return float(sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", text)))

@@ -30,6 +30,7 @@ def sites() -> Dashboard:
                         Column("drain", _site("queuecast_drain_seconds"), "s"),
                         Column("history", _site("queuecast_history_jobs"), "short"),
                         Column("age of estimates", AGE, "s"),
+                        Column("stale", _site("queuecast_site_stale"), "short"),
                     )
                 ]
             ],
@@ -61,6 +62,12 @@ def sites() -> Dashboard:
                         ),
                     ),
                     lines("Age of the estimates", "Since they were last refreshed.", "s", Query(AGE, SITE)),
+                    lines(
+                        "Age of the last event",
+                        "Since a site's last event came to the broker.",
+                        "s",
+                        Query(_site("queuecast_last_event_age_seconds"), SITE),
+                    ),
                 ]
             ],
             "What it rests on": [

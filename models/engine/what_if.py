@@ -15,6 +15,10 @@ MIN_STARTED_JOBS = 10
 """Answers about a site of which fewer jobs have started say that little is known of it."""
 
 
+MAX_NAMED_QUEUES = 8
+"""Queues that an answer names at most when it does not know the one that was asked for."""
+
+
 def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
     """What would be predicted of jobs that came at their `submit`, each as if it alone did.
 
@@ -30,7 +34,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
     for job, *estimates in zip(considered, *answers, strict=True):
         job.estimates = dict(zip(methods, estimates, strict=True))
         withhold(job, too_large(job, context) or nodes_down(context.capacity, settings.withhold_down))
-        doubts = "; ".join(filter(None, (engine.degraded, *guesses(context))))
+        doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
         yield engine.outgoing.prediction(job, what_if.name, doubts or None)
 
 
@@ -50,6 +54,15 @@ def too_large(job: Job, context: SiteContext) -> str | None:
     if context.capacity is None:
         return f"larger than the site, as far as is known: no more than {context.cpus} processors were in use at once"
     return f"larger than the site: {job.cpus} of {context.cpus} processors"
+
+
+def unknown_queue(job: Job, engine: Engine) -> str | None:
+    """That no job of the site has named the queue that this one names."""
+    known = engine.queues.seen
+    if job.queue is None or job.queue in known:
+        return None
+    named = f"its queues are {', '.join(sorted(known)[:MAX_NAMED_QUEUES])}" if known else "no job has named any"
+    return f"unknown queue {job.queue!r}: {named}"
 
 
 def guesses(context: SiteContext) -> Iterator[str]:

@@ -122,7 +122,7 @@ def ask(
     context: typer.Context,
     cpus: Annotated[int, typer.Option(help="Processors.")] = 1,
     walltime: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Requested: 4h, 90m, 1d12h, 04:00:00, or seconds.")
+        str | None, typer.Option(metavar="DURATION", help="Requested, with its unit: 4h, 90m, 1d12h, 04:00:00.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes; no site is left out for them.")] = None,
     queue: Annotated[str | None, typer.Option(help="The queue.")] = None,

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import math
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -67,7 +69,8 @@ def ask_service(
     Raises:
         UserError: the service cannot be reached or refuses, or the address is not one.
     """
-    fields: dict[str, Any] = {**msgspec.structs.asdict(job), "run": run_s, "site": list(sites)}
+    durations = {"walltime": _with_unit(job.walltime), "run": _with_unit(run_s)}
+    fields: dict[str, Any] = {**msgspec.structs.asdict(job), **durations, "site": list(sites)}
     query = urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
@@ -84,6 +87,11 @@ def ask_service(
         raise Unreachable(f"{url}: {error.reason}; does `queuecast serve` run there?") from None
     except (OSError, ValueError) as error:
         raise Unreachable(f"{url}: {error}") from None
+
+
+def _with_unit(seconds: float | None) -> str | None:
+    """A duration as the service reads it."""
+    return None if seconds is None else f"{math.ceil(seconds)}s"
 
 
 def _detail(error: urllib.error.HTTPError) -> str:
@@ -109,17 +117,27 @@ def check(ranking: Ranking) -> None:
 
 
 def show(ranking: Ranking, width: int | None = None) -> None:
-    """Print a ranking as a table, and below it the reasons and the sites that were left out.
+    """Print what was asked, the ranking as a table, and below it the reasons and the sites that were left out.
 
     Parameters:
         width: in columns; by default the terminal's.
     """
     console = Console(file=sys.stdout, width=width, highlight=False)
+    console.print(Text(printable(understood(ranking.job))))
     with_reasons = console.width >= MIN_COLUMNS_FOR_REASONS
     if ranking.ranking:
         console.print(_table(ranking.ranking, with_reasons))
     _list(console, "why", [] if with_reasons else [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
     _list(console, "left out", [(out.site, out.reason) for out in ranking.left_out])
+
+
+def understood(job: JobRequest) -> str:
+    """A job as it was understood, in words: `4 cpus for 4h0m, queue batch`."""
+    words = f"{job.cpus} {'cpu' if job.cpus == 1 else 'cpus'}"
+    words += " without a walltime" if job.walltime is None else f" for {_span(job.walltime)}"
+    named = ("nodes", "gpus", "memory", "queue", "user", "group", "account", "executable")
+    more = {name: getattr(job, name) for name in named}
+    return ", ".join([words, *(f"{name} {value}" for name, value in more.items() if value)])
 
 
 def _table(ranking: Sequence[RankedSite], with_reasons: bool) -> Table:
@@ -147,7 +165,7 @@ def _table(ranking: Sequence[RankedSite], with_reasons: bool) -> Table:
 
 
 def _span(seconds: float | None) -> str:
-    return "–" if seconds is None else duration(seconds)
+    return "–" if seconds is None else re.sub("(?<=[dhm])0[hms]$", "", duration(seconds))
 
 
 def _why(ranked: RankedSite) -> str:

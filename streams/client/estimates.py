@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from models.durations import duration
 from models.records import Outcome, StandingEstimate
 from models.site.shapes import HOUR_S, Shape, covering
 
 MAX_OUTCOMES = 50
 """How many jobs of a site and method are kept with their outcomes: the latest ones."""
+
+MAX_QUIET_S = HOUR_S
+"""A site whose estimates were not renewed for this long is stale: a worker renews them every quarter of an hour."""
 
 MAX_BEHIND_NEWEST_S = 2 * HOUR_S
 """An estimate that is older than the newest of its site by more than this is for a shape that is not offered now."""
@@ -91,7 +95,15 @@ class EstimateCache:
         """
         current = self._current(site)
         shape = covering(current, cpus, walltime, queue)
-        return None if shape is None else current[shape].estimate
+        return None if shape is None else msgspec.structs.replace(current[shape].estimate, stale=self.stale(site))
+
+    def stale(self, site: str) -> str | None:
+        """Why the site's estimates are too old to go by, or None: by their worker, or because it has fallen silent."""
+        found = self.estimates(site)
+        if found is None:
+            return None
+        quiet_s = self._clock() - found.updated
+        return f"its worker has said nothing for {duration(quiet_s)}" if quiet_s > MAX_QUIET_S else found.latest.stale
 
     def outcomes(self, site: str, method: str) -> list[Outcome]:
         """The latest outcomes of a site's jobs, the newest first, one for each job.

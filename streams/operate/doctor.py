@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec, OffsetTimestamp
 from kafka.errors import AuthorizationError, CoordinatorNotAvailableError, KafkaError
@@ -17,6 +16,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from streams.errors import UserError
 from streams.faults import PERMISSIONS, explain
+from streams.operate.result import CheckResult
+from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
 from streams.topics import Topics, admin, configurations
 from streams.worker.store import check_redis, connect
@@ -33,22 +34,15 @@ MIN_REDIS = (6, 2)
 """The oldest version of Redis that is tested."""
 
 
-class CheckResult(msgspec.Struct, frozen=True):
-    """What a check found and, unless all is well, what to do."""
-
-    check: str
-    state: Literal["ok", "warn", "fail"]
-    found: str
-    advice: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.state:<4}  {self.check}: {self.found}" + (f"; {self.advice}" if self.advice else "")
-
-
 def examine(settings: Settings) -> Iterator[CheckResult]:
     """Run all checks and give each result at once. The checks of one server also run when the other is away."""
     yield packages()
-    yield from _of_kafka(settings)
+    reached = False
+    for result in _of_kafka(settings):
+        reached |= result.check == "workers"
+        yield result
+    if reached:
+        yield from check_sites(settings)
     yield from asyncio.run(_of_redis(settings.redis))
 
 

@@ -39,7 +39,7 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     """A site as its standing estimates describe it, and its settings.
 
     `made_at` is in the site's own time, `updated_at` is wall-clock time (both Unix seconds). `max_walltime` is in
-    seconds.
+    seconds. `as_of` and what follows is as in `models.records.Answer`.
     """
 
     site: str
@@ -52,6 +52,10 @@ class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     updated_at: float
     method: str
     queues: list[str]
+    as_of: float | None
+    lag_events: int
+    lag_s: float
+    stale: str | None
 
 
 class SiteList(msgspec.Struct, kw_only=True, frozen=True):
@@ -131,6 +135,10 @@ class Service:
             updated_at=found.updated,
             method=latest.method,
             queues=sorted({estimate.queue for estimate in found.estimates if estimate.queue is not None}),
+            as_of=latest.as_of,
+            lag_events=latest.lag_events,
+            lag_s=latest.lag_s,
+            stale=self._cache.stale(site),
         )
 
     def estimates(self, site: str) -> SiteEstimateList:

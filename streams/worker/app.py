@@ -17,6 +17,7 @@ from streams.settings import KafkaSettings, Settings
 from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, holder_of, more_partitions
 from streams.worker.event_logs import EventLogs
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
+from streams.worker.freshness import Freshness
 from streams.worker.intake import Places
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
@@ -46,8 +47,9 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
     store = SiteStore(connect(settings.redis), settings.redis.prefix)
     ledger = Ledger(table, store, settings.engine, settings.worker, forget_days=settings.sites.forget_days)
     metrics = Metrics(ledger, settings.worker.metric_sites)
-    ledger.loader.events = EventLogs(app, settings, metrics)
-    processor = Processor(app, settings, ledger, metrics, places=Places(settings, partitions))
+    ledger.loader.events = logs = EventLogs(app, settings, metrics)
+    freshness = Freshness(logs.place, logs.end)
+    processor = Processor(app, settings, ledger, metrics, places=Places(settings, partitions), freshness=freshness)
     app.holder_of = partial(holder_of, settings)
     app.check_alive = ledger.before_write = processor.check_alive
 
@@ -65,7 +67,7 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
             await processor.checkpoint_due()
 
     _follow_partitions(app, processor, table, topics.events, partitions)
-    _add_estimates_and_answers(app, settings, processor, ledger, metrics)
+    _add_estimates_and_answers(app, settings, processor, ledger, metrics, freshness)
     _add_pages(app, processor, ledger, metrics, names)
     return app
 
@@ -93,13 +95,25 @@ def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable
 
 
 def _add_estimates_and_answers(
-    app: QueuecastApp, settings: Settings, processor: Processor, ledger: Ledger, metrics: Metrics
+    app: QueuecastApp,
+    settings: Settings,
+    processor: Processor,
+    ledger: Ledger,
+    metrics: Metrics,
+    freshness: Freshness,
 ) -> None:
     """Keep standing estimates fresh and answer questions, beside the events."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
-    standing = StandingEstimates(ledger.handles, settings.estimates, send)
-    metrics.show(standing)
-    questions = Questions(settings.kafka, ledger.handles, lambda: processor.partitions, metrics)
+    standing = StandingEstimates(ledger.handles, settings.estimates, send, freshness=freshness)
+    metrics.show(standing, ledger, freshness)
+    questions = Questions(
+        settings.kafka,
+        ledger.handles,
+        lambda: processor.partitions,
+        metrics,
+        freshness=freshness,
+        unknown_fields=processor.unknown_fields.of,
+    )
     app.task(standing.run)
     app.task(questions.run)
 

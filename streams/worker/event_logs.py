@@ -2,18 +2,19 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
+from faust.exceptions import ConsumerNotStarted
 from faust.types import TP
 
 from streams.settings import Settings
 from streams.topics import Topics
 from streams.worker.faust_compat import QueuecastApp
 from streams.worker.metrics import Metrics
-from streams.worker.stored import Log, Range
+from streams.worker.stored import Log, Range, SiteHandle
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,18 @@ class EventLogs:
         self._kafka = settings.kafka
         self._topics = Topics(settings.kafka.prefix)
         self._metrics = metrics
+
+    def place(self, handle: SiteHandle) -> TP:
+        """Where a site's events come."""
+        return self._place(handle.log)
+
+    def end(self, place: tuple[str, int]) -> int | None:
+        """The offset that the next event there will have, as far as this worker's consumer knows."""
+        with suppress(ConsumerNotStarted):
+            if (tp := TP(*place)) in self._app.consumer.assignment():
+                end: int | None = self._app.consumer.highwater(tp)
+                return end
+        return None
 
     def _place(self, log_of: Log) -> TP:
         topic = self._topics.events if log_of.site is None else self._topics.own_events(log_of.site)

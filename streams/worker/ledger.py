@@ -248,6 +248,7 @@ class Ledger:
             if one.event.site == site:
                 handle.engine.apply(one.event, one.arrived)
                 handle.offset, handle.stamp = one.offset, max(one.arrived or 0.0, handle.stamp)
+                handle.arrivals.add(one.arrived or 0.0)
 
     def record(
         self,
@@ -354,6 +355,7 @@ class Ledger:
             handle.own,
             handle.generation,
             handle.stamp,
+            handle.arrivals,
         )
         oldest = handle.engine.context.history.oldest
         return _SiteCheckpoint(site, encode_stored(stored), changes, oldest, handle.generation)

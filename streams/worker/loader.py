@@ -123,7 +123,14 @@ class SiteLoader:
 
 def _handle(engine: Engine, stored: StoredState) -> SiteHandle:
     return SiteHandle(
-        engine, stored.partition, stored.offset, stored.epoch, stored.own, stored.generation, stored.stamp
+        engine,
+        stored.partition,
+        stored.offset,
+        stored.epoch,
+        stored.own,
+        stored.generation,
+        stored.stamp,
+        stored.arrivals,
     )
 
 

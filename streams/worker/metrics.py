@@ -18,6 +18,7 @@ from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
 from models.measures import Histogram as Counted
 from models.site.features import FEATURES
 from models.site.state import SITE, Phase
+from streams.worker.freshness import Freshness
 from streams.worker.health import Health
 from streams.worker.ledger import Ledger
 from streams.worker.standing import StandingEstimates
@@ -38,6 +39,12 @@ class Metrics:
         self._read = Counter("queuecast_messages_read", "Messages read from the events topic.", registry=self.registry)
         self._rejected = Counter(
             "queuecast_rejects", "Messages sent to the dead letters, by reason.", ["reason"], registry=self.registry
+        )
+        self._unknown_fields = Counter(
+            "queuecast_unknown_fields",
+            "Fields of events that no event has, by name; they are ignored.",
+            ["field"],
+            registry=self.registry,
         )
         self._latency = Histogram(
             "queuecast_prediction_latency_seconds",
@@ -97,6 +104,10 @@ class Metrics:
         self._event_time.set(timestamp)
         self._offsets[topic, partition] = offset
 
+    def unknown_field(self, name: str) -> None:
+        """An event had a field that no event has."""
+        self._unknown_fields.labels(name).inc()
+
     def rejected(self, reason: str) -> None:
         """A message went to the dead letters."""
         self._rejected.labels(reason).inc()
@@ -117,9 +128,10 @@ class Metrics:
         """The answer to a question has come to the broker, so long (s) after the question had."""
         self._answers.observe(max(seconds, 0.0))
 
-    def show(self, standing: StandingEstimates) -> None:
-        """Show the standing estimates too."""
+    def show(self, standing: StandingEstimates, ledger: Ledger, freshness: Freshness) -> None:
+        """Show the standing estimates too, and how fresh the sites are."""
         self.registry.register(StandingCollector(standing, self._most_sites))
+        self.registry.register(FreshnessCollector(ledger, freshness, self._most_sites))
 
     def renewed(self, partition: int) -> None:
         """A partition of the events topic has been made anew."""
@@ -211,6 +223,36 @@ class StandingCollector:
                 if wait_s is not None:
                     waits.add_metric([site, str(shape.cpus), f"{shape.walltime:.0f}"], wait_s)
         yield from (records, waits, made, drain)
+
+
+class FreshnessCollector:
+    """Reads at each scrape how old what is known of each site is, for the first `most_sites`."""
+
+    def __init__(self, handles: Iterable[SiteHandle], freshness: Freshness, most_sites: int) -> None:
+        self._handles = handles
+        self._freshness = freshness
+        self._most_sites = most_sites
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is known before there is a site."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Both families, with a sample a site."""
+        stale = GaugeMetricFamily(
+            "queuecast_site_stale", "Whether what is known of a site is too old to go by.", labels=["site"]
+        )
+        age = GaugeMetricFamily(
+            "queuecast_last_event_age_seconds",
+            "How long ago a site's last event came to the broker.",
+            labels=["site"],
+        )
+        for handle in list(self._handles)[: self._most_sites]:
+            fresh = self._freshness.of(handle)
+            stale.add_metric([handle.engine.site], float(fresh.stale is not None))
+            if fresh.age_s is not None:
+                age.add_metric([handle.engine.site], fresh.age_s)
+        yield from (stale, age)
 
 
 def _counts(engines: list[Engine]) -> Iterator[Metric]:

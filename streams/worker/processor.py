@@ -15,11 +15,13 @@ from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
 from streams.settings import Settings
 from streams.topics import LATE, Topics
 from streams.worker.faust_compat import QueuecastApp
+from streams.worker.freshness import Freshness
 from streams.worker.health import Health
 from streams.worker.intake import Places, Unreadable, dead_letter, read_event
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
 from streams.worker.stored import AppliedEvent, SiteHandle
+from streams.worker.unknown_fields import UnknownFields
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,10 @@ class Processor:
         metrics: Metrics,
         clock: Callable[[], float] = since_boot,
         places: Places | None = None,
+        freshness: Freshness | None = None,
     ) -> None:
+        self.unknown_fields = UnknownFields(metrics.unknown_field)
+        self._freshness = freshness or Freshness()
         self._app = app
         self.health = Health(settings)
         self._topics = Topics(settings.kafka.prefix)
@@ -87,15 +92,18 @@ class Processor:
                     raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
                 handle = await self._ledger.handle(event.site, partition, own)
                 if offset > handle.offset:  # else its state includes it already
+                    self.unknown_fields.look(event, raw.value)
                     site, (applied, sends) = event.site, await self._apply(handle, event, raw)
                     handle = self._ledger.handles[site]  # made anew where the engine failed
                     handle.offset, handle.stamp = offset, max(raw.timestamp, handle.stamp)
+                    handle.arrivals.add(raw.timestamp)
             except Unreadable as error:
                 sends = [await self._reject(error.reason, error.detail, None, raw)]
             if partition not in self._partitions:  # taken away meanwhile
                 self._ledger.drop([partition])
                 return
             self._metrics.read(raw.topic, partition, offset, raw.timestamp)
+            self._freshness.read((raw.topic, partition), offset, raw.timestamp)
             self._ledger.record(partition, message, site, sends, applied)
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
@@ -110,6 +118,7 @@ class Processor:
             event = read_event(raw.key, raw.value)
             self._places.check(raw.topic, raw.partition, event.site)
             handle.engine.apply(event, _arrived(raw))
+            handle.arrivals.add(_arrived(raw) or 0.0)
 
     async def _apply(
         self, handle: SiteHandle, event: AnyEvent, raw: Any

@@ -15,10 +15,11 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from models.engine.answers import answer
-from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer
+from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer, SiteAnswer
 from streams.settings import KafkaSettings
 from streams.topics import Topics
 from streams.worker.answer_size import encoded
+from streams.worker.freshness import Freshness
 from streams.worker.intake import UNDECODABLE, Unreadable, dead_letter, read_question
 from streams.worker.metrics import Metrics
 from streams.worker.question_ages import QuestionAges
@@ -44,6 +45,8 @@ class Questions:
         handles: these sites, by name.
         partitions: gives the partitions that are this worker's now.
         producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
+        freshness: tells how old what is known of a site is.
+        unknown_fields: how often a site's events had each field that no event has.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Questions:
         partitions: Callable[[], frozenset[int]],
         metrics: Metrics,
         producer: AIOKafkaProducer | None = None,
+        freshness: Freshness | None = None,
+        unknown_fields: Callable[[str], dict[str, int]] = lambda _: {},
     ) -> None:
         self._kafka = kafka
         self._topics = Topics(kafka.prefix)
@@ -61,6 +66,8 @@ class Questions:
         self._metrics = metrics
         self._producer = producer
         self._ages = QuestionAges()
+        self._freshness = freshness or Freshness()
+        self._unknown_fields = unknown_fields
 
     async def run(self) -> None:
         """Answer for ever; an error here must not stop the events."""
@@ -167,7 +174,10 @@ class Questions:
             detail = f"no event of a site {question.site!r} has been seen"
             return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
         try:
-            return answer(question, handle.engine, site_time(handle.engine))
+            told = self._freshness.marked(answer(question, handle.engine, site_time(handle.engine)), handle)
+            if isinstance(told, SiteAnswer):
+                told = msgspec.structs.replace(told, unknown_fields=self._unknown_fields(question.site))
+            return told
         except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
             log.exception("a question could not be answered", extra={"site": question.site})
             return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))

@@ -20,6 +20,7 @@ from models.site.expiry import DAY_S
 from models.site.shapes import HOUR_S, Shape, covering, grid, sizes
 from models.site.state import SITE, Phase
 from streams.settings import EstimateSettings
+from streams.worker.freshness import Freshness
 from streams.worker.stored import SiteHandle
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,8 @@ class SiteEstimates:
     """The standing estimates of one site.
 
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
-    `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors.
+    `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors,
+    `stale` whether the site was stale when they were made.
     """
 
     engine: Engine
@@ -83,6 +85,7 @@ class SiteEstimates:
     shapes: frozenset[Shape] = frozenset()
     waits: dict[Shape, float | None] = field(default_factory=dict)
     drain_s: float | None = None
+    stale: bool = False
 
 
 class StandingEstimates:
@@ -90,6 +93,7 @@ class StandingEstimates:
 
     Parameters:
         handles: this worker's sites now, by name.
+        freshness: tells how old what is known of a site is.
     """
 
     def __init__(
@@ -98,7 +102,9 @@ class StandingEstimates:
         settings: EstimateSettings,
         send: Send,
         clock: Callable[[], float] = time.monotonic,
+        freshness: Freshness | None = None,
     ) -> None:
+        self._freshness = freshness or Freshness()
         self.estimates: dict[str, SiteEstimates] = {}
         self.records = 0
         self._handles = handles
@@ -124,7 +130,10 @@ class StandingEstimates:
         if not estimates.shapes:  # how large the site is was not known
             return handle.engine.context.cpus > 0
         age = self._clock() - estimates.since
-        return age >= self._settings.oldest_seconds or (age >= self._settings.seconds and self._changed(estimates))
+        if age < self._settings.seconds:
+            return age >= self._settings.oldest_seconds
+        turned = (self._freshness.of(handle).stale is not None) != estimates.stale
+        return age >= self._settings.oldest_seconds or turned or self._changed(estimates)
 
     def _changed(self, estimates: SiteEstimates) -> bool:
         before, now, change = estimates.summary, StateSummary.of(estimates.engine), self._settings.change
@@ -150,13 +159,15 @@ class StandingEstimates:
         estimates = SiteEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
         self.estimates[engine.site] = estimates
         estimates.drain_s = drain_s(engine, now)
+        estimates.stale = self._freshness.of(handle).stale is not None
         sent = []
         begun = time.perf_counter()
         for shape, estimate in zip(shapes, standing(engine, shapes, now), strict=True):
             if self._handles.get(engine.site) is not handle:
                 return  # another worker's now
             estimates.waits[shape] = estimate.predicted_wait_s
-            sent.append(await self._send(key_of(engine.site, shape), _encode(estimate), handle.partition))
+            record = _encode(self._freshness.marked(estimate, handle))
+            sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
             spent = time.perf_counter() - begun
             if spent >= MAX_SLICE_S:
                 await asyncio.sleep(spent / self._settings.share - spent)

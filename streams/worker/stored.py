@@ -8,6 +8,7 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.records import AnyEvent
+from streams.worker.freshness import Arrivals
 
 
 class StoredState(msgspec.Struct, array_like=True):
@@ -16,6 +17,7 @@ class StoredState(msgspec.Struct, array_like=True):
     `v` is the version of this record, `state` is compressed with zlib, and `epoch` counts how often the offsets that
     count for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that
     of its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds.
+    `arrivals` tell how often its events come.
     """
 
     v: int
@@ -26,6 +28,7 @@ class StoredState(msgspec.Struct, array_like=True):
     own: bool = False
     generation: int = 0
     stamp: float = 0.0
+    arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
 
 
 encode_stored = msgspec.msgpack.Encoder().encode
@@ -101,7 +104,7 @@ class Delivered(Protocol):
 class SiteHandle:
     """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
 
-    `own`, `generation` and `stamp` are as in `StoredState`.
+    `own`, `generation`, `stamp` and `arrivals` are as in `StoredState`.
     """
 
     engine: Engine
@@ -111,6 +114,7 @@ class SiteHandle:
     own: bool = False
     generation: int = 0
     stamp: float = 0.0
+    arrivals: Arrivals = field(default_factory=Arrivals)
 
     @property
     def log(self) -> Log:

@@ -1,5 +1,6 @@
 """Sites are ranked for a job by the response time that it can expect."""
 
+import msgspec
 import pytest
 
 from models.ranking import JobRequest, RankedSite, Ranking, Said, SiteSettings, rank
@@ -126,3 +127,11 @@ def test_a_question_says_all_that_is_known_of_the_job() -> None:
         name: getattr(job, name) for name in JobRequest.__struct_fields__
     }
     assert JobRequest().question("7", "alder", 2.0).walltime is None
+
+
+def test_stale_sites_come_last_whatever_they_say() -> None:
+    old = msgspec.structs.replace(said(1.0), stale="its last event came 5h0m ago", as_of=900.0, lag_events=3, lag_s=4.0)
+    found = rank(JOB, {"dead": old, "far": said(9000.0), "mute": said(None)}, {})
+    assert [one.site for one in found.ranking] == ["far", "mute", "dead"]
+    dead = ranked(found)["dead"]
+    assert (dead.stale, dead.as_of, dead.lag_events, dead.lag_s) == (old.stale, 900.0, 3, 4.0)

@@ -9,8 +9,7 @@ from streams.errors import UserError
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("14400", 14400),
-        ("0.5", 0.5),
+        ("14400s", 14400),
         ("90m", 5400),
         ("4h", 14400),
         (" 4h\n", 14400),
@@ -34,6 +33,7 @@ def test_durations(text: str, seconds: float) -> None:
         "4 h",
         "-1",
         "1e3",
+        "0.5s",
         "4h30",
         "30m4h",
         "12:60:00",
@@ -41,12 +41,18 @@ def test_durations(text: str, seconds: float) -> None:
         "12:00",
         "1٣",
         "inf",
-        "0",
-        "0.0",
+        "0s",
         "0h",
         "00:00:00",
     ],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is no duration; expected more than 0: seconds, or as 90m"):
+    with pytest.raises(UserError, match="is no duration; expected a time with its unit, not 0: 90m"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize("text", ["4", "0", "14400", "0.5", " 240 "])
+def test_a_number_without_a_unit_is_refused_for_it_may_mean_minutes_or_seconds(text: str) -> None:
+    number = text.strip()
+    with pytest.raises(UserError, match=f"'{number}' is no duration without its unit; expected {number}m, "):
         seconds_of(text)

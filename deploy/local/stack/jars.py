@@ -84,8 +84,9 @@ def kafka_jars(
 ) -> list[Path]:
     """Return the jars' paths, having fetched those that the cache lacks; no network is needed where it lacks none.
 
-    A jar takes its place in the cache by one rename, after its checksum was found right. So whatever is there is whole,
-    and a fetch that was interrupted goes on with the next jar. StackUnavailable where one can't be had.
+    A jar takes its place in the cache by one rename, after its checksum was found right: an interrupted fetch
+    goes on with the next jar. Those in the cache are checked each time too: one that was changed since then is
+    fetched anew. StackUnavailable where one can't be had.
     """
     jars = pinned() if jars is None else jars
     directory = cache_dir() / f"kafka-{VERSION}"
@@ -112,10 +113,15 @@ def pin(coordinates: str = COORDINATES) -> str:
     return "".join(sorted(lines))
 
 
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _missing(directory: Path, jars: Sequence[Jar]) -> list[Jar]:
     def there(jar: Jar) -> bool:
         path = directory / jar.filename
-        return path.is_file() and path.stat().st_size == jar.size
+        return path.is_file() and path.stat().st_size == jar.size and _sha256(path) == jar.sha256
 
     return [jar for jar in jars if not there(jar)]
 
@@ -136,7 +142,7 @@ def _fetch(directory: Path, jars: Sequence[Jar], download: Download, on_progress
         shutil.rmtree(partial, ignore_errors=True)  # of a fetch that was interrupted
         for jar in missing:
             path = download(jar, partial, came)
-            if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+            if _sha256(path) != jar.sha256:
                 raise StackUnavailable(f"{jar.coordinate} as fetched is not the one that is pinned: fetch it elsewhere")
             path.replace(directory / jar.filename)
         shutil.rmtree(partial, ignore_errors=True)

@@ -3,7 +3,7 @@
 import { Refused, explained, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
 import { cell, table } from "./table.js";
-import { count, duration, h, localClock, name, plural, probability, seconds } from "./text.js";
+import { behind, count, duration, h, localClock, name, plural, probability, seconds, siteTime } from "./text.js";
 
 const FIRST = 12;
 const SHOWN = ["0.5", "0.9", "0.95"];
@@ -101,9 +101,10 @@ export function verdict({ ranking, left_out }) {
   const [first, ...others] = ranking;
   if (!first && left_out.length) return "No site takes this job.";
   if (!first) return "No site has reported yet, so there is none to compare.";
+  if (first.stale) return "What is known of the sites is too old to go by.";
   if (first.predicted_wait_s == null) return "No site has an estimate for this job now.";
   const done = first.predicted_response_s == null ? "" : `, done in about ${duration(first.predicted_response_s)}`;
-  const sooner = others.filter(({ predicted_wait_s: wait }) => wait != null && wait < first.predicted_wait_s);
+  const sooner = others.filter(({ predicted_wait_s: wait, stale }) => !stale && wait != null && wait < first.predicted_wait_s);
   const told = `starts ${begins(first.predicted_wait_s)}${done}.`;
   if (!sooner.length) return `${first.site} soonest: ${told}`;
   const least = sooner.reduce((a, b) => (b.predicted_wait_s < a.predicted_wait_s ? b : a));
@@ -111,8 +112,14 @@ export function verdict({ ranking, left_out }) {
   return `${first.site} is done first: ${told} ${other}`;
 }
 
-function result({ ranking, left_out: leftOut, reference_run_s: referenceRun }) {
-  const parts = [];
+/** The job as the service understood it. */
+function understood({ cpus, walltime, queue }) {
+  const words = `${plural(cpus, "CPU")}${walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
+  return h("p", { class: "hint understood" }, `Asked for ${words}${queue ? `, queue ${queue}` : ""}.`);
+}
+
+function result({ job, ranking, left_out: leftOut, reference_run_s: referenceRun }) {
+  const parts = job ? [understood(job)] : [];
   if (ranking.length) parts.push(...ranked(ranking, referenceRun));
   if (leftOut.length) parts.push(leftOutList(leftOut));
   return parts;
@@ -169,13 +176,15 @@ function start(wait) {
 }
 
 /** What else to know of a ranked site, a line each. */
-function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed }) {
+function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed, ...age }) {
   const lines = [];
+  if (age.stale) lines.push(`stale, so ranked last: ${age.stale}`);
   if (live) lines.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free, ${count(live.queued_jobs)} queued`);
   if (speed != null && speed !== 1) lines.push(`speed ${speed}`);
   if (reason) lines.push(wait == null ? reason : `by ${reason}`);
   if (source === "standing") lines.push("from its standing estimate: no worker answered in time");
-  if (degraded) lines.push(`less sure: ${degraded}`);
+  if (degraded && !age.stale) lines.push(`less sure: ${degraded}`);
+  if (age.as_of) lines.push(`as of ${siteTime(age.as_of)}${behind(age)}`);
   return lines.map((line) => h("span", { class: "line" }, line));
 }
 

@@ -4,13 +4,12 @@ import { explained, get } from "./api.js";
 import { bar, scatter, withinTwice } from "./draw.js";
 import { jobTable } from "./jobs.js";
 import { cell, table, update, wide } from "./table.js";
-import { datum, days, duration, h, localClock, name, number } from "./text.js";
+import { behind, datum, days, duration, h, localClock, name, number } from "./text.js";
 import { percent, plural, probability, seconds, siteTime } from "./text.js";
 
 const OPEN_AT_ONCE = 3;
 const HEAD = 8;
 const FIND_FROM = 12;
-const SILENT_S = 3600;
 const RULES = { zero: "always zero", median: "median of the last" };
 const BOUNDS = ["0.9", "0.95"];
 
@@ -98,7 +97,7 @@ class View {
 
   head() {
     const { live, cpus } = this.root.open && this.answered ? this.known : this.stands;
-    const silent = Date.now() / 1000 - this.stands.updated_at;
+    const { stale } = this.stands;
     update(this.line, h("summary", {},
       h("h3", {}, name(this.site)),
       h("span", { class: "use" }, bar(cpus ? 1 - live.free_cpus / cpus : 0, "used")),
@@ -106,7 +105,7 @@ class View {
         h("span", { class: "queued" }, h("b", {}, number(live.queued_jobs)), " queued"),
         h("span", { class: "running" }, h("b", {}, number(live.running_jobs)), " running"),
         h("span", { class: "free" }, h("b", {}, number(live.free_cpus)), ` of ${plural(cpus, "CPU")} free`)),
-      silent > SILENT_S ? h("span", { class: "silent" }, `no news for ${duration(silent)}`) : null));
+      stale ? h("span", { class: "silent" }, `stale: ${stale}`) : null));
   }
 
   async load() {
@@ -145,6 +144,7 @@ function about(known) {
     ["Learnt from", [plural(known.history_jobs, "job")]],
     ["Method", [known.method]],
     ["Site’s time", [h("time", { datetime: new Date(known.made_at * 1000).toISOString() }, siteTime(known.made_at))]],
+    known.as_of ? ["Last event", [siteTime(known.as_of), behind(known)]] : null,
   ];
   const { queued, live } = known;
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];

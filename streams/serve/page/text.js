@@ -28,6 +28,10 @@ export function fromNow(seconds) {
 
 export const count = (number) => number.toLocaleString("en");
 export const plural = (number, one, many = `${one}s`) => `${count(number)}${NBSP}${number === 1 ? one : many}`;
+/** How many events of a site are not read yet; nothing where all are. */
+export const behind = ({ lag_events: events, lag_s: lag }) =>
+  events ? `, ${plural(events, "event")} unread, ${duration(lag)} behind` : "";
+
 export const percent = (share) => (share == null ? "–" : `${Math.round(share * 100)}${NBSP}%`);
 
 /** A probability as it is written in records: "90 %" of "0.9". */

@@ -74,6 +74,15 @@ def test_truncated_jar_is_fetched_again(cache: Path) -> None:
     assert first.read_bytes() == CONTENT["a:one:1"]
 
 
+def test_jar_that_was_changed_in_the_cache_is_fetched_again(cache: Path) -> None:
+    first = kafka_jars(download=Repository(), jars=JARS)[0]
+    first.write_bytes(b"x" * len(CONTENT["a:one:1"]))  # of the same size
+    repository = Repository()
+    kafka_jars(download=repository, jars=JARS)
+    assert repository.asked == ["a:one:1"]
+    assert first.read_bytes() == CONTENT["a:one:1"]
+
+
 def test_jar_with_another_checksum_is_refused(cache: Path) -> None:
     forged = [Jar("a:one:1", 50, "0" * 64)]
     with pytest.raises(StackUnavailable, match="a:one:1"):

@@ -271,3 +271,25 @@ def test_a_job_is_covered_by_the_least_shape_it_fits_into() -> None:
     assert covering(shapes, 1, 1e6, "nowhere") == Shape(1, 86400.0, "batch")
     assert covering(shapes, 101, 60.0, "batch") is None
     assert Shape(4, 60.0, "batch").job(5.0) == Job("", 0, 5.0, queue="batch", cpus=4, walltime=60.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "doubt"),
+    [
+        (("batch", "short"), "shrot", "unknown queue 'shrot': its queues are batch, short"),
+        (("batch",), "batch", None),
+        (("batch",), None, None),
+        ((), "batch", "unknown queue 'batch': no job has named any"),
+    ],
+)
+def test_a_queue_that_no_job_has_named_is_said_to_be_unknown(
+    known: tuple[str, ...], asked: str | None, doubt: str | None
+) -> None:
+    engine = Engine("alder", Settings(method="median", shadows=(), bounds=""))
+    engine.apply(Capacity(site="alder", time=0.0, cpus=8))
+    for number, queue in enumerate(known):
+        engine.apply(Submit(site="alder", time=1.0, job=str(number), queue=queue))
+    told = answer(WaitQuestion(id="q", site="alder", cpus=1, walltime=60.0, queue=asked), engine, 5.0)
+    assert isinstance(told, WaitAnswer)
+    said = told.degraded or ""
+    assert doubt in said if doubt else "unknown queue" not in said

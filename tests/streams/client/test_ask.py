@@ -55,7 +55,7 @@ def test_the_table_has_everything_in_it_at_any_width(width: int, capsys: pytest.
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= width
     ctc = next(line for line in out.splitlines() if line.startswith("ctc"))
-    for cell in ("2h30m", "1h30m", "8h36m", "1h0m", "1996-06-26 21:06", "12, 340, 7"):
+    for cell in ("2h30m", "1h30m", "8h36m", "1h", "1996-06-26 21:06", "12, 340, 7"):
         assert cell in ctc
     assert [line.split()[0] for line in out.splitlines() if line.split()[:1] in (["ctc"], ["kth"], ["sdsc"])][:3] == [
         "ctc",
@@ -63,6 +63,7 @@ def test_the_table_has_everything_in_it_at_any_width(width: int, capsys: pytest.
         "sdsc",
     ]
     told = " ".join(out.split())
+    assert told.startswith("64 cpus for 4h, user ada ")
     for words in ("qespera: 120 jobs like it", "its worker is silent", "no history", "has 4 processors", "left out:"):
         assert words in told
     assert "–" in next(line for line in out.splitlines() if line.startswith("sdsc"))
@@ -122,7 +123,7 @@ def service(status: int, body: bytes) -> Iterator[tuple[str, list[Any]]]:
 def test_a_service_is_asked_by_its_address() -> None:
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
         assert ask_service(f"{url}/", "to&ken", JOB, ["ctc", "k&h"], 60.0) == GRID
-    query = {"cpus": ["64"], "walltime": ["14400.0"], "user": ["ada"], "gpus": ["0"], "run": ["60.0"]}
+    query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"]}
     assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
 
 
@@ -177,7 +178,8 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "code", "reason"),
         [
-            (("--walltime", "soon"), 1, "'soon' is no duration; expected more than 0: seconds, or as 90m"),
+            (("--walltime", "soon"), 1, "'soon' is no duration; expected a time with its unit, not 0: 90m"),
+            (("--walltime", "4"), 1, "'4' is no duration without its unit; expected 4m, 4h or 4s"),
             (("--cpus", "0"), 2, "--cpus: expected `int` >= 1"),
             (("--user", ""), 2, "--user: expected `str` of length >= 1"),
         ],

@@ -7,7 +7,7 @@ import pytest
 
 from models.records import LiveState, StandingEstimate
 from models.site.shapes import Shape
-from streams.client.estimates import MAX_OUTCOMES, EstimateCache
+from streams.client.estimates import MAX_OUTCOMES, MAX_QUIET_S, EstimateCache
 from tests.support.asked import NOW, key, outcome
 
 HOUR = 3600.0
@@ -97,3 +97,14 @@ class TestEstimateCache:
     def test_what_is_no_estimate_is_refused(self, given: bytes, value: bytes | None) -> None:
         with pytest.raises((msgspec.MsgspecError, UnicodeDecodeError)):
             self.cache().put_estimate(given, value, 0, NOW)
+
+    def test_estimates_of_a_worker_that_fell_silent_are_stale(self) -> None:
+        now = [NOW]
+        cache = EstimateCache(hours=24, clock=lambda: now[0])
+        self.put(cache, "alder", Shape(4, 600.0))
+        assert cache.stale("alder") is None
+        now[0] += MAX_QUIET_S + 60
+        assert cache.stale("alder") == "its worker has said nothing for 1h1m"
+        found = cache.covering("alder", 1, 60.0, None)
+        assert found is not None and found.stale == cache.stale("alder")
+        assert cache.stale("nowhere") is None

@@ -1,0 +1,36 @@
+"""What doctor says of the sites, as their workers answer."""
+
+import msgspec
+
+from models.engine.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import Settings
+from models.records import SiteAnswer, SiteQuestion
+from streams.operate.sites import MAX_LISTED, fields, freshness
+
+
+def told(site: str, stale: str | None = None, **unknown: int) -> SiteAnswer:
+    engine = Engine(site, Settings(method="median", shadows=(), bounds=""))
+    found = answer(SiteQuestion(id="q", site=site), engine, 0.0)
+    assert isinstance(found, SiteAnswer)
+    return msgspec.structs.replace(found, stale=stale, unknown_fields=unknown)
+
+
+def test_stale_sites_are_named_with_the_reason() -> None:
+    found = freshness([told("alder"), told("birch", "its last event came 5h0m ago")], ["elm"])
+    assert (found.state, found.found) == ("warn", "1 of 2 are stale: birch: its last event came 5h0m ago")
+    many = freshness([told(f"s{number}", "old") for number in range(MAX_LISTED + 3)])
+    assert many.found.endswith("s7: old and 3 more")
+
+
+def test_sites_without_a_worker_are_named() -> None:
+    found = freshness([told("alder")], ["elm"])
+    assert (found.state, found.found) == ("warn", "no worker answers for elm")
+    assert freshness([told("alder")]).state == "ok"
+    assert freshness([]).found == "none is known yet"
+
+
+def test_unknown_fields_are_named() -> None:
+    found = fields([told("alder", wallclock=7), told("birch")])
+    assert (found.state, found.found) == ("warn", "unknown: 'wallclock' of alder 7 times")
+    assert fields([told("alder")]).state == "ok"
