@@ -21,9 +21,9 @@ from models.engine.warm_up import warm_up
 from streams import logs
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
-from streams.topics import check_group, check_topics, worker_uses
+from streams.topics import Topics, check_group, check_topics, more_partitions, partitions_of, worker_uses
 from streams.worker.app import build_app
-from streams.worker.store import check_redis
+from streams.worker.store import check_redis, remembered_partitions
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,23 @@ def _check_servers(settings: Settings) -> None:
     check_topics(settings, worker_uses(settings))
     check_group(settings)
     asyncio.run(check_redis(settings.redis))
+    check_partitions(settings)
+
+
+def check_partitions(settings: Settings) -> int:
+    """Make sure that the topics have as many partitions as when sites were first stored; returns how many.
+
+    With another number sites' keys hash to other partitions, away from their states. Redis remembers the number.
+
+    Raises:
+        UserError: it is another one, or a server does not answer.
+    """
+    topic = Topics(settings.kafka.prefix).events
+    found = partitions_of(settings)[topic]
+    before = asyncio.run(remembered_partitions(settings.redis, topic, found))
+    if found != before:
+        raise UserError(more_partitions(topic, found, before))
+    return found
 
 
 @contextmanager
@@ -132,7 +149,7 @@ def _run(settings: Settings, logging_config: dict[str, Any]) -> None:
         warm_up(settings.engine)
     log.info("compiled in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
-        app = build_app(settings, directory)
+        app = build_app(settings, directory, partitions_of(settings)[Topics(settings.kafka.prefix).events])
         worker = faust.Worker(
             app,
             loglevel=settings.worker.log_level,

@@ -9,6 +9,8 @@ Keys (`site` and the category's parts percent-encoded, so that no name can reach
     PREFIX:{site}:methods              set   the METHODs that have rows
     PREFIX:{site}:gN:…                 the same for generation N, from 1 on; those above are of generation 0
     PREFIX:{site}:info                 hash  generation → the latest one
+    PREFIX:partitions                  hash  topic of events → how many partitions it had when sites were first stored
+    PREFIX:health                      hash  last → 1; written to see whether Redis takes writes
 
 Values are msgpack arrays. A site's keys share a hash tag, so that they may be written as one transaction in a cluster.
 An entry's number is given by the fold over the site's events: an event that is seen again writes the same entry to the
@@ -103,6 +105,29 @@ async def check_redis(settings: RedisSettings) -> None:
     except (RedisError, OSError) as error:
         kind = UserError if _refused(error) else Unreachable
         raise kind(f"redis at {_address(settings.url)}: {_explained(error)}") from None
+    finally:
+        await client.aclose()
+
+
+async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int, change: bool = False) -> int:
+    """How many partitions a topic of events had when sites were first stored; `partitions` when it is first asked.
+
+    Parameters:
+        change: remember `partitions` from now on.
+
+    Raises:
+        Unreachable: Redis does not answer.
+    """
+    client = connect(settings)
+    key = f"{settings.prefix}:partitions"
+    try:
+        if change:
+            await client.hset(key, topic, str(partitions))
+        else:
+            await client.hsetnx(key, topic, str(partitions))
+        return int(await client.hget(key, topic) or partitions)
+    except (RedisError, OSError) as error:
+        raise Unreachable(f"redis at {_address(settings.url)}: {_explained(error)}") from None
     finally:
         await client.aclose()
 
