@@ -6,10 +6,13 @@ whoever runs it (`CONFIG SET dir`), and speak for any site through Kafka.
 
 import os
 import secrets
+import stat
 import tempfile
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+
+from streams.errors import UserError
 
 USER = "queuecast"
 """The one user that the servers know."""
@@ -19,10 +22,15 @@ REDIS_COMMANDS = "+@read +@write +@transaction +@connection -@dangerous +info +t
 
 
 def make_private(directory: Path) -> None:
-    """Make the directory where it is missing, and its owner's alone where it is ours."""
+    """Make the directory where it is missing, and its owner's alone.
+
+    Raises:
+        UserError: it is another user's, who could put files of their own there.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with suppress(PermissionError):
-        directory.chmod(0o700)
+    if directory.stat().st_uid != os.geteuid():
+        raise UserError(f"{directory} belongs to another user; choose another directory, or change its owner")
+    directory.chmod(0o700)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -41,12 +49,13 @@ def password_in(directory: Path, name: str) -> str:
     """The password in this directory, the one of last time or, where there is none, a new one.
 
     It lasts, so that programs that use the servers go on when these are started again. Who deletes its file has a new
-    one at the next start.
+    one at the next start; so has one whose file others could read or have written.
     """
     path = directory / f"{name}.password"
     with suppress(OSError):
-        if known := path.read_text(encoding="utf-8").strip():
-            path.chmod(0o600)
+        found = path.lstat()
+        ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+        if ours and (known := path.read_text(encoding="utf-8").strip()):
             return known
     made = secrets.token_urlsafe(32)
     write_private(path, f"{made}\n")

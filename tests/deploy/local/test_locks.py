@@ -10,6 +10,7 @@ import pytest
 from deploy.local.stack import Kafka, LocalStack, Redis
 from deploy.local.stack.locks import make_private, password_in, redis_users, write_private
 from deploy.local.up import as_toml, settings_in, with_token
+from streams.errors import UserError
 from streams.settings import ServeSettings, Settings, load_settings
 
 
@@ -28,11 +29,27 @@ def careless_umask() -> Iterator[None]:
 def test_a_password_lasts_and_is_its_owners_alone(tmp_path: Path) -> None:
     first = password_in(tmp_path, "redis")
     assert len(first) >= 32 and first != password_in(tmp_path, "kafka")
-    (tmp_path / "redis.password").chmod(0o644)
     assert password_in(tmp_path, "redis") == first
     assert mode(tmp_path / "redis.password") == 0o600
     (tmp_path / "redis.password").unlink()
     assert password_in(tmp_path, "redis") != first
+
+
+def test_a_password_that_others_may_know_is_made_anew(tmp_path: Path) -> None:
+    first, file = password_in(tmp_path, "redis"), tmp_path / "redis.password"
+    file.chmod(0o644)
+    second = password_in(tmp_path, "redis")
+    assert second != first and mode(file) == 0o600
+    file.rename(tmp_path / "theirs")
+    file.symlink_to(tmp_path / "theirs")
+    assert password_in(tmp_path, "redis") != second
+    assert not file.is_symlink() and mode(file) == 0o600
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(UserError, match="belongs to another user"):
+        LocalStack(tmp_path, locked=True)
 
 
 def test_a_file_that_others_could_read_is_made_anew(tmp_path: Path) -> None:
