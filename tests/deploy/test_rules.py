@@ -111,7 +111,9 @@ FIRES = {
     "QueuecastNoWorker": [Data("5m", {'up{job="queuecast-serve",instance="b"}': "1x10"})],
     "QueuecastRestarting": [Data("25m", started("100x5 400x5 700x5 1000x10"))],
     "QueuecastBrokerDown": [Data("5m", {'queuecast_broker_up{instance="a"}': "1 0x9"})],
-    "QueuecastStoreDown": [Data("5m", {'queuecast_store_up{instance="a"}': "1 0x9"})],
+    "QueuecastStoreDown": [Data("3m", {'queuecast_store_up{instance="a"}': "1 0x9"})],
+    "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 70 130 190 250"})],
+    "QueuecastEventsLost": [Data("5m", {'queuecast_events_lost_total{instance="a",partition="3"}': "_ _ 40x8"})],
     "QueuecastSiteSilent": [
         Data("25h10m", events("0+100x144 14400x20"), "10m"),
         Data("30h10m", events("0+10x144 1440x40"), "10m"),
@@ -160,6 +162,8 @@ SHORT_OF_IT = {
     "QueuecastRestarting": [Data("25m", started("100x10 700x15"))],
     "QueuecastBrokerDown": [Data("4m", {'queuecast_broker_up{instance="a"}': "1x3 0 1x6"})],
     "QueuecastStoreDown": [Data("4m", {'queuecast_store_up{instance="a"}': "1x3 0 1x6"})],
+    "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 2 61 2 0"})],
+    "QueuecastEventsLost": [Data("90m", {'queuecast_events_lost_total{instance="a",partition="3"}': "40x95"})],
     "QueuecastSiteSilent": [
         Data("25h10m", events("0+10x144 1440x20"), "10m"),  # an hour of a small site
         Data("32h", events("0+0.5x144 72x60"), "10m"),  # a night of a very small one
