@@ -73,7 +73,10 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
 
 
 class Start(JobEvent, tag="start", kw_only=True, frozen=True):
-    """A job got its processors; `cpus` is what was allocated, where the scheduler says so."""
+    """A job got its processors; `cpus` is what was allocated, where the scheduler says so.
+
+    While it runs that counts; the request stays what the job is compared by.
+    """
 
     kind: ClassVar[str] = "start"
 

@@ -72,7 +72,7 @@ def drain_s(engine: Engine, now: float) -> float | None:
     """
     if engine.context.cpus == 0:
         return None
-    work = sum(job.cpus * _left_s(job, now) for job in engine.context.state.jobs.values())
+    work = sum(job.counted_cpus * _left_s(job, now) for job in engine.context.state.jobs.values())
     return work / engine.context.cpus
 
 
@@ -127,7 +127,7 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob
         attempt=job.attempt,
         phase=job.phase.value,
         queue=job.queue,
-        cpus=job.cpus,
+        cpus=job.counted_cpus,
         walltime=job.walltime,
         submit=job.submit,
         start=job.start,

@@ -14,6 +14,7 @@ from models.records import Capacity, JobKey
 from models.site.clock import SiteClock
 from models.site.features import COUNT
 from models.site.history import Started
+from models.site.learnt import LearntState
 from models.site.rows import Row, Rows
 from models.site.runs import Run
 from models.site.size import SizeSeen
@@ -85,6 +86,7 @@ class SavedState(msgspec.Struct):
     missed_until: int = 0
     clock: SiteClock | None = None
     size: SizeSeen | None = None
+    learnt: LearntState | None = None
 
 
 class _SavedVersion(msgspec.Struct):

@@ -35,6 +35,7 @@ from models.records import (
     End,
     Event,
     Hold,
+    JobEvent,
     Release,
     Requeue,
     Start,
@@ -46,6 +47,9 @@ from models.site.rows import Row
 from models.site.runs import Run
 from models.site.size import MAX_CPUS, SizeSeen
 from models.site.state import Job, Phase, SiteState
+
+LEARNT_ROWS = "engine.learnt"
+"""The key of the rows that say which jobs have left, beside those of the methods."""
 
 EVENTS_PER_SWEEP = 64
 """Events between two looks for jobs to give up."""
@@ -84,6 +88,7 @@ class Engine:
         self._arrived: float | None = None  # of the event that is being applied
         estimates = len(self.methods.waits) + len(self.methods.runs)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
+        self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
         self._changes = Changes()
         self._handlers: dict[type, Callable[[Any], Iterable[Record]]] = {
             Submit: self._submit,
@@ -117,7 +122,9 @@ class Engine:
 
     def _take(self, event: AnyEvent, arrived: float | None) -> list[Record]:
         """Take a plausible event in; one that changes no job leaves the clock alone too."""
-        self._arrived = arrived
+        self._arrived, self._live.event_time = arrived, event.time
+        if isinstance(event, JobEvent) and self._live.may_be_forgotten(event.key, event.time):
+            return [Anomaly("forgotten_job", f"job {event.job} is not known, and may have left before", rejected=True)]
         records = list(self._handlers[type(event)](event))
         if not any(isinstance(record, Anomaly) and record.reason not in EFFECTIVE for record in records):
             self._live.expiry.tick(self.clock.of(event.time, arrived))
@@ -193,33 +200,34 @@ class Engine:
         elif job.end is not None and event.time > job.end + SKEW_S:
             yield Anomaly("start_after_end", f"job {event.job}: start {event.time} > end {job.end}", rejected=True)
         elif event.time < job.submit - SKEW_S:
-            self._begin_unscored(job, event.time)
+            self._begin_unscored(job, event)
             yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {job.submit}")
         elif job.unscored:
-            self._begin_unscored(job, event.time)
+            self._begin_unscored(job, event)
         else:
             yield from self._begin(job, event)
 
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
+        job.allocated = event.cpus
         job.phase, job.start = Phase.RUNNING, event.time
         job.unscored, job.requested = True, False
         self._predict_run(job)
         self._live.enter(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
 
-    def _begin_unscored(self, job: Job, start: float) -> None:
+    def _begin_unscored(self, job: Job, event: Start) -> None:
         """A start whose wait is unknown, or not to be learnt."""
         job.unscored = True
         self.methods.forget(job.key)
         if job.end is not None:
             self._live.leave(job)
         else:
-            self._live.run(job, start)
+            self._live.run(job, event.time, event.cpus)
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and the methods learn from it."""
-        self._live.run(job, event.time)
+        self._live.run(job, event.time, event.cpus)
         wait_s = max(event.time - job.ready, 0.0)
         for method in self.methods.learning_from(job):
             method.learn(job, wait_s, self.context)
@@ -339,6 +347,8 @@ class Engine:
             yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
         if job.start is not None:
             changes.pop("eligible", None)  # its wait is over and published
+            if event.cpus is not None and job.allocated is not None:
+                changes["allocated"] = event.cpus
         if event.walltime is not None:
             changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         self._live.alter(job, **changes)
@@ -410,7 +420,7 @@ class Engine:
     def take_changes(self) -> Changes:
         """What was learnt since this was last called. Callers that store nothing call it too, lest it grows."""
         changes, self._changes = self._changes, Changes()
-        for name, rows in self.methods.rows.items():
+        for name, rows in self._rows.items():
             changes.rows[name], changes.oldest[name] = rows.take_new(), rows.oldest
         return changes
 
@@ -443,7 +453,7 @@ class Engine:
             run_accuracy=scores.run_accuracy,
             run_predictions=scores.run_predictions,
             run_methods={name: method.save() for name, method in self.methods.runs.items()},
-            rows={name: RowRange(rows.count, rows.oldest) for name, rows in self.methods.rows.items()},
+            rows={name: RowRange(rows.count, rows.oldest) for name, rows in self._rows.items()},
             most_cpus=context.most_cpus,
             weeks=list(scores.weeks),
             queues=self.queues.seen,
@@ -451,6 +461,7 @@ class Engine:
             missed_until=self.missed_until,
             clock=self.clock,
             size=context.size,
+            learnt=self._live.learnt.state,
         )
         return encode(state), changes
 
@@ -479,6 +490,7 @@ class Engine:
         if started is not None and runs is not None:
             engine._changes.forgotten_runs.extend(restore_histories(state, engine.context, started, runs))
             restore_rows(state, engine.methods.rows, rows or {})
+        engine._restore_learnt(state, {} if lost else rows or {})
         engine.lost = lost or state.lost
         if not lost:  # else the jobs are counted anew
             engine.gap_until, engine.missed_until = state.gap_until, state.missed_until
@@ -488,8 +500,18 @@ class Engine:
     def store_anew(self, started: list[Started]) -> None:
         """Have all entries of the histories stored once more; `started` are those of the jobs that started."""
         self._changes.started, self._changes.runs = list(started), list(self.context.runs)
-        for kept in self.methods.rows.values():
+        self._live.learnt.add_missing(self._live.remembered, self.time)
+        for kept in self._rows.values():
             kept.store_anew()
+
+    def _restore_learnt(self, state: SavedState, rows: Mapping[str, Iterable[Row]]) -> None:
+        """Take back which jobs have left; where that is not stored, or lost, those of which the names are there."""
+        learnt, saved, included = self._live.learnt, state.learnt, state.rows.get(LEARNT_ROWS)
+        if saved is None or included is None or (included.count and LEARNT_ROWS not in rows):
+            learnt.state.forgotten_until = 0.0 if saved is None else saved.forgotten_until
+            learnt.add_missing(state.remembered, self.time)
+        else:
+            learnt.restore(saved, rows.get(LEARNT_ROWS, ()), included.count, included.oldest)
 
     def _restore(self, state: SavedState) -> None:
         """Take back everything but the histories and what the methods keep for themselves."""

@@ -6,6 +6,8 @@ from models.method import SiteContext
 from models.records import JobKey
 from models.site.clock import SiteClock
 from models.site.expiry import Expiry
+from models.site.learnt import LearntJobs
+from models.site.shapes import HOUR_S
 from models.site.state import Job, Phase
 
 MAX_LIVE_BYTES = 60_000_000
@@ -31,14 +33,22 @@ class LiveJobs:
         self.remembered: dict[JobKey, None] = {}
         self.expiry = Expiry()
         self.clock = SiteClock()
+        self.learnt = LearntJobs()
+        self.event_time = 0.0  # of the event that is being applied
 
     def get(self, key: JobKey) -> Job | None:
         """The live job of this identity."""
         return self._state.jobs.get(key)
 
     def has_left(self, key: JobKey) -> bool:
-        """Whether a job of this identity was here, as far back as names are remembered."""
-        return key in self.remembered
+        """Whether a job of this identity was here, as far back as is remembered."""
+        return key in self.remembered or key in self.learnt
+
+    def may_be_forgotten(self, key: JobKey, time: float) -> bool:
+        """Whether an event of this time may be of a job that was here and that nobody remembers."""
+        if time > self.learnt.forgotten_until or time > self.clock.now - HOUR_S:
+            return False
+        return key not in self._state.jobs and not self.has_left(key)
 
     @property
     def full(self) -> bool:
@@ -52,8 +62,9 @@ class LiveJobs:
             self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
-    def run(self, job: Job, start: float) -> None:
-        """A job starts at `start` (Unix seconds)."""
+    def run(self, job: Job, start: float, allocated: int | None = None) -> None:
+        """A job starts at `start` (Unix seconds), on so many processors where that is known."""
+        job.allocated = allocated
         self._state.move(job, Phase.RUNNING, start)
         self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
@@ -69,8 +80,12 @@ class LiveJobs:
 
     def leave(self, job: Job) -> None:
         """A job leaves, and its name is remembered."""
-        self._state.leave(job)
+        self._leave(job)
         self.remember(job.key)
+
+    def _leave(self, job: Job) -> None:
+        self._state.leave(job)
+        self.learnt.add(job.key, max(self.clock.now, self.event_time))
 
     def remember(self, key: JobKey) -> None:
         """Know a job that is here no longer by its name; the oldest name is forgotten."""
@@ -80,7 +95,7 @@ class LiveJobs:
             del self.remembered[oldest]
             job = self.get(oldest)
             if job is not None:  # its end came and its start never did
-                self._state.leave(job)
+                self._leave(job)
                 self._forget(job.key)
 
     def give_up(self) -> Iterator[Job]:

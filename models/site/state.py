@@ -80,7 +80,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     wait cannot be told: first seen at its start, or reported as started long before its submit. `requested` is False
     while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when it was last
     altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
-    method's name; `run_s` is the estimate that counts. The job is stored as an array, so new fields go to the end:
+    method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated` is what its start said that it
+    got. The job is stored as an array, so new fields go to the end:
     states that were saved before a field existed are read with its default.
     """
 
@@ -115,6 +116,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     arguments: str | None = None
     network: str | None = None
     run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
+    allocated: int | None = None
 
     @classmethod
     def of(cls, event: Submit) -> "Job":
@@ -131,6 +133,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     def key(self) -> JobKey:
         """The job's identity within its site."""
         return (self.id, self.attempt)
+
+    @property
+    def counted_cpus(self) -> int:
+        """The processors that count now: while it runs what was allocated, where that is known, else the request."""
+        return self.cpus if self.allocated is None or self.phase is not Phase.RUNNING else self.allocated
 
     @property
     def ready(self) -> float:
@@ -238,13 +245,13 @@ class SiteState:
     def _count(self, job: Job, sign: int) -> None:
         since = job.start if job.phase is Phase.RUNNING else job.submit
         assert since is not None
-        planned_run_us, since_us = micros(job.planned_run_s), micros(since)
+        cpus, planned_run_us, since_us = job.counted_cpus, micros(job.planned_run_s), micros(since)
         for scope in _scopes(job):
             key = (scope, job.phase)
             totals = self._totals.get(key)
             if totals is None:
                 totals = self._totals[key] = Totals()
-            totals.add(job.cpus, planned_run_us, since_us, sign)
+            totals.add(cpus, planned_run_us, since_us, sign)
             if totals.count == 0:
                 del self._totals[key]  # names come and go for years
 

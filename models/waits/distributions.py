@@ -183,7 +183,7 @@ def samples_of(state: SiteState, now: float) -> Samples:
     for first, phase in ((0, Phase.QUEUED), (3, Phase.RUNNING)):
         jobs = list(state.in_phase(phase))
         sets = (
-            [float(job.cpus) for job in jobs],
+            [float(job.counted_cpus) for job in jobs],
             [job.planned_run_s for job in jobs],
             [now - (job.submit if job.start is None else job.start) for job in jobs],
         )

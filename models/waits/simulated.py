@@ -122,7 +122,7 @@ class Simulated(WaitMethod):
     def _row(self, job: Job, run_s: float, elapsed_s: float = 0.0) -> JobRow:
         planned_s = job.walltime or run_s if self.plans == "walltime" else run_s
         left_s = max(run_s - elapsed_s, MIN_REMAINING_S)
-        return job.cpus, left_s, max(planned_s - elapsed_s, left_s)
+        return job.counted_cpus, left_s, max(planned_s - elapsed_s, left_s)
 
     def _estimate(self, job: Job, context: SiteContext, live: Live, starts: Starts) -> Estimate:
         if live.cpus <= 0:

@@ -114,17 +114,18 @@ def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute]
         values = sums.get(category)
         if values is None:
             values = sums[category] = [0] * len(VECTORS)
+        cpus = job.counted_cpus
         expected_s = job.planned_run_s if job.run_s is None else job.run_s
         if job.start is not None:
             elapsed_s = max(now - job.start, 0.0)
-            busy += job.cpus
+            busy += cpus
             values[0] += 1
-            values[2] += round(job.cpus * elapsed_s)
-            values[3] += round(job.cpus * max(expected_s - elapsed_s, 0.0))
+            values[2] += round(cpus * elapsed_s)
+            values[3] += round(cpus * max(expected_s - elapsed_s, 0.0))
         else:
             values[1] += 1
-            values[4] += round(job.cpus * max(now - job.submit, 0.0))
-            values[5] += round(job.cpus * expected_s)
+            values[4] += round(cpus * max(now - job.submit, 0.0))
+            values[5] += round(cpus * expected_s)
     free = max(context.cpus - busy, 0) if context.cpus else None
     return CategoryState(
         by, free, list(sums), [[min(value, MAX_EXACT_INTEGER) for value in values] for values in sums.values()]

@@ -132,5 +132,5 @@ def test_a_job_that_has_left_is_known_by_name_until_others_have_left() -> None:
         found = live.get((name, 0))
         assert found is not None and not live.full
         live.leave(found)
-    assert [live.has_left((name, 0)) for name in ("ended", "a", "b")] == [False, True, True]
+    assert [live.has_left((name, 0)) for name in ("ended", "a", "b", "c")] == [True, True, True, False]
     assert live.get(ended.key) is None and forgotten == [ended.key]

@@ -130,14 +130,14 @@ def test_a_job_that_starts_meanwhile_is_watched_anew() -> None:
     assert until(engine, 466.0) == ["gave_up_running 1"]
 
 
-def test_a_name_that_is_used_again_is_another_job() -> None:
+def test_a_job_that_has_left_does_not_come_back_by_its_name() -> None:
     engine = engine_after(
         submit_on("1"), start_on("1"), end_on("1"), settings=msgspec.structs.replace(SETTINGS, remembered=1)
     )
     for event in (submit_on("2"), start_on("2"), end_on("2"), submit_on("3", 60.0), submit_on("1", 100.0)):
         engine.apply(event)
     assert until(engine, 499.0) == ["gave_up_queued 3"]
-    assert until(engine, 500.0) == ["gave_up_queued 1"]
+    assert until(engine, 500.0) == []
 
 
 @pytest.mark.parametrize(("walltime_days", "day"), [(1.0, 10.0), (20.0, 67.0)])

@@ -1,0 +1,129 @@
+"""Which jobs have left, as fingerprints: a job is learnt once, whenever its events come again."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from models.records import JobKey
+from models.site.rows import Row, Rows
+
+CHUNK_JOBS = 128
+"""Fingerprints in a row."""
+
+ROWS_PER_MERGE = 32
+"""Rows between two merges into the sorted array: 4096 jobs."""
+
+MAX_JOBS = 131_072
+"""Jobs that are known by their fingerprints, give or take a merge: two weeks of 10,000 a day, in 1 MB."""
+
+Fingerprints = npt.NDArray[np.uint64]
+
+
+class LearntState(msgspec.Struct, array_like=True):
+    """What is stored of it beside its rows: the fingerprints that fill no row yet, and two times in Unix seconds."""
+
+    tail: list[int] = msgspec.field(default_factory=list)
+    tail_until: float = 0.0
+    forgotten_until: float = 0.0
+
+
+class _Chunk(msgspec.Struct, array_like=True):
+    """A row: `CHUNK_JOBS` fingerprints, and the time of the last event of these jobs."""
+
+    until: float
+    jobs: bytes
+
+
+def fingerprint(key: JobKey) -> int:
+    """64 bits of a job's identity; two of 131,072 jobs are alike with a probability of 5e-10. 1 µs.
+
+    >>> fingerprint(("1", 0)) == fingerprint(("1", 0)) != fingerprint(("1", 1))
+    True
+    """
+    return int.from_bytes(blake2b(f"{key[1]} {key[0]}".encode(), digest_size=8).digest())
+
+
+class LearntJobs:
+    """The last `MAX_JOBS` jobs that left, and the time before which all others may have been forgotten.
+
+    `rows` are stored one by one, as a method's are. Looking a job up takes 3 µs, adding it 2 µs, on average.
+
+    >>> learnt = LearntJobs()
+    >>> learnt.add(("1", 0), 60.0)
+    >>> ("1", 0) in learnt, ("1", 1) in learnt, learnt.forgotten_until
+    (True, False, 0.0)
+    """
+
+    def __init__(self, most: int = MAX_JOBS) -> None:
+        self._depth = max(most // CHUNK_JOBS // ROWS_PER_MERGE, 1) * ROWS_PER_MERGE
+        self.rows = Rows(self._depth + ROWS_PER_MERGE)
+        self.state = LearntState()
+        self._merged: Fingerprints = np.empty(0, np.uint64)  # sorted
+        self._recent: set[int] = set()
+
+    def __contains__(self, key: JobKey) -> bool:
+        found = fingerprint(key)
+        if found in self._recent:
+            return True
+        place = int(np.searchsorted(self._merged, np.uint64(found)))
+        return place < len(self._merged) and int(self._merged[place]) == found
+
+    @property
+    def forgotten_until(self) -> float:
+        """A job all of whose events lie before this time (Unix seconds) may have left and been forgotten."""
+        return self.state.forgotten_until
+
+    def add(self, key: JobKey, at: float) -> None:
+        """A job has left by an event of the time `at` (Unix seconds)."""
+        state, job = self.state, fingerprint(key)
+        state.tail.append(job)
+        state.tail_until = max(state.tail_until, at)
+        self._recent.add(job)
+        if len(state.tail) == CHUNK_JOBS:
+            jobs = np.array(state.tail, np.uint64).tobytes()
+            self.rows.append(msgspec.msgpack.encode(_Chunk(state.tail_until, jobs)))
+            state.tail, state.tail_until = [], 0.0
+            if self.rows.count % ROWS_PER_MERGE == 0:
+                self._forget()
+                self._merge()
+
+    def _forget(self) -> None:
+        """Forget the oldest rows, as many as came since this was last done, where there are more than enough."""
+        first = self.rows.count - self._depth
+        for row in self.rows.kept:
+            if first - ROWS_PER_MERGE <= row.number < first:
+                self.state.forgotten_until = max(self.state.forgotten_until, _decode(row.value).until)
+
+    def _merge(self) -> None:
+        """Sort all rows but those that came since the last multiple of `ROWS_PER_MERGE`, and those forgotten then."""
+        end = self.rows.count - self.rows.count % ROWS_PER_MERGE
+        merged = [row for row in self.rows.kept if end - self._depth <= row.number < end]
+        self._merged = np.sort(np.concatenate([np.empty(0, np.uint64), *map(_jobs, merged)]))
+        recent = (job for row in self.rows.kept if row.number >= end for job in _jobs(row).tolist())
+        self._recent = {*recent, *self.state.tail}
+
+    def restore(self, state: LearntState, rows: Iterable[Row], count: int, oldest: int) -> None:
+        """Take back what was stored: the rows, in any order, from number `oldest` and before `count`.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        self.rows.restore(rows, count, oldest)
+        self.state = state
+        self._merge()
+
+    def add_missing(self, keys: Iterable[JobKey], at: float) -> None:
+        """Add those of these jobs that are not known: rows were lost, or an earlier version stored none."""
+        for key in keys:
+            if key not in self:
+                self.add(key, at)
+
+
+_decode = msgspec.msgpack.Decoder(_Chunk).decode
+
+
+def _jobs(row: Row) -> Fingerprints:
+    return np.frombuffer(_decode(row.value).jobs, np.uint64)

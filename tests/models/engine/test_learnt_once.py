@@ -1,0 +1,71 @@
+"""A job is learnt once, whenever it comes again."""
+
+import msgspec
+
+from models.engine.engine import LEARNT_ROWS, Engine
+from models.engine.outgoing import Anomaly
+from models.engine.settings import Settings
+from models.records import AnyEvent, Outcome
+from models.site.learnt import LearntJobs
+from tests.support.events import end, start, submit
+
+SETTINGS = Settings(method="median", shadows=(), runtimes="closest", bounds="", history=50, remembered=64)
+
+
+def jobs(first: int, last: int) -> list[AnyEvent]:
+    found: list[AnyEvent] = []
+    for job in range(first, last):
+        time = 1.7e9 + 100.0 * job
+        found += [submit(str(job), time), start(str(job), time + 30.0), end(str(job), time + 90.0)]
+    return found
+
+
+def learnt(engine: Engine, events: list[AnyEvent]) -> int:
+    return sum(isinstance(record, Outcome) for event in events for record in engine.apply(event))
+
+
+def test_five_thousand_jobs_that_come_twice_are_learnt_once() -> None:
+    engine = Engine("s", SETTINGS)
+    assert learnt(engine, jobs(0, 5000)) == 2 * 5000
+    assert learnt(engine, jobs(0, 5000)) == 0
+    assert engine.context.history.count == engine.scores.accuracy["median"].jobs == 5000
+    assert learnt(engine, jobs(4990, 5010)) == 2 * 10
+
+
+def test_after_a_restart_too() -> None:
+    engine = Engine("s", SETTINGS)
+    learnt(engine, jobs(0, 700))
+    state, changes = engine.checkpoint()
+    assert len(state) < 30_000 and len(changes.rows[LEARNT_ROWS]) == 700 // 128
+    engine = Engine.load(state, changes.started[-50:], changes.runs, SETTINGS, changes.rows)
+    assert learnt(engine, jobs(0, 700)) == 0 and learnt(engine, jobs(700, 720)) == 40
+
+
+def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
+    engine = Engine("s", SETTINGS)
+    engine._live.learnt = LearntJobs(most=1)
+    assert learnt(engine, jobs(0, 10_000)) == 20_000
+    assert learnt(engine, jobs(0, 10_000)) == 0
+    assert engine.anomalies["forgotten_job"] > 1000 and engine.context.history.count == 10_000
+    (anomaly,) = engine.apply(start("0", 1.7e9 + 30.0))
+    assert isinstance(anomaly, Anomaly) and anomaly.rejected
+    assert learnt(engine, jobs(10_000, 10_010)) == 20
+
+
+def test_of_a_state_of_an_earlier_version_the_names_are_known() -> None:
+    engine = Engine("s", SETTINGS)
+    learnt(engine, jobs(0, 200))
+    state, changes = engine.checkpoint()
+    old = msgspec.msgpack.decode(state)
+    del old["learnt"], old["rows"][LEARNT_ROWS]
+    rows = {name: kept for name, kept in changes.rows.items() if name != LEARNT_ROWS}
+    again = Engine.load(msgspec.msgpack.encode(old), changes.started, changes.runs, SETTINGS, rows)
+    assert learnt(again, jobs(136, 200)) == 0
+
+
+def test_where_the_rows_are_lost_the_names_are_known() -> None:
+    engine = Engine("s", SETTINGS)
+    learnt(engine, jobs(0, 200))
+    state, _ = engine.checkpoint()
+    again = Engine.load(state, None, None, SETTINGS)
+    assert learnt(again, jobs(136, 200)) == 0
