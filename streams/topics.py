@@ -141,7 +141,7 @@ def more_partitions(topic: str, found: int, before: int) -> str:
     """What to tell where a topic of events has another number of partitions than its sites' states are for."""
     return (
         f"{topic} has {found} partitions, and the sites' states are for {before}: sites would begin anew in other "
-        "partitions; stop all workers and sources, and run `queuecast topics --move-sites`"
+        "partitions; deploy/README.md, Partitions, says what to do"
     )
 
 

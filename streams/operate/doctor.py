@@ -19,8 +19,8 @@ from streams.faults import PERMISSIONS, explain
 from streams.operate.result import CheckResult
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
-from streams.topics import Topics, admin, configurations
-from streams.worker.store import check_redis, connect
+from streams.topics import Topics, admin, configurations, more_partitions, partitions_of
+from streams.worker.store import check_redis, connect, remembered_partitions
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 
@@ -44,6 +44,21 @@ def examine(settings: Settings) -> Iterator[CheckResult]:
     if reached:
         yield from check_sites(settings)
     yield from asyncio.run(_of_redis(settings.redis))
+    yield from homes(settings)
+
+
+def homes(settings: Settings) -> Iterator[CheckResult]:
+    """Whether the topics have as many partitions as when sites were first stored; nothing while a server is away."""
+    topic = Topics(settings.kafka.prefix).events
+    try:
+        before = asyncio.run(remembered_partitions(settings.redis, topic, None))
+        found = partitions_of(settings)[topic]
+    except UserError:
+        return
+    if before not in (None, found):
+        yield CheckResult("partitions", "fail", more_partitions(topic, found, before or 0))
+    else:
+        yield CheckResult("partitions", "ok", "as many as when sites were first stored" if before else "no sites yet")
 
 
 def packages() -> CheckResult:
@@ -150,6 +165,14 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     first = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     lags = {}
+    lost = {
+        f"partition {place.partition}": missing
+        for place in places
+        if place in committed and (missing := first[place].offset - committed[place].offset) > 0
+    }
+    if lost:
+        text = f"events were deleted before they were read: {_listed(lost)}"
+        return CheckResult("workers", "fail", text, "raise topics.events_hours; have the sources send them again")
     for place in places:
         done = max(committed[place].offset if place in committed else -1, first[place].offset)
         if lag := last[place].offset - done:

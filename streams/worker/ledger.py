@@ -177,8 +177,8 @@ class Ledger:
             if not self.is_home(key.decode(), stored.partition):
                 raise UserError(
                     f"the state of {key.decode()!r} is in partition {stored.partition}, to which its key does not "
-                    "belong: partitions were added, or its events are keyed by another hash than murmur2; "
-                    "stop all workers and run `queuecast topics --move-sites`"
+                    "belong: partitions were added, or its events were partitioned by another hash than murmur2; "
+                    "deploy/README.md, Partitions, says what to do"
                 )
 
     async def _look_at_logs(

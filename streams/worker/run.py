@@ -93,8 +93,8 @@ def check_partitions(settings: Settings) -> int:
     topic = Topics(settings.kafka.prefix).events
     found = partitions_of(settings)[topic]
     before = asyncio.run(remembered_partitions(settings.redis, topic, found))
-    if found != before:
-        raise UserError(more_partitions(topic, found, before))
+    if before not in (None, found):
+        raise UserError(more_partitions(topic, found, before or 0))
     return found
 
 

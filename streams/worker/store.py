@@ -109,11 +109,11 @@ async def check_redis(settings: RedisSettings) -> None:
         await client.aclose()
 
 
-async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int, change: bool = False) -> int:
-    """How many partitions a topic of events had when sites were first stored; `partitions` when it is first asked.
+async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int | None) -> int | None:
+    """How many partitions a topic of events had when sites were first stored; None where nobody knows.
 
     Parameters:
-        change: remember `partitions` from now on.
+        partitions: what to remember from now on, if nothing is remembered yet.
 
     Raises:
         Unreachable: Redis does not answer.
@@ -121,11 +121,10 @@ async def remembered_partitions(settings: RedisSettings, topic: str, partitions:
     client = connect(settings)
     key = f"{settings.prefix}:partitions"
     try:
-        if change:
-            await client.hset(key, topic, str(partitions))
-        else:
+        if partitions is not None:
             await client.hsetnx(key, topic, str(partitions))
-        return int(await client.hget(key, topic) or partitions)
+        found = await client.hget(key, topic)
+        return None if found is None else int(found)
     except (RedisError, OSError) as error:
         raise Unreachable(f"redis at {_address(settings.url)}: {_explained(error)}") from None
     finally:

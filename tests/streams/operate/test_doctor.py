@@ -75,6 +75,7 @@ class Store:
         self.version, self.ahead_s = "7.0.15", 0.0
         self.config = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
         self.hidden = False
+        self.partitions: int | None = 2
 
     async def info(self, _: str) -> dict[str, Any]:
         return {"redis_version": self.version}
@@ -118,7 +119,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     async def answers(_: Any) -> None:
         pass
 
+    async def remembered(*_: Any) -> int | None:
+        return found.partitions
+
     monkeypatch.setattr(doctor, "check_redis", answers)
+    monkeypatch.setattr(doctor, "remembered_partitions", remembered)
+    monkeypatch.setattr(doctor, "partitions_of", lambda _: {TOPICS.events: 2})
     monkeypatch.setattr(doctor, "connect", lambda _: found)
     return found
 
@@ -166,6 +172,26 @@ def test_settings_that_are_hidden_are_no_failure(broker: Broker, store: Store) -
     broker.configs[TOPICS.events] = {}
     assert looked()["topic settings"].found == "not told of queuecast.events"
     assert looked()["topic settings"].state == "warn"
+
+
+def test_partitions_that_were_added_are_told(broker: Broker, store: Store) -> None:
+    store.partitions = 1
+    found = looked()["partitions"]
+    assert found.state == "fail"
+    assert "has 2 partitions, and the sites' states are for 1" in found.found
+    store.partitions = None
+    assert looked()["partitions"].state == "ok"
+
+
+def test_events_that_were_deleted_unread_are_told(broker: Broker, store: Store) -> None:
+    broker.committed = [50, 600]
+    found = looked()["workers"]
+    assert (found.state, found.found) == ("fail", "events were deleted before they were read: partition 0: 50")
+
+
+def test_topics_with_three_copies_need_two_of_them(broker: Broker, store: Store) -> None:
+    settings = Settings(topics=msgspec.structs.replace(SETTINGS.topics, replication=3))
+    assert f"{TOPICS.events} has min.insync.replicas=" in looked(settings)["topic settings"].found
 
 
 def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
@@ -269,7 +295,11 @@ def test_a_broker_that_is_away_does_not_hide_redis(
         raise UserError("no broker answers")
         yield
 
+    def none_answers(_: Settings) -> dict[str, int]:
+        raise UserError("no broker answers")
+
     monkeypatch.setattr(doctor, "admin", away)
+    monkeypatch.setattr(doctor, "partitions_of", none_answers)
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "fail  brokers: no broker answers"
