@@ -86,7 +86,7 @@ def test_redis_talks_to_nobody_without_the_password(up: Up) -> None:
     ],
 )
 def test_not_even_the_password_reaches_beyond_the_keys(up: Up, command: str) -> None:
-    refused = r"(?i)no permissions|NOPERM|executing the script can't run"
+    refused = r"(?i)no permissions|NOPERM|executing the script can't run|not allowed from scripts"
     with (
         redis.Redis.from_url(up.settings.redis.url) as client,
         pytest.raises((redis.exceptions.NoPermissionError, redis.ResponseError), match=refused),
