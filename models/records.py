@@ -140,6 +140,49 @@ class Capacity(Event, tag="capacity", kw_only=True, frozen=True):
 AnyEvent = Submit | Start | End | Cancel | Hold | Release | Alter | Requeue | Capacity
 
 
+class Operation(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """A change that an operator makes to a site, sent among its events: who made it, when (Unix seconds), and why."""
+
+    v: Version = VERSION
+    site: Name
+    time: Time
+    by: Name
+    why: Text = ""
+
+
+class ForgetJob(Operation, tag="operator_forget", kw_only=True, frozen=True):
+    """A live job is taken out: neither scored nor learnt, and no later event revives it."""
+
+    job: Name
+    attempt: Count = 0
+
+
+class SetCapacity(Operation, tag="operator_capacity", kw_only=True, frozen=True):
+    """The site's size, until its next `capacity` event."""
+
+    cpus: Count
+    nodes: Count | None = None
+    down_nodes: Count = 0
+
+
+class Rebuild(Operation, tag="operator_rebuild", kw_only=True, frozen=True):
+    """The state and the histories are made anew from what the topic still has of the site's events."""
+
+
+AnyOperation = ForgetJob | SetCapacity | Rebuild
+
+
+class DoneOperation(msgspec.Struct, kw_only=True, frozen=True):
+    """An operation as a site remembers it: when it came to the broker (Unix seconds), and what was done, in words."""
+
+    type: str
+    at: float
+    by: str
+    why: str
+    done: str
+    rebuilt: bool = False
+
+
 class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     """How long a job is expected to wait and to run, as known at `made_at`.
 
@@ -382,7 +425,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
     those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
     would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
-    has them, by name, since its worker started.
+    has them, by name, since its worker started. `operations` are the last that operators did.
     """
 
     cpus: int
@@ -400,6 +443,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     queued: list[LiveJob]
     more: int = 0
     unknown_fields: dict[str, int] = {}
+    operations: list[DoneOperation] = []
 
 
 UNKNOWN_SITE = "unknown_site"

@@ -36,6 +36,7 @@ from models.records import (
     Event,
     Hold,
     JobEvent,
+    JobKey,
     Release,
     Requeue,
     Start,
@@ -388,6 +389,15 @@ class Engine:
             if job.phase is not Phase.RUNNING:
                 self.methods.forget(job.key)
             yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")
+
+    def forget_job(self, key: JobKey) -> str:
+        """A live job is taken out by an operator; returns in words what was done."""
+        job = self._live.get(key)
+        if job is None:
+            return f"job {key[0]} is not here"
+        self._live.leave(job)
+        self.methods.forget(key)
+        return f"job {key[0]}, {job.phase}, is forgotten"
 
     # What may be read.
 

@@ -10,6 +10,7 @@ from streams.client.ranking import ask_all
 from streams.errors import UserError
 from streams.operate.result import CheckResult
 from streams.settings import Settings
+from streams.terminal import moment
 
 MAX_LISTED = 8
 """Sites, or fields, that a result names at most."""
@@ -24,6 +25,7 @@ def check_sites(settings: Settings) -> Iterator[CheckResult]:
         return
     yield freshness(answers, silent)
     yield fields(answers)
+    yield changes(answers)
 
 
 async def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
@@ -61,6 +63,14 @@ def fields(answers: Iterable[SiteAnswer]) -> CheckResult:
         advice = "they are ignored; `queuecast schema event` has the names that are read"
         return CheckResult("fields of events", "warn", f"unknown: {_listed(unknown)}", advice)
     return CheckResult("fields of events", "ok", "none is unknown")
+
+
+def changes(answers: Iterable[SiteAnswer]) -> CheckResult:
+    """What operators changed lately, who did it, and when."""
+    found = [(done, answer.site) for answer in answers for done in answer.operations]
+    found.sort(key=lambda one: -one[0].at)
+    told = [f"{moment(done.at)} {site}: {done.done}, by {done.by} {done.why}".rstrip() for done, site in found]
+    return CheckResult("operators' changes", "ok", _listed(told) or "none")
 
 
 def _listed(found: list[str]) -> str:

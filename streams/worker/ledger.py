@@ -236,6 +236,18 @@ class Ledger:
     def _batch(self, partition: int) -> PendingBatch:
         return self._pending.setdefault(partition, PendingBatch(self._clock()))
 
+    def knows(self, site: str) -> bool:
+        """Whether a site is here, in memory or stored."""
+        return site in self.handles or self._value(site) is not None
+
+    async def begin_anew(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
+        """Replace a site's handle by one made from the events before `offset`; gives it, and how many there were."""
+        await self._end_of_checkpoint(handle.partition)
+        fresh, count = await self.loader.begin_anew(handle, offset)
+        fresh.operations = handle.operations
+        self.handles[handle.engine.site] = fresh
+        return fresh, count
+
     async def rebuild(self, site: str, partition: int) -> None:
         """Make a site's engine anew after it failed in the middle of an event: as it was before that event.
 
@@ -356,6 +368,7 @@ class Ledger:
             handle.generation,
             handle.stamp,
             handle.arrivals,
+            handle.operations,
         )
         oldest = handle.engine.context.history.oldest
         return _SiteCheckpoint(site, encode_stored(stored), changes, oldest, handle.generation)

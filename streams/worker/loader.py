@@ -1,5 +1,6 @@
 """Brings a site back from its stored state and its entries in Redis, also when some of these are lost."""
 
+import asyncio
 import logging
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from streams.worker.store import SiteStore, Stored, included
 from streams.worker.stored import Events, SiteHandle, StoredState, decode_stored
 
 log = logging.getLogger(__name__)
+
+MESSAGES_PER_TURN = 100
+"""Messages that are read anew before other tasks get their turn."""
 
 
 class SiteLoader:
@@ -34,6 +38,23 @@ class SiteLoader:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
         generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
         return SiteHandle(Engine(site, self._settings), partition, own=own, generation=generation)
+
+    async def begin_anew(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
+        """A site as its events before `offset` make it, as far as the topic has them still, and how many these are.
+
+        What it had learnt is left in Redis until the new state is stored, so a crash in between begins this anew.
+        """
+        site = handle.engine.site
+        fresh = await self.begin(site, handle.partition, handle.own)
+        fresh.offset, fresh.epoch, fresh.stamp = handle.offset, handle.epoch, handle.stamp
+        assert self.events is not None
+        read = partial(self.events.read, handle.log, 0, offset - 1, site.encode())
+        messages = await self._until_done("kafka: reading events", read, site)
+        for number, message in enumerate(messages):
+            self.replay(fresh, message)
+            if number % MESSAGES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return fresh, len(messages)
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         """A site as it was stored, and whether it had to be mended, so that it is to be stored anew."""
@@ -116,7 +137,7 @@ class SiteLoader:
             except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine
                 log.exception("the engine failed", extra={"site": handle.engine.site})
                 return False
-        handle.offset, handle.stamp = stored.offset, stored.stamp
+        handle.offset, handle.stamp, handle.operations = stored.offset, stored.stamp, stored.operations
         context, events = handle.engine.context, handle.engine.events
         return (events, context.history.count, context.runs.count) == (saved.events, saved.started, saved.runs)
 
@@ -131,6 +152,7 @@ def _handle(engine: Engine, stored: StoredState) -> SiteHandle:
         stored.generation,
         stored.stamp,
         stored.arrivals,
+        stored.operations,
     )
 
 

@@ -11,7 +11,7 @@ import faust
 import msgspec
 
 from models.engine.outgoing import Anomaly, Record
-from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from models.records import AnyEvent, AnyOperation, DeadLetter, Outcome, Prediction, Rebuild, Submit
 from streams.settings import Settings
 from streams.topics import LATE, Topics
 from streams.worker.faust_compat import QueuecastApp
@@ -20,6 +20,7 @@ from streams.worker.health import Health
 from streams.worker.intake import Places, Unreadable, dead_letter, read_event
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
+from streams.worker.operations import change, note, read_operation, rebuilt_lately
 from streams.worker.stored import AppliedEvent, SiteHandle
 from streams.worker.unknown_fields import UnknownFields
 
@@ -86,6 +87,9 @@ class Processor:
             applied: AppliedEvent | None = None
             sends: list[Awaitable[Any]] = []
             try:
+                if (operation := read_operation(raw.key, raw.value)) is not None:
+                    await self._operate(operation, message)
+                    return
                 event = read_event(raw.key, raw.value)
                 own = self._places.check(raw.topic, partition, event.site)
                 if not self._ledger.admits(event.site, partition, own, raw.timestamp):
@@ -108,6 +112,33 @@ class Processor:
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
 
+    async def _operate(self, operation: AnyOperation, message: faust.EventT) -> None:
+        """Change a site as an operator says, and make that durable at once.
+
+        Raises:
+            Unreadable: there is no such site here, or it was rebuilt a short time ago.
+        """
+        raw, site = message.message, operation.site
+        own = self._places.check(raw.topic, raw.partition, site)
+        if not self._ledger.knows(site):
+            raise Unreadable("unknown_site", "an operation for a site of which no event has come")
+        handle = await self._ledger.handle(site, raw.partition, own)
+        if raw.offset > handle.offset:
+            if isinstance(operation, Rebuild) and rebuilt_lately(handle, raw.timestamp):
+                raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")
+            if isinstance(operation, Rebuild):
+                handle, count = await self._ledger.begin_anew(handle, raw.offset)
+                note(handle, operation, raw.timestamp, f"made anew from {count} messages", rebuilt=True)
+            else:
+                note(handle, operation, raw.timestamp, change(handle.engine, operation))
+            handle.offset = raw.offset
+        if raw.partition not in self._partitions:  # taken away meanwhile
+            self._ledger.drop([raw.partition])
+            return
+        self._metrics.read(raw.topic, raw.partition, raw.offset, raw.timestamp)
+        self._ledger.record(raw.partition, message, site, [])
+        await self._ledger.checkpoint(raw.partition)
+
     def replay(self, handle: SiteHandle, raw: Any) -> None:
         """Apply a message once more, as `take` did; nothing is sent, for all that follows from it was sent then.
 
@@ -115,6 +146,9 @@ class Processor:
             Exception: whatever the engine raises, whose state may then be half of what it should be.
         """
         with suppress(Unreadable):
+            if (operation := read_operation(raw.key, raw.value)) is not None:
+                change(handle.engine, operation)
+                return
             event = read_event(raw.key, raw.value)
             self._places.check(raw.topic, raw.partition, event.site)
             handle.engine.apply(event, _arrived(raw))

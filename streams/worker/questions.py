@@ -176,7 +176,9 @@ class Questions:
         try:
             told = self._freshness.marked(answer(question, handle.engine, site_time(handle.engine)), handle)
             if isinstance(told, SiteAnswer):
-                told = msgspec.structs.replace(told, unknown_fields=self._unknown_fields(question.site))
+                told = msgspec.structs.replace(
+                    told, unknown_fields=self._unknown_fields(question.site), operations=handle.operations
+                )
             return told
         except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
             log.exception("a question could not be answered", extra={"site": question.site})

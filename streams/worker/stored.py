@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from models.engine.engine import Engine
-from models.records import AnyEvent
+from models.records import AnyEvent, DoneOperation
 from streams.worker.freshness import Arrivals
 
 
@@ -17,7 +17,7 @@ class StoredState(msgspec.Struct, array_like=True):
     `v` is the version of this record, `state` is compressed with zlib, and `epoch` counts how often the offsets that
     count for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that
     of its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds.
-    `arrivals` tell how often its events come.
+    `arrivals` tell how often its events come, `operations` what operators did.
     """
 
     v: int
@@ -29,6 +29,7 @@ class StoredState(msgspec.Struct, array_like=True):
     generation: int = 0
     stamp: float = 0.0
     arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
+    operations: list[DoneOperation] = msgspec.field(default_factory=list)
 
 
 encode_stored = msgspec.msgpack.Encoder().encode
@@ -104,7 +105,7 @@ class Delivered(Protocol):
 class SiteHandle:
     """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
 
-    `own`, `generation`, `stamp` and `arrivals` are as in `StoredState`.
+    `own`, `generation`, `stamp`, `arrivals` and `operations` are as in `StoredState`.
     """
 
     engine: Engine
@@ -115,6 +116,7 @@ class SiteHandle:
     generation: int = 0
     stamp: float = 0.0
     arrivals: Arrivals = field(default_factory=Arrivals)
+    operations: list[DoneOperation] = field(default_factory=list)
 
     @property
     def log(self) -> Log:

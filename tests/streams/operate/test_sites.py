@@ -5,8 +5,8 @@ import msgspec
 from models.engine.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import Settings
-from models.records import SiteAnswer, SiteQuestion
-from streams.operate.sites import MAX_LISTED, fields, freshness
+from models.records import DoneOperation, SiteAnswer, SiteQuestion
+from streams.operate.sites import MAX_LISTED, changes, fields, freshness
 
 
 def told(site: str, stale: str | None = None, **unknown: int) -> SiteAnswer:
@@ -34,3 +34,10 @@ def test_unknown_fields_are_named() -> None:
     found = fields([told("alder", wallclock=7), told("birch")])
     assert (found.state, found.found) == ("warn", "unknown: 'wallclock' of alder 7 times")
     assert fields([told("alder")]).state == "ok"
+
+
+def test_changes_of_operators_are_told() -> None:
+    done = DoneOperation(type="operator_forget", at=1e9, by="ada", why="lost", done="job 4, queued, is forgotten")
+    found = changes([msgspec.structs.replace(told("alder"), operations=[done])])
+    assert found.found == "2001-09-09 01:46:40 alder: job 4, queued, is forgotten, by ada lost"
+    assert changes([told("alder")]).found == "none"

@@ -1,0 +1,110 @@
+"""The commands about one site: show, forget-job, set-capacity, rebuild."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streams.cli.options import settings_of
+from streams.errors import UserError
+from streams.terminal import printable
+
+if TYPE_CHECKING:
+    from models.records import AnyOperation
+
+commands = typer.Typer()
+site_commands = typer.Typer(no_args_is_help=True)
+commands.add_typer(site_commands, name="site")
+
+Why = Annotated[str, typer.Option(help="Why; it is kept with the change.")]
+
+
+@site_commands.callback(epilog="Example: queuecast site ctc show")
+def site(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The site's name.")]) -> None:
+    """Look at one site, or mend it.
+
+    A change goes among the site's events: it survives crashes, and `show` says who made it, when and why.
+    Who may write the site's events may make it.
+    """
+    context.obj = (context.obj, name)
+
+
+def _split(context: typer.Context) -> str:
+    config, name = context.obj
+    context.obj = config
+    return str(name)
+
+
+def _send(context: typer.Context, operation: "AnyOperation") -> None:
+    from streams.operate.site import send
+
+    send(settings_of(context), operation)
+    sys.stdout.write(printable(f"sent; `queuecast site {operation.site} show` says what became of it") + "\n")
+
+
+@site_commands.command(epilog="Example: queuecast site ctc show")
+def show(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Print the site's size, jobs and age, what is wrong with it, and what operators changed."""
+    import msgspec
+
+    from streams.operate.site import ask, lines
+
+    name = _split(context)
+    found = ask(settings_of(context), name)
+    text = msgspec.json.encode(found).decode() if as_json else "\n".join(map(printable, lines(found)))
+    sys.stdout.write(text + "\n")
+
+
+@site_commands.command("forget-job", epilog="Example: queuecast site ctc forget-job 4711 --why 'its end was lost'")
+def forget_job(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
+    attempt: Annotated[int, typer.Option(min=0, help="Which attempt.")] = 0,
+    why: Why = "",
+) -> None:
+    """Take a job out that queues or runs no longer: neither scored nor learnt, and no later event revives it."""
+    from models.records import ForgetJob
+    from streams.operate.site import now, operator
+
+    name, by = _split(context), operator(settings_of(context))
+    _send(context, ForgetJob(site=name, time=now(), by=by, why=why, job=job, attempt=attempt))
+
+
+@site_commands.command("set-capacity", epilog="Example: queuecast site ctc set-capacity --cpus 430 --why 'grown'")
+def set_capacity(
+    context: typer.Context,
+    cpus: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Processors.")],
+    nodes: Annotated[int | None, typer.Option(min=1, max=1_000_000_000, help="Nodes.")] = None,
+    down_nodes: Annotated[int, typer.Option(min=0, help="Nodes that are down.")] = 0,
+    why: Why = "",
+) -> None:
+    """Say how large the site is; its own next capacity event counts again."""
+    from models.records import SetCapacity
+    from streams.operate.site import now, operator
+
+    name, by = _split(context), operator(settings_of(context))
+    sizes = {"cpus": cpus, "down_nodes": down_nodes}
+    _send(context, SetCapacity(site=name, time=now(), by=by, why=why, nodes=nodes, **sizes))
+
+
+@site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")
+def rebuild(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    why: Why = "",
+) -> None:
+    """Make the site's state and histories anew from its events.
+
+    What it learnt before the oldest event that the topic still has is lost. Its worker reads some 2500 events a
+    second meanwhile, and processes no others.
+    """
+    from models.records import Rebuild
+    from streams.operate.site import now, operator
+
+    name = _split(context)
+    if not yes:
+        raise UserError("what it learnt before its oldest event on the topic will be lost; say --yes to do it")
+    _send(context, Rebuild(site=name, time=now(), by=operator(settings_of(context)), why=why))

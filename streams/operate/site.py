@@ -1,0 +1,88 @@
+"""What an operator does with one site: look at it, and mend it.
+
+A change is sent among the site's events. So it has its place in their order, is part of the site's state, and is done
+exactly once, whatever crashes. Who may write the site's events may do it; that is for Kafka's ACLs to say.
+"""
+
+import asyncio
+import getpass
+import time
+from collections.abc import Iterator
+
+import msgspec
+from kafka import KafkaProducer
+
+from models.durations import duration
+from models.records import AnyOperation, NoAnswer, SiteAnswer, SiteQuestion
+from streams.client.client import QuestionClient
+from streams.client.questions import new_id
+from streams.errors import UserError
+from streams.faults import kafka_faults
+from streams.settings import Settings
+from streams.terminal import moment
+from streams.topics import check_topics, events_topic_of
+
+
+def operator(settings: Settings) -> str:
+    """Who makes a change: the user that Kafka knows, else the one of this machine."""
+    return settings.kafka.username or getpass.getuser()
+
+
+def send(settings: Settings, operation: AnyOperation) -> None:
+    """Send a change to the worker of its site.
+
+    Raises:
+        UserError: the broker cannot be reached or refuses, or this user may not write the site's events.
+    """
+    topic = events_topic_of(settings, operation.site)
+    check_topics(settings, {topic: "write"})
+    with kafka_faults(settings.kafka):
+        producer = KafkaProducer(**settings.kafka.client_options(), acks="all")
+        try:
+            producer.send(topic, msgspec.json.encode(operation), operation.site.encode()).get(30)
+        finally:
+            producer.close()
+
+
+def ask(settings: Settings, site: str) -> SiteAnswer:
+    """What the site's worker says of it.
+
+    Raises:
+        UserError: no worker answers, or the site is unknown.
+    """
+    answer = asyncio.run(_ask(settings, site))
+    if isinstance(answer, SiteAnswer):
+        return answer
+    raise UserError(answer.detail if isinstance(answer, NoAnswer) else f"no answer about the site {site!r}")
+
+
+async def _ask(settings: Settings, site: str) -> object:
+    client = QuestionClient(settings, outcomes=False)
+    try:
+        await client.start()
+        return await client.ask(SiteQuestion(id=new_id(), site=site, most=0))
+    finally:
+        await client.stop()
+
+
+def lines(found: SiteAnswer) -> Iterator[str]:
+    """A site in words, a line each."""
+    live = found.live
+    yield f"{found.site}: {found.cpus} processors, {live.free_cpus} free; its time is {moment(found.made_at)}"
+    yield f"jobs: {live.queued_jobs} queued, {live.running_jobs} running, {found.held_jobs} held"
+    yield f"history: {found.history_jobs} jobs; method {found.method}"
+    yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_events} unread, " + (
+        f"{duration(found.lag_s)} behind"
+    )
+    if found.degraded:
+        yield f"degraded: {found.degraded}"
+    for name, count in found.unknown_fields.items():
+        yield f"unknown field of its events: {name!r}, {count} times"
+    for done in found.operations:
+        why = f" ({done.why})" if done.why else ""
+        yield f"{moment(done.at)}  {done.type.removeprefix('operator_')} by {done.by}{why}: {done.done}"
+
+
+def now() -> float:
+    """The time that a change says, Unix seconds."""
+    return time.time()
