@@ -4,11 +4,15 @@
 #   make check              ruff, mypy and all tests that need no server: what one runs while working
 #   make test               every check there is: ruff, mypy, all tests
 #   make lint, make bench   ruff and mypy alone; what measures speed
+#   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
+#   make image              the image on a base pinned by its digest, which Docker looks up now
 #   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
 
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := models streams deploy tests
+DOCKERFILE := deploy/compose/Dockerfile
+IMAGE ?= queuecast:0.1.0
 FIT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	"$$python" -c '$(FIT)' >/dev/null 2>&1 && command -v "$$python" && break; done)
@@ -33,7 +37,7 @@ define install
 	fi
 endef
 
-.PHONY: demo check test lint bench lock
+.PHONY: demo check test lint bench lock sbom image
 .SILENT:
 
 demo: $(VENV)/local
@@ -52,6 +56,14 @@ lint: $(VENV)/dev
 
 bench: $(VENV)/dev
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
+
+sbom: $(VENV)/local
+	$(BIN)/python -m deploy.sbom > sbom.json
+
+image:
+	base=$$(sed -n 's/^ARG PYTHON=//p' $(DOCKERFILE)); \
+	digest=$$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$$base"); \
+	test -n "$$digest" && docker build -f $(DOCKERFILE) --build-arg PYTHON="$$base@$$digest" -t $(IMAGE) .
 
 lock: $(VENV)/lock
 	$(COMPILE) pyproject.toml --extra dev -o requirements/dev.txt

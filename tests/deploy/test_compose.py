@@ -206,8 +206,11 @@ def image() -> str:
 def test_the_image_copies_every_package_and_runs_as_nobody_special(image: str) -> None:
     assert {"models", "streams", "deploy"} <= set(re.findall(r"^COPY (\w+) ", image, re.M))
     assert re.search(r"^USER 10001:10001$", image, re.M)
-    for base in re.findall(r"^FROM (\S+)", image, re.M):
-        check_image(base)
+    assert re.findall(r"^FROM (\S+)", image, re.M) == ["${PYTHON}"] * 2  # which a digest can be given for
+    (base,) = re.findall(r"^ARG PYTHON=(\S+)", image, re.M)
+    check_image(base)
+    assert image.index("ARG PYTHON") < image.index("FROM")
+    assert all("--require-hashes" in line for line in image.splitlines() if "install" in line and " -r " in line)
 
 
 def test_the_image_has_what_is_compiled_where_it_is_looked_for(image: str) -> None:

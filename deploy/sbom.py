@@ -1,0 +1,54 @@
+"""Writes the bill of materials (CycloneDX 1.6, JSON): what the lock file installs, and Kafka's jars, with their hashes.
+
+`make sbom` runs it. The same lock file and jars give the same bytes. It says what a release installs, on any machine.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deploy.local.stack.jars import pinned
+
+ROOT = Path(__file__).parents[1]
+LOCKS = ("build", "serve", "local")
+"""The lock files of what is installed for use: the image takes the first two, `queuecast up` the third."""
+
+
+def sbom(root: Path = ROOT) -> dict[str, Any]:
+    """The document."""
+    found = {part["bom-ref"]: part for part in (*_packages(root), *_jars())}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": "queuecast", "bom-ref": "queuecast"}},
+        "components": [found[ref] for ref in sorted(found)],
+    }
+
+
+def _packages(root: Path) -> Iterator[dict[str, Any]]:
+    for lock in LOCKS:
+        text = (root / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
+        for entry in re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]:
+            name, version = re.match(r"([\w.-]+)==([^\s;\\]+)", entry).groups()  # type: ignore[union-attr]
+            files = sorted(set(re.findall(r"--hash=sha256:([0-9a-f]{64})", entry)))
+            yield _part("library", name, version, f"pkg:pypi/{name.lower()}@{version}", files)
+
+
+def _jars() -> Iterator[dict[str, Any]]:
+    for jar in pinned():
+        group, name, version = jar.coordinate.split(":")
+        yield {"group": group, **_part("library", name, version, f"pkg:maven/{group}/{name}@{version}", [jar.sha256])}
+
+
+def _part(kind: str, name: str, version: str, purl: str, files: list[str]) -> dict[str, Any]:
+    """A component; a package has a hash for each of its files, and one of these is installed."""
+    hashes = [{"alg": "SHA-256", "content": content} for content in files]
+    return {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl, "hashes": hashes}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(sbom(), indent=1) + "\n")

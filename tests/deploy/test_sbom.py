@@ -1,0 +1,31 @@
+"""The bill of materials: complete, the same each time, and as CycloneDX has it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.local.stack.jars import pinned
+from deploy.sbom import ROOT, sbom
+
+
+def test_it_has_every_package_and_every_jar_with_hashes() -> None:
+    parts = {part["purl"]: part for part in sbom()["components"]}
+    for jar in pinned():
+        group, name, version = jar.coordinate.split(":")
+        assert parts[f"pkg:maven/{group}/{name}@{version}"]["hashes"] == [{"alg": "SHA-256", "content": jar.sha256}]
+    lock = Path(ROOT / "requirements" / "serve.txt").read_text(encoding="utf-8")
+    for name, version in re.findall(r"^([\w.-]+)==([^\s;\\]+)", lock, re.MULTILINE):
+        assert parts[f"pkg:pypi/{name.lower()}@{version}"]["hashes"]
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert json.dumps(sbom()) == json.dumps(sbom())
+
+
+def test_it_is_as_its_schema_says() -> None:
+    json_validation = pytest.importorskip("cyclonedx.validation.json")
+    schema = pytest.importorskip("cyclonedx.schema")
+    validator = json_validation.JsonStrictValidator(schema.SchemaVersion.V1_6)
+    assert validator.validate_str(json.dumps(sbom())) is None
