@@ -92,7 +92,9 @@ class SiteLoader:
             log.error("Redis has lost entries (%s); the rest is kept, degraded", error, extra=_where(site, stored))
             engine = salvage(saved, entries.started, entries.runs, entries.rows, self._settings)
         else:
-            log.error("Redis has lost all; the histories begin anew, degraded", extra=_where(site, stored))
+            log.error(
+                "Redis has lost entries, all of them; the histories begin anew, degraded", extra=_where(site, stored)
+            )
             engine = Engine.load(saved, None, None, self._settings)
         handle = _handle(engine, stored)
         handle.generation = generation
