@@ -1,0 +1,64 @@
+"""An operator looks at a site and mends it, on real servers, and a worker that is killed forgets none of it."""
+
+import json
+import time
+
+import pytest
+
+from deploy.local.up import as_toml
+from models.records import Start, Submit
+from streams.cli.app import main
+from tests.support.deployment import Deploy, until
+
+
+def test_a_site_is_looked_at_and_mended(
+    deploy: Deploy,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = deploy()
+    file = tmp_path_factory.mktemp("settings") / "queuecast.toml"
+    file.write_text(as_toml(here.settings))
+    monkeypatch.setenv("QUEUECAST_CONFIG", str(file))
+    now = time.time()
+    here.send([Submit(site="alder", time=now + n, job=str(n), cpus=4, walltime=600.0) for n in range(3)])
+    here.send([Start(site="alder", time=now + 9, job="0")])
+    misspelt = b'{"type":"submit","site":"alder","time":%f,"job":"9","wallclock":60}' % (now + 10)
+    here.send_raw([(b"alder", misspelt)])
+    here.worker.start()
+
+    def shown() -> dict[str, object]:
+        code = main(["site", "alder", "show", "--json"])
+        out = capsys.readouterr().out
+        found: dict[str, object] = json.loads(out.splitlines()[-1]) if code == 0 else {}
+        return found
+
+    until(lambda: shown().get("history_jobs") == 1)
+    found = shown()
+    assert found["unknown_fields"] == {"wallclock": 1}
+    assert found["stale"] is None and found["as_of"] == pytest.approx(now + 10)
+
+    assert main(["site", "alder", "forget-job", "2", "--why", "lost"]) == 0
+    assert main(["site", "alder", "set-capacity", "--cpus", "430"]) == 0
+    until(lambda: shown().get("cpus") == 430)
+    assert shown()["live"] == {"queued_jobs": 2, "running_jobs": 1, "free_cpus": 426}
+    assert main(["site", "alder", "rebuild"]) == 1
+    assert main(["site", "alder", "rebuild", "--yes", "--why", "to be sure"]) == 0
+
+    def operations() -> list[str]:
+        return [done["type"] for done in shown().get("operations", [])]  # type: ignore[attr-defined]
+
+    kinds = ["operator_forget", "operator_capacity", "operator_rebuild"]
+    until(lambda: operations() == kinds)
+    here.worker.kill()
+    here.worker.start()
+    until(lambda: operations() == kinds)
+    after = shown()
+    assert (after["cpus"], after["live"], after["history_jobs"]) == (
+        430,
+        {"queued_jobs": 2, "running_jobs": 1, "free_cpus": 426},
+        1,
+    )
+    assert main(["site", "alder", "show"]) == 0
+    assert "rebuild by" in capsys.readouterr().out
