@@ -5,6 +5,8 @@ from functools import cache
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models.engine.answers import weeks
 from models.engine.engine import Engine
@@ -14,7 +16,9 @@ from models.records import Alter, AnyEvent, Capacity, Outcome
 from models.simulation import generate, run
 from models.site.clock import DAY_S
 from models.site.expiry import WEEK_S
-from tests.support.events import capacity, end, start, submit
+from tests.support.engines import MEDIAN
+from tests.support.events import cancel, capacity, end, start, submit
+from tests.support.stories import contents
 
 SETTINGS = Settings(method="qespera", shadows=("median",), runtimes="closest", bounds="", history=200)
 ORIGIN = 1.7e9
@@ -177,3 +181,32 @@ def test_a_submit_of_long_ago_teaches_nothing(live: bool) -> None:
     assert not [record for record in records if isinstance(record, Outcome)]
     assert engine.context.history.count == learnt
     assert now <= engine.time <= now + 60.0
+
+
+hostile_times = st.sampled_from([0.0, 1.0, ORIGIN - YEARS_S, ORIGIN + YEARS_S, ORIGIN + 30 * YEARS_S, 1e11])
+hostile_sizes = st.sampled_from([10**7 + 1, 10**8, 10**9])
+
+
+@st.composite
+def hostile_event(draw: st.DrawFn, near: float) -> AnyEvent:
+    """An event that the schema allows: of an impossible time, or of an impossible size now."""
+    job, impossible = draw(st.sampled_from(["h1", "h2", "1", "20", "59"])), draw(st.booleans())
+    time = draw(hostile_times) if impossible else near
+    cpus = draw(hostile_sizes) if not impossible else draw(st.integers(1, 64))
+    kinds = [submit(job, time, cpus=cpus), start(job, time, cpus=cpus), capacity(cpus, time)]
+    return draw(st.sampled_from([*kinds, end(job, time), cancel(job, time)] if impossible else kinds))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.booleans(), st.booleans())
+def test_whatever_impossible_comes_the_genuine_records_stay(data: st.DataObject, live: bool, declared: bool) -> None:
+    quiet, other = Engine("s", MEDIAN), Engine("s", MEDIAN)
+    for event in genuine(60, declared):
+        arrived = event.time + 2.0 if live else None
+        told = [record for record in quiet.apply(event, arrived) if not isinstance(record, Anomaly)]
+        assert [record for record in other.apply(event, arrived) if not isinstance(record, Anomaly)] == told
+        if quiet.events > 4 and data.draw(st.integers(0, 9)) == 0:
+            (anomaly,) = other.apply(data.draw(hostile_event(event.time)), arrived)
+            assert isinstance(anomaly, Anomaly) and anomaly.quarantine
+    assert contents(quiet) | {"size": None} == contents(other) | {"size": None}
+    assert quiet.time == other.time and quiet.context.cpus == other.context.cpus

@@ -1,0 +1,89 @@
+"""An event is applied as a whole or not at all: where a method raises, the state is as before it."""
+
+import asyncio
+import zlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.checkpoint import read_saved
+from models.engine.engine import Engine
+from models.engine.settings import Settings as EngineSettings
+from models.records import AnyEvent, DeadLetter, JobEvent
+from models.runtimes.closest import Closest
+from models.simulation import generate, run
+from models.site.history import History
+from models.site.runs import RunHistory
+from models.waits.median import Median
+from streams.settings import Settings, WorkerSettings
+from streams.worker.stored import StoredState
+from tests.support.fakes import Process, World
+
+ENGINE = EngineSettings(method="zero", shadows=("median",), runtimes="closest", bounds="", history=8)
+POISON = "20"
+
+CALLS = [(Median, "predict"), (Median, "learn"), (Median, "ended"), (Closest, "predict"), (Closest, "learn")]
+CALLS += [(History, "learn"), (RunHistory, "learn")]  # type: ignore[list-item]
+
+
+def events() -> list[AnyEvent]:
+    return list(run(generate(3, 40, cpus=32, load=0.9), 32, "alder"))
+
+
+def stored(world: World) -> Any:
+    state = msgspec.msgpack.decode(world.table[b"alder"], type=StoredState).state
+    saved = read_saved(zlib.decompress(state))
+    saved.forgotten = []  # depends on when it was stored
+    return msgspec.msgpack.encode(saved, enc_hook=lambda array: array.tobytes())
+
+
+@pytest.mark.parametrize("checkpoint", [7, 1000])
+@pytest.mark.parametrize(("kind", "name"), CALLS)
+def test_a_method_that_raises_leaves_the_state_as_before(
+    kind: type, name: str, checkpoint: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, failed = getattr(kind, name), [False]
+
+    def raises(self: Any, job: Any, *others: Any) -> Any:
+        done = whole(self, job, *others)  # half of the event's work is done by then
+        if job.id == POISON and not failed[0]:
+            failed[0] = True
+            raise ZeroDivisionError("float division by zero")
+        return done
+
+    monkeypatch.setattr(kind, name, raises)
+    world = World()
+    world.publish_events(events())
+    settings = Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=checkpoint, checkpoint_seconds=1e9))
+    asyncio.run(Process(world, settings).live())
+    monkeypatch.undo()
+    letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    (letter,) = (one for one in letters if one.reason == "engine_failed")
+    poisonous = events()[letter.offset]
+    assert isinstance(poisonous, JobEvent) and poisonous.job == POISON
+
+    other = World()
+    other.publish_events(event for place, event in enumerate(events()) if place != letter.offset)
+    asyncio.run(Process(other, settings).live())
+    assert stored(world) == stored(other)
+    assert [*world.started["alder"]] == [*other.started["alder"]]
+    assert world.said("predictions", "outcomes") == other.said("predictions", "outcomes")
+
+
+def test_the_events_before_it_are_applied_as_they_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, whole = World(), Engine.apply
+    seen: list[tuple[AnyEvent, float | None]] = []
+
+    def noted(engine: Engine, event: AnyEvent, arrived: float | None) -> Any:
+        seen.append((event, arrived))
+        if len(seen) == 10:
+            raise ZeroDivisionError("float division by zero")
+        return whole(engine, event, arrived)
+
+    monkeypatch.setattr(Engine, "apply", noted)
+    for place, event in enumerate(events()[:12]):
+        world.arrived = 1000.0 + place
+        world.publish_events([event])
+    asyncio.run(Process(world, Settings(engine=ENGINE)).live())
+    assert seen[10:19] == seen[:9]
