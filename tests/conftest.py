@@ -27,7 +27,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start: a shell that runs them in the background has it ignored, by all of them."""
+    """Let Ctrl-C reach what the tests start: a shell that runs them in the background has all of them ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
