@@ -1,6 +1,7 @@
 """What all tests share: one real Kafka and one real Redis a session, and what CI asks for."""
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,12 @@ hypothesis.settings.load_profile("same")
 HERE = Path(__file__).parent
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what the tests start: a shell that runs them in the background has all of them ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -32,7 +32,7 @@ class Generation(msgspec.Struct, Generic[Individual], frozen=True):
         return self.errors.index(min(self.errors))
 
 
-class Problem(Protocol[Individual]):
+class SearchProblem(Protocol[Individual]):
     """What is searched for."""
 
     def first(self) -> list[Individual]:
@@ -49,7 +49,7 @@ class Problem(Protocol[Individual]):
 
 
 def evolve(
-    problem: Problem[Individual], plan: SearchPlan, after: Generation[Individual] | None = None
+    problem: SearchProblem[Individual], plan: SearchPlan, after: Generation[Individual] | None = None
 ) -> Iterator[Generation[Individual]]:
     """Breed generations up to the plan's last, each from the one before and its best individuals.
 
@@ -65,12 +65,12 @@ def evolve(
         yield after
 
 
-def ranked(problem: Problem[Individual], generation: Generation[Individual]) -> list[Individual]:
+def ranked(problem: SearchProblem[Individual], generation: Generation[Individual]) -> list[Individual]:
     """The individuals of a generation, the least error first."""
     pairs = list(zip(generation.individuals, generation.errors, strict=True))
     pairs.sort(key=lambda pair: (pair[1], problem.tie_break(pair[0])))
     return [individual for individual, _ in pairs]
 
 
-def _judged(problem: Problem[Individual], number: int, individuals: list[Individual]) -> Generation[Individual]:
+def _judged(problem: SearchProblem[Individual], number: int, individuals: list[Individual]) -> Generation[Individual]:
     return Generation(number, individuals, list(problem.errors(individuals)))

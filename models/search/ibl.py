@@ -27,7 +27,7 @@ from models.site.state import Estimate, Job
 from models.waits.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
 from models.waits.ibl.distance import Columns, Point, mean, median, nearest
 from models.waits.ibl.memory import Memory, Selection
-from models.waits.ibl.method import Middle, Parameters
+from models.waits.ibl.method import IblParameters, Middle
 
 Target = Literal["wait", "run"]
 Bits = tuple[int, ...]
@@ -37,7 +37,7 @@ NEIGHBOURS = (1, 3, 5, 10, 15, 20, 30, 50)
 HISTORIES = (1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000)
 MIDDLES: tuple[Middle, ...] = get_args(Middle)
 
-Evaluate = Callable[[Sequence[Parameters]], Iterable[float]]
+Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
 
 
 class RankedGeneration(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Examples(msgspec.Struct):
         return digest.hexdigest()
 
 
-def settings_of(parameters: Parameters, target: Target) -> dict[str, bool | int | float | str | list[str]]:
+def settings_of(parameters: IblParameters, target: Target) -> dict[str, bool | int | float | str | list[str]]:
     """The parameters of a chromosome, as in `[engine.parameters.ibl]`."""
     values = {gene.name: getattr(parameters, gene.name) for gene in genes(target)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -157,7 +157,7 @@ def search(
 
 
 class Chromosomes:
-    """The chromosomes of a target, as a `Problem`; the error of each is found once."""
+    """The chromosomes of a target, as a `SearchProblem`; the error of each is found once."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ def bits_of(target: Target) -> int:
     return sum(gene.length for gene in genes(target))
 
 
-def decode(bits: Bits, target: Target, base: Parameters | None = None) -> Parameters:
+def decode(bits: Bits, target: Target, base: IblParameters | None = None) -> IblParameters:
     """The parameters of a chromosome; those of the other target are from `base`.
 
     >>> decode((0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0), "run").run_attributes
@@ -251,10 +251,10 @@ def decode(bits: Bits, target: Target, base: Parameters | None = None) -> Parame
     """
     left = iter(bits)
     values = {gene.name: gene.read(tuple(islice(left, gene.length))) for gene in genes(target)}
-    return (base or Parameters())._replace(**values)
+    return (base or IblParameters())._replace(**values)
 
 
-def encode(parameters: Parameters, target: Target) -> Bits:
+def encode(parameters: IblParameters, target: Target) -> Bits:
     """The chromosome of these parameters.
 
     Raises:
@@ -283,7 +283,7 @@ class Bench:
         """The mean of what is to be predicted, in seconds; 1 at least."""
         return max(float(self._truth.mean()), 1.0)
 
-    def error(self, parameters: Parameters) -> float:
+    def error(self, parameters: IblParameters) -> float:
         """The mean absolute error as a share of the mean of what was to be predicted."""
         p = parameters
         if self._examples.target == "run":

@@ -22,7 +22,7 @@ from models.records import AnyEvent, JobKey
 from models.registry import METHODS, method_named
 from models.site.state import Estimate, Job
 from models.waits.distributions import BINS, QesperaDistributions, non_uniformity, samples_of
-from models.waits.qespera import Parameters, Qespera
+from models.waits.qespera import Qespera, QesperaParameters
 
 Value = bool | int | float
 
@@ -178,7 +178,7 @@ def evaluate(
 class Panel(WaitMethod):
     """Takes the place of a method, and predicts the jobs to score as each of the tried methods would.
 
-    Methods that differ in nothing but `Parameters` compare jobs alike: one of them does so for all.
+    Methods that differ in nothing but `QesperaParameters` compare jobs alike: one of them does so for all.
 
     Parameters:
         tried: the methods' settings, each under a number that its predictions come under; one size of history.
@@ -194,7 +194,7 @@ class Panel(WaitMethod):
         self._to_score = to_score
         self._non_uniformity: list[float] = []
         self._methods: dict[tuple[str, int], Qespera] = {}
-        self._numbers: dict[tuple[str, int], dict[Parameters, list[int]]] = {}
+        self._numbers: dict[tuple[str, int], dict[QesperaParameters, list[int]]] = {}
         for number, settings in tried.items():
             method = _method(settings)
             kind = (method.name, _bins(method))

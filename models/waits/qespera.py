@@ -11,7 +11,7 @@ jobs then decide which of three models predicts:
 
 What the paper leaves open, and how it was settled: on the jobs numbered 8000 to 20000 of four of the paper's traces and
 on KTH's SP2, which is not among them; so on none of the jobs that the paper tests on. `PAPER` has the paper's windows
-and means, `Parameters()` what did best there.
+and means, `QesperaParameters()` what did best there.
 
 - *DBSCAN's plane.* The paper's eps, 0.05 to 0.1, says that both axes run from 0 to 1: waits are divided by the longest
   in the history.
@@ -61,7 +61,7 @@ Width = Annotated[float, Meta(ge=0.001, le=1.0)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class Parameters(NamedTuple):
+class QesperaParameters(NamedTuple):
     """What the method can be tuned by (table V); the ranges tried there are in `RANGES`. Distances are within 0 and 1.
 
     `nearest` is the k of the paper, in percent of the history, and `outliers` its f; `dist_threshold` is algorithm 1's.
@@ -87,7 +87,7 @@ class Parameters(NamedTuple):
     neighbours: Count = 10
 
 
-PAPER = Parameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
+PAPER = QesperaParameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
 """As close to the paper as possible: windows side by side, the mean, and parameters within its ranges."""
 
 RANGES = {
@@ -121,7 +121,7 @@ def predict(
     columns: Floats,
     waits: Floats,
     distance: Floats,
-    parameters: Parameters,
+    parameters: QesperaParameters,
     state_distance: Floats | None = None,
 ) -> ModelPrediction | None:
     """Algorithm 1 for the features `target` (d) and a history of n jobs: `columns` (d, n), `waits` (n) in seconds.
@@ -143,10 +143,10 @@ class Qespera(WaitMethod):
 
     name: ClassVar[str] = "qespera"
     learns = False
-    tunable: ClassVar[Mapping[str, Any]] = get_type_hints(Parameters, include_extras=True)
+    tunable: ClassVar[Mapping[str, Any]] = get_type_hints(QesperaParameters, include_extras=True)
 
     def __init__(self, **parameters: Any) -> None:
-        self.parameters = Parameters(**parameters)
+        self.parameters = QesperaParameters(**parameters)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait, and from which jobs; none while fewer than `MIN_HISTORY_JOBS` have started."""
@@ -155,7 +155,9 @@ class Qespera(WaitMethod):
             return Estimate(None, "no history")
         return Estimate(found.wait_s, f"{found.model}: {found.jobs} jobs within distance {found.distance:.2g}")
 
-    def predictions(self, job: Job, context: SiteContext, tried: Sequence[Parameters]) -> list[ModelPrediction | None]:
+    def predictions(
+        self, job: Job, context: SiteContext, tried: Sequence[QesperaParameters]
+    ) -> list[ModelPrediction | None]:
         """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
         assert job.features is not None
         window = context.history.window
@@ -210,7 +212,7 @@ def distances(target: Floats, columns: Floats, weights: Floats, minimum: Floats,
 
 @njit(cache=True)
 def _choose(
-    target: Floats, columns: Floats, waits: Floats, distance: Floats, state_distance: Floats, p: Parameters
+    target: Floats, columns: Floats, waits: Floats, distance: Floats, state_distance: Floats, p: QesperaParameters
 ) -> tuple[float, int, int, float]:
     """Lines 6 to 21 of algorithm 1: the wait, the model, and how many jobs within which distance it is from."""
     longest = max(waits.max(), 1.0)
@@ -230,7 +232,7 @@ def _choose(
 
 
 @njit(cache=True)
-def _clustered(x: Floats, y: Floats, p: Parameters) -> bool:
+def _clustered(x: Floats, y: Floats, p: QesperaParameters) -> bool:
     """Whether the noise is at most the allowed share of the average cluster (equation 6)."""
     label = labels(x, y, p.eps, p.min_pts)
     noise = (label == NOISE).sum()
@@ -239,7 +241,7 @@ def _clustered(x: Floats, y: Floats, p: Parameters) -> bool:
 
 
 @njit(cache=True)
-def _sdm(waits: Floats, distance: Floats, longest: float, p: Parameters) -> tuple[float, int, float]:
+def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) -> tuple[float, int, float]:
     """The standard deviation minimiser (section 3.3.2): wait, jobs of the window and its end; no jobs if no window."""
     close = np.flatnonzero(distance < p.reach)
     close = close[~outliers(distance[close], waits[close] / longest, p.eps, p.min_pts)]
@@ -269,7 +271,7 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: Parameters) -> tupl
 
 
 @njit(cache=True)
-def _middle(waits: Floats, distance: Floats, p: Parameters) -> float:
+def _middle(waits: Floats, distance: Floats, p: QesperaParameters) -> float:
     """The average or the (lower) quantile of waits, weighted by the Gaussian kernel exp(-d²) of their distances."""
     weight = np.exp(-(distance**2))
     if p.average:
@@ -285,7 +287,7 @@ def _middle(waits: Floats, distance: Floats, p: Parameters) -> float:
 
 
 @njit(cache=True)
-def _ridge(target: Floats, columns: Floats, waits: Floats, distance: Floats, p: Parameters) -> tuple[float, int]:
+def _ridge(target: Floats, columns: Floats, waits: Floats, distance: Floats, p: QesperaParameters) -> tuple[float, int]:
     """Ridge regression on standardised features (section 3.3.3), and of how many jobs; O(d²·n)."""
     close = _within(distance, p.ridge_distance)
     if len(close) < 2:

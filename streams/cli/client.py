@@ -101,13 +101,13 @@ def watch(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
 ) -> None:
     """Print predictions as they come, one a line; Ctrl-C ends it."""
-    from streams.client.watch import Skipped, WatchFilter, json_line, line
+    from streams.client.watch import SkippedRecord, WatchFilter, json_line, line
     from streams.client.watch import watch as records
 
     shown = 0
     with closing(records(settings_of(context), WatchFilter(site, job), outcomes, from_beginning)) as found:
         for record, raw, late in found:
-            if isinstance(record, Skipped):
+            if isinstance(record, SkippedRecord):
                 tell(f"skipped: {record.reason}")
                 continue
             sys.stdout.write((json_line(raw) if as_json else line(record, late)) + "\n")

@@ -24,7 +24,7 @@ class Message(Protocol):
     headers: list[tuple[str, bytes]]
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedRecord(msgspec.Struct, frozen=True):
     """A message that is not a record of its topic's kind."""
 
     reason: str
@@ -43,7 +43,7 @@ class WatchFilter(msgspec.Struct, frozen=True):
 
 def watch(
     settings: Settings, shown: WatchFilter, outcomes: bool = False, from_beginning: bool = False
-) -> Generator[tuple[Prediction | Outcome | Skipped, bytes, int | None]]:
+) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
     """Read records as they come, without end; those of one site come in order.
 
     Each comes with its bytes and, where the worker sent it late, the delay in seconds.
@@ -76,8 +76,8 @@ def watch(
 
 def read(
     messages: Iterable[Message], kinds: dict[str, type[Prediction] | type[Outcome]], shown: WatchFilter
-) -> Iterator[tuple[Prediction | Outcome | Skipped, bytes, int | None]]:
-    """Decode messages: give the records that the filter shows, and a `Skipped` for each message that is no record.
+) -> Iterator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
+    """Decode messages: give the records that the filter shows, and a `SkippedRecord` for what is not a record.
 
     Parameters:
         kinds: the kind of record of each topic.
@@ -89,7 +89,7 @@ def read(
             record = decoders[message.topic].decode(value)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             place = f"{message.topic}, partition {message.partition}, offset {message.offset}"
-            yield Skipped(f"{place}: {error}"), value, None
+            yield SkippedRecord(f"{place}: {error}"), value, None
         else:
             if shown.includes(record):
                 yield record, value, _late(message.headers)

@@ -20,7 +20,7 @@ from models.search.ibl import (
     settings_of,
 )
 from models.search.ibl import search as genetic
-from models.waits.ibl.method import Ibl, Parameters
+from models.waits.ibl.method import Ibl, IblParameters
 from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
 from streams.offline.processes import process_map
@@ -56,9 +56,9 @@ class IblSearchResult(msgspec.Struct, frozen=True):
 
     target: Target
     generations: list[RankedGeneration]
-    before: Parameters
+    before: IblParameters
     before_error: float
-    parameters: Parameters
+    parameters: IblParameters
     error: float
     mean_s: float
 
@@ -113,7 +113,7 @@ def search(
     )
 
 
-def _in_force(settings: Settings) -> Parameters:
+def _in_force(settings: Settings) -> IblParameters:
     method = method_named(Ibl.name, settings.parameters.get(Ibl.name))
     assert isinstance(method, Ibl)
     return method.parameters

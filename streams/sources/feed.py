@@ -13,14 +13,14 @@ from typing import TypeVar
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.cursors import CursorFile
-from streams.sources.publisher import Outgoing, from_source
+from streams.sources.publisher import OutgoingEvent, from_source
 from streams.sources.swf import SwfSource, Trace
 from streams.topics import events_topic_of, topic_id
 
 T = TypeVar("T")
 
 
-def timeline(sources: Iterable[SwfSource], files: Sequence[CursorFile] = ()) -> Iterator[tuple[float, Outgoing]]:
+def timeline(sources: Iterable[SwfSource], files: Sequence[CursorFile] = ()) -> Iterator[tuple[float, OutgoingEvent]]:
     """The events of all sources by the seconds since each one's beginning; a site's own stay in their order.
 
     Parameters:
@@ -29,7 +29,7 @@ def timeline(sources: Iterable[SwfSource], files: Sequence[CursorFile] = ()) -> 
     return heapq.merge(*(_dated(source, file) for source, file in zip_longest(sources, files)), key=itemgetter(0))
 
 
-def _dated(source: SwfSource, file: CursorFile | None) -> Iterator[tuple[float, Outgoing]]:
+def _dated(source: SwfSource, file: CursorFile | None) -> Iterator[tuple[float, OutgoingEvent]]:
     """A source's events, each with the seconds since the trace's first submission."""
     begin = source.trace.begin
     for outgoing in from_source(source, file):

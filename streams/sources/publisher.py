@@ -60,7 +60,7 @@ class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are
             super().close(timeout, null_logger)
 
 
-class Outgoing(NamedTuple):
+class OutgoingEvent(NamedTuple):
     """A source's step on its way: its event, None where there is none now, its cursor, and the file that keeps that."""
 
     event: AnyEvent | None
@@ -69,7 +69,7 @@ class Outgoing(NamedTuple):
 
 
 class _Underway(NamedTuple):
-    outgoing: Outgoing
+    outgoing: OutgoingEvent
     sent: Any
     """The producer's future; None where there was no event to send."""
 
@@ -99,7 +99,7 @@ class Publisher:
         self.events: dict[str, int] = {}
         self.jobs: dict[str, int] = {}
 
-    def send(self, outgoing: Outgoing) -> None:
+    def send(self, outgoing: OutgoingEvent) -> None:
         """Send an event; waits while too many are underway.
 
         Raises:
@@ -178,7 +178,7 @@ def stop_on_sigterm() -> Iterator[Stop]:
         signal.signal(signal.SIGTERM, before)
 
 
-def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outgoing]:
+def from_source(source: Source, file: CursorFile | None = None) -> Iterator[OutgoingEvent]:
     """A source's steps, from where its file says that it stopped, else from its beginning.
 
     Raises:
@@ -186,7 +186,7 @@ def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outg
     """
     try:
         for event, cursor in source.events(file.cursor if file else None):
-            yield Outgoing(event, cursor, file)
+            yield OutgoingEvent(event, cursor, file)
     except CursorError as error:
         where = f" ({file.path}: {BEGIN_ANEW})" if file else ""
         raise UserError(f"{error}{where}") from None
@@ -194,7 +194,7 @@ def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outg
 
 def publish(
     settings: Settings,
-    steps: Iterable[Outgoing],
+    steps: Iterable[OutgoingEvent],
     on_sent: Callable[[AnyEvent], None],
     on_end: Callable[[Publisher, float], None],
     stop: Stop | None = None,
@@ -246,7 +246,7 @@ def publish(
 
 def _send_all(
     publisher: Publisher,
-    steps: Iterable[Outgoing],
+    steps: Iterable[OutgoingEvent],
     on_sent: Callable[[AnyEvent], None],
     on_end: Callable[[Publisher, float], None],
     stop: Stop,

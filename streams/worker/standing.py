@@ -70,7 +70,7 @@ class StateSummary(NamedTuple):
 
 
 @dataclass
-class SiteEstimates:
+class PublishedEstimates:
     """The standing estimates of one site.
 
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
@@ -105,7 +105,7 @@ class StandingEstimates:
         freshness: Freshness | None = None,
     ) -> None:
         self._freshness = freshness or Freshness()
-        self.estimates: dict[str, SiteEstimates] = {}
+        self.estimates: dict[str, PublishedEstimates] = {}
         self.records = 0
         self._handles = handles
         self._settings = settings
@@ -135,7 +135,7 @@ class StandingEstimates:
         turned = (self._freshness.of(handle).stale is not None) != estimates.stale
         return age >= self._settings.oldest_seconds or turned or self._changed(estimates)
 
-    def _changed(self, estimates: SiteEstimates) -> bool:
+    def _changed(self, estimates: PublishedEstimates) -> bool:
         before, now, change = estimates.summary, StateSummary.of(estimates.engine), self._settings.change
         moved = max(abs(now.queued_cpus - before.queued_cpus), abs(now.running_cpus - before.running_cpus))
         news = now.events - before.events
@@ -156,7 +156,7 @@ class StandingEstimates:
         """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
         shapes, now = self.shapes(engine), site_time(engine)
-        estimates = SiteEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
+        estimates = PublishedEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
         self.estimates[engine.site] = estimates
         estimates.drain_s = drain_s(engine, now)
         estimates.stale = self._freshness.of(handle).stale is not None
@@ -183,7 +183,7 @@ class StandingEstimates:
         queues = settings.queues or engine.open_queues(settings.most_queues)
         return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
 
-    def shown(self, estimates: SiteEstimates) -> Iterable[tuple[Shape, float | None]]:
+    def shown(self, estimates: PublishedEstimates) -> Iterable[tuple[Shape, float | None]]:
         """Four shapes and their waits."""
         for share, walltime in METRIC_SHAPES:
             shape = covering(estimates.waits, max(int(share * estimates.summary.cpus), 1), walltime, None)

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import msgspec
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.partitioner.default import murmur2
 
 from deploy.local.stack import StackError
@@ -77,7 +78,7 @@ def test_topics_of_an_earlier_version_are_given_room(deploy: Deploy, monkeypatch
     monkeypatch.setattr(topics, "STATE_MESSAGE_BYTES", now)
     assert not any(create_topics(here.settings).values())
     name = here.topics.state
-    wanted = topics.ConfigResource(topics.ConfigResourceType.TOPIC, name, {"max.message.bytes": None})
+    wanted = ConfigResource(ConfigResourceType.TOPIC, name, {"max.message.bytes": None})
     with admin(here.settings.kafka) as client:
         found = client.describe_configs([wanted], config_filter="all")
     assert int(found["topic"][name]["max.message.bytes"]["value"]) == now

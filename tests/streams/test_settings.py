@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.waits.qespera import Parameters, Qespera
+from models.waits.qespera import Qespera, QesperaParameters
 from streams.errors import UserError
 from streams.settings import Settings, load_settings
 
@@ -80,7 +80,7 @@ def test_methods_have_parameters() -> None:
     assert settings.engine.parameters == {"qespera": {"window": 0.02, "min_pts": 3, "nested": False}}
     method = Engine("ctc", settings.engine).methods.waits["qespera"]
     assert isinstance(method, Qespera)
-    assert method.parameters == Parameters(window=0.02, min_pts=3, nested=False)
+    assert method.parameters == QesperaParameters(window=0.02, min_pts=3, nested=False)
 
 
 def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:

@@ -217,8 +217,8 @@ class Deployment:
             category = [quote(part, safe="") for part in kept.category]
             found[self._key(site, "runs", *category)][b"%d" % kept.number] = _pack(kept)
         for name, rows in changes.rows.items():
-            for row in rows[changes.oldest[name] :]:
-                found[self._key(site, "rows", quote(name, safe=""))][b"%d" % row.number] = row.value
+            for own in rows[changes.oldest[name] :]:
+                found[self._key(site, "rows", quote(name, safe=""))][b"%d" % own.number] = own.value
         return dict(found)
 
     def _key(self, site: str, *parts: str) -> str:

@@ -5,7 +5,7 @@ from models.durations import duration
 from models.engine.outgoing import Record
 from models.engine.settings import Settings as EngineSettings
 from models.records import Outcome, Prediction
-from streams.client.watch import Skipped
+from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores
 
 
@@ -46,7 +46,7 @@ class DemoProgress:
         self.predicted = 0
         self.time = scenario.begin
 
-    def add(self, record: Record | Skipped) -> None:
+    def add(self, record: Record | SkippedRecord) -> None:
         """Take in a record; predictions come before what becomes of them, but for a moment."""
         if isinstance(record, Prediction | Outcome):
             self.records += 1

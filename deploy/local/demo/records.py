@@ -14,18 +14,18 @@ from deploy.local.stack.process import Server
 from models.engine.outgoing import Record
 from models.engine.settings import Settings as EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
-from streams.client.watch import Skipped, WatchFilter, read
+from streams.client.watch import SkippedRecord, WatchFilter, read
 from streams.errors import UserError
 from streams.offline.replay import replay
 from streams.settings import Settings
-from streams.sources.publisher import Outgoing, publish
+from streams.sources.publisher import OutgoingEvent, publish
 from streams.topics import Topics
 
 MAX_SILENCE_S = 60.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""
 
 
-RecordBatches = Iterator[list[Record | Skipped]]
+RecordBatches = Iterator[list[Record | SkippedRecord]]
 """Records as they come; now and then an empty batch, so that the view is drawn again."""
 
 
@@ -48,7 +48,7 @@ class Feeder(threading.Thread):
             self._progress.scenario, self._seconds, lambda: self.submits - self._progress.predicted, self.stop
         )
         try:
-            publish(self._settings, map(Outgoing, events), self._count, lambda *_: None)
+            publish(self._settings, map(OutgoingEvent, events), self._count, lambda *_: None)
         except Exception as error:
             self.error = error
 
@@ -102,7 +102,7 @@ def _check(feeder: Feeder, servers: Iterable[Server]) -> None:
 
 def records_in_process(engine: EngineSettings, progress: DemoProgress, seconds: float) -> RecordBatches:
     """The records of engines in this process."""
-    batch: list[Record | Skipped] = []
+    batch: list[Record | SkippedRecord] = []
     shown = time.monotonic()
     for record in replay(schedule(progress.scenario, seconds, lambda: 0, threading.Event()), engine):
         batch.append(record)

@@ -69,7 +69,7 @@ def search(
 
 
 class TemplateSets:
-    """The sets of templates for a workload, as a `Problem`.
+    """The sets of templates for a workload, as a `SearchProblem`.
 
     What a template says is asked once for as long as it is in the population.
     """

@@ -23,6 +23,6 @@ What the paper leaves open, or does in another way, and how it was settled:
 - *A job that runs already* is compared with those that ran longer, and no run time is above the walltime.
 """
 
-from models.waits.ibl.method import Ibl, IblRuns, Parameters
+from models.waits.ibl.method import Ibl, IblParameters, IblRuns
 
-__all__ = ["Ibl", "IblRuns", "Parameters"]
+__all__ = ["Ibl", "IblParameters", "IblRuns"]

@@ -24,7 +24,7 @@ MAX_NAMES_PER_JOB = 8
 """Names per remembered job above which those of jobs that have left are forgotten."""
 
 
-class Parameters(NamedTuple):
+class IblParameters(NamedTuple):
     """What the methods can be tuned by: those of run times are the ones that begin with `run_`.
 
     `policy`, `state` and `attributes` name what is compared, the paper's weights of 1. `job_share` is its WA,
@@ -128,11 +128,11 @@ class Ibl(WaitMethod):
     """Waits of the nearest jobs, by their attributes and the states they found; see the package."""
 
     name: ClassVar[str] = "ibl"
-    tunable: ClassVar[Mapping[str, Any]] = get_type_hints(Parameters, include_extras=True)
+    tunable: ClassVar[Mapping[str, Any]] = get_type_hints(IblParameters, include_extras=True)
     rows: Rows
 
     def __init__(self, **parameters: Any) -> None:
-        self.parameters = Parameters(**parameters)
+        self.parameters = IblParameters(**parameters)
         self._learnt = LearntJobs(self.parameters.history, self.parameters.waits)
         self.rows = self._learnt.rows
         self._pending: dict[JobKey, bytes] = {}
@@ -182,7 +182,7 @@ class IblRuns(RunMethod):
     rows: Rows
 
     def __init__(self, **parameters: Any) -> None:
-        self.parameters = Parameters(**parameters)
+        self.parameters = IblParameters(**parameters)
         self._learnt = LearntJobs(self.parameters.run_history, self.parameters.runs)
         self.rows = self._learnt.rows
 

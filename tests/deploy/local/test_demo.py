@@ -25,7 +25,7 @@ from deploy.local.demo.view import LineView, PanelView
 from deploy.local.stack import OnProgress, StackUnavailable
 from models.engine.settings import Settings as EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
-from streams.client.watch import Skipped
+from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
@@ -217,7 +217,7 @@ def test_jobs_that_fill_the_history_are_not_measured() -> None:
 
 def test_the_board_passes_over_what_is_no_record() -> None:
     progress = DemoProgress(simulated_scenario(60), ENGINE)
-    progress.add(Skipped("not JSON"))
+    progress.add(SkippedRecord("not JSON"))
     assert progress.records == 0
 
 

@@ -26,7 +26,7 @@ from models.search.ibl import (
 )
 from models.search.tuning import Truth
 from models.waits.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Request, Seen
-from models.waits.ibl.method import Ibl, Parameters
+from models.waits.ibl.method import Ibl, IblParameters
 from tests.support.events import cancel, capacity, end, start, submit
 
 
@@ -104,9 +104,9 @@ def test_a_search_is_a_function_of_its_seed() -> None:
 def test_what_is_known_is_not_found_again() -> None:
     whole = searched(planted_runs(), 8, 4)
     known = {bits: error for generation in whole[:2] for bits, error in generation.errors.items()}
-    bench, tried = Bench(planted_runs()), list[Parameters]()
+    bench, tried = Bench(planted_runs()), list[IblParameters]()
 
-    def evaluate(some: Sequence[Parameters]) -> Iterable[float]:
+    def evaluate(some: Sequence[IblParameters]) -> Iterable[float]:
         tried.extend(some)
         return map(bench.error, some)
 
@@ -116,7 +116,7 @@ def test_what_is_known_is_not_found_again() -> None:
 
 
 def test_founders_are_in_the_first_generation() -> None:
-    founder = encode(Parameters(run_attributes=("executable",), run_neighbours=3), "run")
+    founder = encode(IblParameters(run_attributes=("executable",), run_neighbours=3), "run")
     (first,) = searched(planted_runs(), 8, 1, founders=[founder])
     assert founder in first.errors and len(first.errors) == 8
 
@@ -135,14 +135,14 @@ def test_examples_are_told_from_others() -> None:
 
 def test_a_job_before_all_others_is_predicted_as_zero() -> None:
     stretch = Examples("run", asked=[Asked(planted_runs(1).learnt[0][0], 0, 10.0)])
-    assert Bench(stretch).error(Parameters()) == 1.0
+    assert Bench(stretch).error(IblParameters()) == 1.0
 
 
 def test_chromosomes_by_hand() -> None:
     policy, state = (1, 0, 1), (1, 0, 0, 0, 0, 0, 1)
     job, share, model, history, middle = (0, 1, 0, 0, 1, 0, 0), (0, 1), (0, 1, 1), (1, 1, 1), (1,)
     found = decode((*policy, *state, *job, *share, *model, *history, *middle), "wait")
-    assert found == Parameters()._replace(
+    assert found == IblParameters()._replace(
         policy=("group", "queue"),
         state=("free_cpus", "queued_demand"),
         attributes=("user", "cpus"),
@@ -151,7 +151,7 @@ def test_chromosomes_by_hand() -> None:
         history=8000,
         middle="median",
     )
-    run = decode((*job, *model, *history, *middle), "run", Parameters()._replace(neighbours=7))
+    run = decode((*job, *model, *history, *middle), "run", IblParameters()._replace(neighbours=7))
     assert (run.run_attributes, run.run_neighbours, run.run_history) == (("user", "cpus"), 10, 8000)
     assert (run.run_middle, run.neighbours) == ("median", 7)
 
@@ -162,7 +162,7 @@ def test_what_is_found_is_what_a_method_is_made_with(target: Target) -> None:
     parameters = decode(bits, target)
     settings = settings_of(parameters, target)
     method = method_named("ibl", settings)
-    assert isinstance(method, Ibl) and method.parameters == parameters != Parameters()
+    assert isinstance(method, Ibl) and method.parameters == parameters != IblParameters()
     assert settings["attributes" if target == "wait" else "run_attributes"] == list(JOB)
     assert target == "run" or (method.parameters.policy, method.parameters.state) == (POLICY, STATE)
 
@@ -173,9 +173,9 @@ def test_a_chromosome_is_encoded_as_it_is_decoded(target: Target) -> None:
     for _ in range(50):
         bits: Bits = tuple(dice.integers(0, 2, bits_of(target)).tolist())
         assert encode(decode(bits, target), target) == bits
-    assert decode(encode(Parameters(), target), target) == Parameters()
+    assert decode(encode(IblParameters(), target), target) == IblParameters()
     with pytest.raises(ValueError):
-        encode(Parameters(neighbours=7, run_neighbours=7), target)
+        encode(IblParameters(neighbours=7, run_neighbours=7), target)
 
 
 def test_the_bench_says_what_the_methods_say() -> None:

@@ -8,7 +8,7 @@ from models.engine.engine import Engine
 from models.engine.settings import Settings
 from models.engine.what_if import consider
 from models.records import AnyEvent, Submit
-from models.simulation.grid import DAY, MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
+from models.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
 from models.simulation.policies import run
 from models.simulation.routing import (
     WHAT_IF_SETTINGS,
@@ -21,7 +21,7 @@ from models.simulation.routing import (
     ShortestQueue,
     Watching,
 )
-from models.simulation.workload import SimulatedJob
+from models.simulation.workload import DAY, SimulatedJob
 from models.site.state import Job
 from tests.support.events import capacity, end, start, submit
 

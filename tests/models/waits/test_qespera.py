@@ -12,7 +12,7 @@ from models.site.features import COUNT
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, SiteState
-from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Floats, Parameters, Qespera, distances, predict
+from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Floats, Qespera, QesperaParameters, distances, predict
 
 UNTIMED = settings(deadline=None)
 
@@ -30,7 +30,9 @@ def read_only(values: list[float] | Floats) -> Floats:
     return array
 
 
-def ask(waits: Floats, distance: Floats, parameters: Parameters = PAPER, slope: float = 0.0) -> tuple[float, str, int]:
+def ask(
+    waits: Floats, distance: Floats, parameters: QesperaParameters = PAPER, slope: float = 0.0
+) -> tuple[float, str, int]:
     """Algorithm 1 on given distances; the one feature that varies is `slope` times the wait, and the target's is -1."""
     columns = columns_of([[0.0, slope * wait] for wait in waits])
     found = predict(np.array([0.0, -1.0]), columns, read_only(waits), distance, parameters)
@@ -91,7 +93,7 @@ def test_outliers_of_a_window_do_not_count() -> None:
 def test_nested_windows_hold_all_that_is_nearer() -> None:
     waits = np.array([0.0] * 6 + [0.0] * 6)
     distance = np.array([0.005] * 6 + [0.015] * 6)
-    nested = Parameters(least=10)
+    nested = QesperaParameters(least=10)
     assert ask(waits, distance, nested) == (0.0, "sdm", 12)
     assert ask(waits, distance, nested._replace(nested=False))[1] != "sdm"
 
@@ -99,7 +101,7 @@ def test_nested_windows_hold_all_that_is_nearer() -> None:
 def test_the_middle_is_a_median_or_a_mean() -> None:
     waits = np.array([0.0] * 12 + [1000.0] * 9 + [20_000.0] * 30)
     distance = np.array([0.001] * 21 + [0.9] * 30)
-    near = Parameters(eps=0.1)
+    near = QesperaParameters(eps=0.1)
     assert ask(waits, distance, near)[0] == 0.0
     assert ask(waits, distance, near._replace(quantile=0.6))[0] == 1000.0
     assert ask(waits, distance, near._replace(average=True))[0] == pytest.approx(9000 / 21)
@@ -153,7 +155,7 @@ def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) ->
     target = np.array(data.draw(st.lists(value, min_size=4, max_size=4)))
     columns = columns_of(rows)
     distance = distances(target, columns, np.ones(4), columns.min(axis=1), columns.max(axis=1))
-    for parameters in (Parameters(), PAPER):
+    for parameters in (QesperaParameters(), PAPER):
         found = predict(target, columns, read_only(waits), distance, parameters)
         assert found is not None
         assert 0.0 <= found.wait_s <= max(waits.max(), 1.0)
@@ -164,8 +166,8 @@ def test_the_order_of_the_ring_changes_nothing() -> None:
     random = np.random.default_rng(3)
     distance, waits = random.random(300) * 0.4, random.exponential(3000, 300)
     order = random.permutation(300)
-    assert ask(waits, distance, Parameters())[1:] == ask(waits[order], distance[order], Parameters())[1:]
-    assert ask(waits, distance, Parameters())[0] == ask(waits[order], distance[order], Parameters())[0]
+    assert ask(waits, distance, QesperaParameters())[1:] == ask(waits[order], distance[order], QesperaParameters())[1:]
+    assert ask(waits, distance, QesperaParameters())[0] == ask(waits[order], distance[order], QesperaParameters())[0]
 
 
 def test_in_the_engine_a_job_waits_as_those_like_it_did() -> None:

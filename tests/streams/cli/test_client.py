@@ -29,7 +29,7 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
 
     def records(*arguments: Any) -> Iterator[tuple[Any, bytes]]:
         asked.append(arguments)
-        yield watch.Skipped("p, partition 1, offset 5: no JSON"), b"", None
+        yield watch.SkippedRecord("p, partition 1, offset 5: no JSON"), b"", None
         while True:
             yield said, msgspec.json.encode(said), 75
 

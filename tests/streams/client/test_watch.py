@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from models.records import Outcome, Prediction
-from streams.client.watch import Skipped, WatchFilter, json_line, line, read
+from streams.client.watch import SkippedRecord, WatchFilter, json_line, line, read
 
 KINDS: dict[str, type[Prediction] | type[Outcome]] = {"p": Prediction, "o": Outcome}
 
@@ -123,7 +123,7 @@ def test_what_is_no_such_record_is_told_and_left_out(value: bytes | None) -> Non
     skipped, good = (
         record for record, *_ in read([Message("p", value), message(prediction())], KINDS, WatchFilter("ctc"))
     )
-    assert isinstance(skipped, Skipped)
+    assert isinstance(skipped, SkippedRecord)
     assert skipped.reason.startswith("p, partition 3, offset 17: ")
     assert good == prediction()
 

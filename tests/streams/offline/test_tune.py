@@ -6,7 +6,7 @@ import pytest
 
 from models.engine.settings import Settings
 from models.records import Outcome
-from models.search.tuning import Tuning, aae_s
+from models.search.tuning import TuningResult, aae_s
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import tune
@@ -21,7 +21,7 @@ ROWS = (120, 180)
 ENGINE = Settings(method="qespera", history=120)
 
 
-def tuned(trace: Trace, every: int = 2) -> tuple[Stretch, Tuning]:
+def tuned(trace: Trace, every: int = 2) -> tuple[Stretch, TuningResult]:
     stretch = stretch_of(trace, None, ROWS, every)
     return stretch, tune.tune(stretch, ENGINE)
 

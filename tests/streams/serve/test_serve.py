@@ -3,6 +3,7 @@
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -293,7 +294,18 @@ class TestListening:
             check_closed(ServeSettings(web_host=host), asks=False)
 
 
-schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(engines()), token=TOKEN))
+@cache
+def served() -> Any:
+    return app_of(FakeClient(engines()), token=TOKEN)
+
+
+async def first_asked(scope: Any, receive: Any, send: Any) -> None:
+    """The service, whose engines are made when it is first asked: not while tests are only collected."""
+    await served()(scope, receive, send)
+
+
+schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(), token=TOKEN))
+schema.app = first_asked
 
 
 @schema.parametrize()

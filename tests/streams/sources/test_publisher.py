@@ -16,7 +16,7 @@ from streams.settings import Settings
 from streams.sources import publisher as publishing
 from streams.sources.contract import Cursor, CursorError, OnSkipped, Source, Step, refuse
 from streams.sources.cursors import CursorFile
-from streams.sources.publisher import Outgoing, Publisher, Stop, from_source, publish, stop_on_sigterm
+from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish, stop_on_sigterm
 
 
 class Sent:
@@ -67,7 +67,7 @@ def test_messages_are_keyed_by_site_and_hold_the_event() -> None:
     broker = Broker()
     publisher = Publisher(broker, "events")
     event = Submit(site="möhre", time=5.0, job="1", user="ada")
-    publisher.send(Outgoing(event))
+    publisher.send(OutgoingEvent(event))
     ((topic, key, value),) = broker.messages
     assert (topic, key) == ("events", "möhre".encode())
     assert msgspec.convert(value, AnyEvent) == event
@@ -77,7 +77,7 @@ def test_what_is_underway_is_bounded_and_what_is_accepted_counted() -> None:
     broker, most = Broker(), 0
     publisher = Publisher(broker, "events", underway=7)
     for event in some(100):
-        publisher.send(Outgoing(event))
+        publisher.send(OutgoingEvent(event))
         most = max(most, broker.underway)
     assert most == 7
     assert sum(publisher.events.values()) == 93
@@ -91,11 +91,11 @@ def test_what_is_done_is_settled_before_there_is_need() -> None:
     broker = Broker(refuse=3)
     publisher = Publisher(broker, "events", underway=1000)
     for event in some(10):
-        publisher.send(Outgoing(event))
+        publisher.send(OutgoingEvent(event))
     for sent in broker.sent:
         sent.is_done = True
     with pytest.raises(KafkaTimeoutError):
-        publisher.send(Outgoing(next(some(1))))
+        publisher.send(OutgoingEvent(next(some(1))))
     assert sum(publisher.events.values()) == 3
 
 
@@ -103,7 +103,7 @@ def test_an_event_that_is_not_accepted_is_an_error_and_not_counted() -> None:
     publisher = Publisher(Broker(refuse=3), "events", underway=0)
     with pytest.raises(KafkaTimeoutError):
         for event in some(10):
-            publisher.send(Outgoing(event))
+            publisher.send(OutgoingEvent(event))
     assert sum(publisher.events.values()) == 3
 
 
@@ -115,7 +115,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return found
 
 
-def published(broker: Broker, steps: Iterable[Outgoing], stop: Stop | None = None) -> int:
+def published(broker: Broker, steps: Iterable[OutgoingEvent], stop: Stop | None = None) -> int:
     """Publish; gives how many events were accepted, by whatever error it ends."""
     accepted: list[int] = []
     try:
@@ -131,7 +131,7 @@ def test_an_interrupt_sends_what_was_handed_over_and_tells_how_much(broker: Brok
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        published(broker, map(Outgoing, interrupted()))
+        published(broker, map(OutgoingEvent, interrupted()))
     assert broker.accepted == [10]
     assert (broker.flushed, broker.underway, broker.closed) == (1, 0, True)
 
@@ -139,7 +139,7 @@ def test_an_interrupt_sends_what_was_handed_over_and_tells_how_much(broker: Brok
 def test_a_feed_sends_everything(broker: Broker) -> None:
     handed: list[AnyEvent] = []
     told: list[dict[str, int]] = []
-    publish(Settings(), map(Outgoing, some(10)), handed.append, lambda found, _: told.append(found.events))
+    publish(Settings(), map(OutgoingEvent, some(10)), handed.append, lambda found, _: told.append(found.events))
     assert handed == list(some(10))
     assert told == [{"s0": 6, "s1": 4}]
     assert {topic for topic, *_ in broker.messages} == {"queuecast.events"}
@@ -148,7 +148,7 @@ def test_a_feed_sends_everything(broker: Broker) -> None:
 def test_a_broker_that_gives_up_is_an_error(broker: Broker) -> None:
     broker.refuse = 4
     with pytest.raises(UserError, match=r"kafka at 127.0.0.1:9092: events were not accepted within 30 s"):
-        published(broker, map(Outgoing, some(10)))
+        published(broker, map(OutgoingEvent, some(10)))
     assert broker.accepted == [4]
     assert broker.closed
 
@@ -221,7 +221,7 @@ def test_an_event_without_a_cursor_leaves_the_one_before_it(broker: Broker, file
 
 
 def test_a_live_source_that_has_nothing_to_tell_can_be_stopped(broker: Broker, file: CursorFile) -> None:
-    def steps() -> Iterator[Outgoing]:
+    def steps() -> Iterator[OutgoingEvent]:
         for number, step in enumerate(from_source(Counting(5, live=True), file)):
             yield step
             if number == 50:
