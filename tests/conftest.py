@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 import tests.support.compiled  # noqa: F401  # before anything that imports numba
-from deploy.local.stack import LocalStack, StackUnavailable, fetch
+from deploy.local.stack import LocalStack, StackUnavailable, fetch, process
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
 
 # The same examples each time, whatever the machine: only a change can turn a test red. `--hypothesis-profile=search`
@@ -27,9 +27,15 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start: a shell that runs them in the background has all of them ignore it."""
+    """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to ports of its own.
+
+    A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if share := os.environ.get("PYTEST_XDIST_WORKER"):  # a port must be free when its server comes back
+        number, processes = int(share.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        process._untried_ports = (port for port in process._untried_ports if port % processes == number)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ LOOPBACK = "127.0.0.1"
 # Below the range that systems hand to outgoing connections: a client that retries a stopped server's port there can
 # be given that very port as its own, connect to itself, and keep the server from coming back. None is given twice.
 _PORTS = range(20_000, 30_000)
-_untried_ports = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
+_untried_ports: Iterator[int] = iter(random.SystemRandom().sample(_PORTS, len(_PORTS)))
 
 # A server waits for a line on its standard input before it becomes itself, so that its guard is there first.
 _LAUNCH = 'umask 077 && read -r _ && exec "$@" </dev/null'
