@@ -3,6 +3,8 @@
 `state(n) = apply(state(n-1), event n)`. There is no clock here and no chance, so whoever applies the same events from
 the same state gets the same records, to the last bit. The stream, the replay and the tests all come in through
 `Engine.apply`.
+
+The file is long because it is one story: what each kind of event does to the same few objects, read from top to bottom.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

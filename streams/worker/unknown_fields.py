@@ -13,6 +13,7 @@ from typing import Any, Union
 import msgspec
 
 from models.records import AnyEvent
+from streams.worker.intake import UNDECODABLE
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +43,17 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def unknown_fields(event: AnyEvent, value: bytes) -> list[str]:
-    """The fields of a message that its event does not have, as far as they can be shown; 3 µs where there are none."""
+    """The fields of a message that its event does not have, as far as they can be shown; 3 µs where there are none.
+
+    Where a name is not UTF-8, which who reads events passes over, it is one field, `other`.
+    """
     try:
         _check(value)
-    except msgspec.ValidationError:
-        found = [name for name in _decode_fields(value) if name not in _KNOWN[type(event)]]
+    except UNDECODABLE:
+        try:
+            found = [name for name in _decode_fields(value) if name not in _KNOWN[type(event)]]
+        except UNDECODABLE:
+            return [OTHER]
         return [name[:MAX_NAME_CHARACTERS] if name.isprintable() else OTHER for name in found]
     return []
 

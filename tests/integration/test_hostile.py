@@ -143,8 +143,9 @@ def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:
     unreadable = sum(not readable(*message) for message in sent)
     letters = here.dead_letters()
     reasons = {letter.reason for letter in letters}
-    stale = {"start_after_end", "requeue_before_start"} | {r for r in reasons if r.startswith("stale_")}
-    refused = sum(letter.reason not in stale for letter in letters)
+    by_engine = {"start_after_end", "requeue_before_start", "forgotten_job"}
+    by_engine |= {reason for reason in reasons if reason.startswith(("stale_", "implausible_"))}
+    refused = sum(letter.reason not in by_engine for letter in letters)
     assert len(letters) == len({(letter.partition, letter.offset) for letter in letters})
     assert sum(told["queuecast_rejects_total"].values()) == len(letters)
     assert sum(told["queuecast_events_total"].values()) + refused == len(sent)

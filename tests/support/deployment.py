@@ -200,10 +200,12 @@ class Deployment:
         return dict(found)
 
     def stored(self, site: str) -> dict[str, dict[bytes, bytes]]:
-        """What Redis holds of a site: its hashes by key."""
-        keys = self.redis.scan_iter(self._key(site, "*"), count=1000)
-        hashes = (key for key in keys if not key.endswith((b":categories", b":methods")))
-        return {key.decode(): self.redis.hgetall(key) for key in hashes}
+        """What Redis holds of a site's latest generation: its hashes, by the keys that they have in generation 0."""
+        generation = int(self.redis.hget(self._key(site, "info"), "generation") or 0)
+        own = self._key(site, f"g{generation}", "") if generation else self._key(site, "")
+        kinds = ("history", "runs", "rows")
+        keys = (key for kind in kinds for key in self.redis.scan_iter(f"{own}{kind}*", count=1000))
+        return {self._key(site, "") + key.decode().removeprefix(own): self.redis.hgetall(key) for key in keys}
 
     def expected_in_redis(self, events: Iterable[AnyEvent], site: str) -> dict[str, dict[bytes, bytes]]:
         """What a site's events leave in Redis, once each."""

@@ -30,6 +30,11 @@ def test_a_misspelt_field_is_noticed() -> None:
     assert fields_of(b'{"type":"start","site":"alder","time":1,"job":"1","walltime":5}') == ["walltime"]
 
 
+def test_a_name_that_is_no_text_is_counted_as_other() -> None:
+    assert fields_of(SUBMIT + b',"\x9attempt":1}') == ["other"]
+    assert fields_of(SUBMIT + b',"wallclock":1,"\xff":2}') == ["other"]
+
+
 def test_they_are_counted_and_told_of_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     now, counted = [0.0], list[str]()
     found = UnknownFields(counted.append, lambda: now[0])
