@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, given, settings
 
 from deploy.local.stack import LocalStack, free_port
 from deploy.local.up import ServeProcess, as_toml
-from models.engine.answers import answer
 from models.records import WaitQuestion
 from streams.settings import ServeSettings, Settings
-from tests.support.asked import FRESH_ESTIMATES, SITES, two_sites
+from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
 from tests.support.deployment import Deployment, engine_after, ready, settings_on, until
 
@@ -74,7 +73,7 @@ def test_what_it_says_is_what_the_workers_say(here: Deployment, serve: ServeProc
     engine = engine_after(two_sites(), "alder", here.settings.engine)
     status, said = get(serve, f"/v1/sites/alder/wait?{JOB}&user=u1")
     question = WaitQuestion(id=said["id"], site="alder", cpus=8, walltime=3600.0, user="u1")
-    assert (status, said) == (200, msgspec.to_builtins(answer(question, engine, engine.time)))
+    assert (status, said) == (200, msgspec.to_builtins(answer_of_worker(question, engine)))
     _, ranking = get(serve, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm")
     assert {one["site"]: one["source"] for one in ranking["ranking"]} == dict.fromkeys(SITES, "what-if")
     assert [out["site"] for out in ranking["left_out"]] == ["elm"]
