@@ -20,7 +20,7 @@ method's rows as many as it remembers.
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -156,6 +156,7 @@ class SiteStore:
     """
 
     def __init__(self, client: "redis.asyncio.Redis", prefix: str) -> None:
+        self.before_send: Callable[[], None] = lambda: None  # raises when nothing may be written any more
         self._client = client
         self._prefix = prefix
 
@@ -182,6 +183,7 @@ class SiteStore:
                     values = {row.number: row.value for row in own}
                     pipe.hset(key("rows", _quoted(method)), mapping=values)  # type: ignore[arg-type]
                     pipe.sadd(key("methods"), _quoted(method))
+            self.before_send()  # encoding took a while: if the process stood still then, these are another's by now
             await pipe.execute()
 
     async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:

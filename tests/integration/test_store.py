@@ -94,6 +94,19 @@ def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Sto
         engine = again
 
 
+def test_nothing_is_written_by_a_process_that_stood_still_while_it_encoded(store: Store) -> None:
+    def stood_still() -> None:
+        raise RuntimeError("this process stood still")
+
+    async def write(own: SiteStore) -> None:
+        own.before_send = stood_still
+        await own.write("alder", Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)]))
+
+    with pytest.raises(RuntimeError):
+        store.do(write)
+    assert not store.dump()
+
+
 def test_entries_beyond_the_state_are_ignored_and_cleared_away(store: Store) -> None:
     engine, (first, second) = Engine("alder", SETTINGS), parts(simulated("alder", 300), 2)
     for event in first:
