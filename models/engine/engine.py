@@ -350,8 +350,8 @@ class Engine:
             yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
         if job.start is not None:
             changes.pop("eligible", None)  # its wait is over and published
-            if event.cpus is not None and job.allocated is not None:
-                changes["allocated"] = event.cpus
+            if event.cpus is not None and job.allocated is not None and event.time > job.start:
+                changes["allocated"] = event.cpus  # one from before the start changed the request only
         if event.walltime is not None:
             changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         self._live.alter(job, **changes)
