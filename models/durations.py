@@ -1,5 +1,7 @@
 """Durations as text for people."""
 
+DAY_S = 86_400.0
+
 
 def duration(seconds: float) -> str:
     """A duration in seconds as text, in at most two units.

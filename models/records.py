@@ -1,7 +1,8 @@
 """The records on the wire: events in; predictions, outcomes and dead letters out.
 
 Times are Unix seconds (UTC), durations seconds, memory bytes. Every record carries the format's version `v`. Unknown
-fields are ignored, so a later writer does not break an earlier reader.
+fields are ignored, so a later writer does not break an earlier reader. They are in one file because together they are
+the format, which `queuecast schema` prints.
 """
 
 from typing import Annotated, ClassVar

@@ -5,7 +5,7 @@ from statistics import median
 
 import msgspec
 
-DAY_S = 86_400.0
+from models.durations import DAY_S
 
 MAX_AHEAD_S = 600.0
 """At a live site: an event whose time is further ahead of its arrival at the broker is not believed."""

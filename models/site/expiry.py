@@ -3,10 +3,10 @@
 from collections import deque
 from heapq import heapify, heappop, heappush
 
+from models.durations import DAY_S
 from models.records import JobKey
 from models.site.state import Job, Phase, SiteState
 
-DAY_S = 86_400.0
 MAX_WALLTIMES = 3.0
 """A running job is given up after this many times its requested walltime, and a week."""
 

@@ -2,9 +2,8 @@
 
 import msgspec
 
+from models.durations import DAY_S
 from models.records import Capacity
-
-DAY_S = 86_400.0
 
 MAX_CPUS = 10_000_000
 """No site and no job is larger."""

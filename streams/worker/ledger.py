@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from functools import partial
 from typing import Any, NamedTuple
 
+from models.durations import DAY_S
 from models.engine.checkpoint import Changes
 from models.engine.settings import Settings
 from streams.errors import UserError
@@ -29,8 +30,6 @@ from streams.worker.stored import (
 )
 
 log = logging.getLogger(__name__)
-
-DAY_S = 86_400.0
 
 
 class _SiteCheckpoint(NamedTuple):

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 from aiokafka.errors import KafkaError
 
+from models.durations import DAY_S
 from models.engine.answers import drain_s, standing
 from models.engine.engine import Engine
-from models.site.expiry import DAY_S
 from models.site.shapes import HOUR_S, Shape, covering, grid, sizes
 from models.site.state import SITE, Phase
 from streams.settings import EstimateSettings

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from models.durations import DAY_S
 from models.method import SiteContext
 from models.site.state import Job, Phase
 
@@ -41,7 +42,6 @@ NOMINAL = JOB[:5]
 NUMERIC = JOB[5:]
 VECTORS = STATE[1:]
 
-DAY_S = 86_400.0
 
 MAX_EXACT_INTEGER = 2**53
 """Values are whole and not above this, so that floats hold them, and sums of them, exactly."""

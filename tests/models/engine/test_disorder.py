@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from models.durations import DAY_S
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Record
 from models.records import Capacity
-from models.site.expiry import DAY_S, MIN_AGREEING_EVENTS
+from models.site.expiry import MIN_AGREEING_EVENTS
 from models.site.state import Phase
 from tests.support.stories import (
     ENDED,

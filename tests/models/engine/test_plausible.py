@@ -7,13 +7,13 @@ from functools import cache
 import msgspec
 import pytest
 
+from models.durations import DAY_S
 from models.engine.answers import weeks
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import Settings
 from models.records import Alter, AnyEvent, Capacity, Outcome
 from models.simulation import generate, run
-from models.site.clock import DAY_S
 from models.site.expiry import WEEK_S
 from tests.support.engines import MEDIAN
 from tests.support.events import cancel, capacity, end, start, submit

@@ -2,7 +2,8 @@
 
 import pytest
 
-from models.site.clock import DAY_S, EVENTS_TO_SET_BACK, MAX_CONFIRMING, MAX_LAGS, SiteClock
+from models.durations import DAY_S
+from models.site.clock import EVENTS_TO_SET_BACK, MAX_CONFIRMING, MAX_LAGS, SiteClock
 
 NOW = 1.7e9
 YEARS_S = 3 * 365 * DAY_S

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from models.durations import DAY_S
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import Settings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit
-from models.site.expiry import DAY_S, MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
+from models.site.expiry import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
 from models.site.runs import Run
 from models.site.state import Job, Phase, SiteState

@@ -2,8 +2,9 @@
 
 import pytest
 
+from models.durations import DAY_S
 from models.records import Capacity
-from models.site.size import DAY_S, MAX_CPUS, SizeSeen, doubted_capacity, doubted_job
+from models.site.size import MAX_CPUS, SizeSeen, doubted_capacity, doubted_job
 
 
 @pytest.mark.parametrize(
