@@ -28,6 +28,7 @@ class Waits:
         monkeypatch.setattr(run, "check_topics", lambda *_: self.look())
         monkeypatch.setattr(run, "check_group", lambda _: None)
         monkeypatch.setattr(run, "check_redis", self.redis)
+        monkeypatch.setattr(run, "check_partitions", lambda _: 1)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
     async def redis(self, _: Any) -> None:
