@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.plugins import Registry
 from models.ranking import SiteSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters

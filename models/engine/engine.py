@@ -27,7 +27,7 @@ from models.engine.outgoing import EFFECTIVE, Anomaly, Outgoing, Record, degrada
 from models.engine.plausible import doubt
 from models.engine.queues import Queues
 from models.engine.scores import Scores
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import (
     Alter,
@@ -66,16 +66,16 @@ class Engine:
 
     `context` is what is known of the site, `methods` predict and learn from it, `scores` measure how well.
 
-    >>> engine = Engine("ctc", Settings(method="median"))
+    >>> engine = Engine("ctc", EngineSettings(method="median"))
     >>> engine.apply(Submit(site="ctc", time=100.0, job="1", user="ada", cpus=8, walltime=3600.0))[0].reason
     'no history'
     >>> engine.apply(Start(site="ctc", time=160.0, job="1"))[0].actual_wait_s
     60.0
     """
 
-    def __init__(self, site: str, settings: Settings | None = None) -> None:
+    def __init__(self, site: str, settings: EngineSettings | None = None) -> None:
         self.site = site
-        self.settings = settings or Settings()
+        self.settings = settings or EngineSettings()
         self.methods = SiteMethods(site, self.settings)
         runtimes = self.methods.runs[self.settings.runtimes]
         history = History(self.settings.history)
@@ -483,7 +483,7 @@ class Engine:
         saved: bytes | SavedState,
         started: list[Started] | None,
         runs: list[Run] | None,
-        settings: Settings | None = None,
+        settings: EngineSettings | None = None,
         rows: Mapping[str, Iterable[Row]] | None = None,
     ) -> "Engine":
         """An engine that goes on from where the one that was saved had come.

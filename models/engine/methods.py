@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
@@ -23,7 +23,7 @@ class SiteMethods:
         ValueError: there is no such method or parameter, or a method cannot be loaded.
     """
 
-    def __init__(self, site: str, settings: Settings) -> None:
+    def __init__(self, site: str, settings: EngineSettings) -> None:
         parameters, self._runtimes = settings.parameters, settings.runtimes
         self.waits: dict[str, WaitMethod]
         self.waits = {name: method_named(name, parameters.get(name)) for name in settings.methods}

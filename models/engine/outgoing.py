@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Capacity, Outcome, Prediction
 from models.registry import TRIVIAL
 from models.site.state import Estimate, Job, RunEstimate
@@ -45,7 +45,7 @@ Record = Prediction | Outcome | Anomaly
 class Outgoing:
     """Makes the predictions and outcomes of a site's jobs, for each method that is published."""
 
-    def __init__(self, site: str, settings: Settings) -> None:
+    def __init__(self, site: str, settings: EngineSettings) -> None:
         self._site = site
         self._runtimes, self._lender = settings.runtimes, settings.bounds
         shadows = settings.publish_shadows

@@ -6,7 +6,7 @@ import msgspec
 
 from models.engine.checkpoint import MIN_JOBS_TO_RECOVER, Changes, RowRange, SavedState, kept_runs
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
@@ -17,7 +17,7 @@ def salvage(
     started: list[Started],
     runs: list[Run],
     rows: Mapping[str, Iterable[Row]],
-    settings: Settings | None = None,
+    settings: EngineSettings | None = None,
 ) -> Engine:
     """The engine of a state, some of whose entries are lost.
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from models.engine.outgoing import bounds_of
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy, Tally
 from models.site.expiry import WEEK_S
 from models.site.state import Job
@@ -33,7 +33,7 @@ class Scores:
     for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self._lender = settings.bounds
         self.accuracy = {name: Accuracy() for name in settings.methods}
         self.cancelled = {name: Accuracy() for name in settings.methods}

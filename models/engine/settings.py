@@ -8,7 +8,7 @@ from msgspec import Meta
 from models.registry import DEFAULT, DEFAULT_BOUNDS, DEFAULT_RUN, DEFAULT_WHAT_IF, TRIVIAL
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a site is predicted.
 
     `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go

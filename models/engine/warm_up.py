@@ -1,11 +1,11 @@
 """Compiling beforehand what the methods compile."""
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 
 
-def warm_up(settings: Settings | None = None) -> None:
+def warm_up(settings: EngineSettings | None = None) -> None:
     """Have the methods compile what they compile, so that no real event has to wait for it; up to 20 s."""
     engine = Engine("warm-up", settings)
     for number in range(32):

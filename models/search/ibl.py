@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.registry import DEFAULT
@@ -117,7 +117,7 @@ class Recorder(WaitMethod):
 
 
 def collect(
-    events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: Settings | None = None
+    events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: EngineSettings | None = None
 ) -> tuple[Examples, Examples]:
     """The examples of waits and of run times that a site's events give.
 
@@ -127,7 +127,9 @@ def collect(
         settings: whose method for run times predicts how long the live jobs still run.
     """
     recorder = Recorder(jobs)
-    engine = Engine("searched", msgspec.structs.replace(settings or Settings(), method=DEFAULT, shadows=(), bounds=""))
+    engine = Engine(
+        "searched", msgspec.structs.replace(settings or EngineSettings(), method=DEFAULT, shadows=(), bounds="")
+    )
     engine.methods.waits[DEFAULT] = recorder
     for event in events:
         engine.apply(event)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 import msgspec
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
@@ -73,7 +73,7 @@ class TuningResult(msgspec.Struct, frozen=True):
     statistics: dict[str, Accuracy]
     non_uniformity: float
     rows: list[TriedValue]
-    profile: Settings
+    profile: EngineSettings
     together: Accuracy
 
     @property
@@ -86,7 +86,7 @@ PASSES = 3
 """How often `tune` goes through the events."""
 
 
-def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: Settings) -> TuningResult:
+def tune(events: Callable[[], Iterable[AnyEvent]], jobs: Mapping[str, Truth], settings: EngineSettings) -> TuningResult:
     """Choose a site's statistic, size of history and parameters.
 
     Parameters:
@@ -123,17 +123,17 @@ def aae_s(accuracy: Accuracy) -> float:
     return accuracy.error.total / max(accuracy.jobs, 1)
 
 
-def parameters_of(settings: Settings) -> list[str]:
+def parameters_of(settings: EngineSettings) -> list[str]:
     """The parameters of the settings' method that are tuned."""
     return [name for name in VALUES if name == "history" or name in METHODS[settings.method].tunable]
 
 
-def values(settings: Settings, parameter: str) -> list[Value]:
+def values(settings: EngineSettings, parameter: str) -> list[Value]:
     """The values that are tried of a parameter, ascending: its range and the value in force."""
     return sorted({*VALUES[parameter], value_of(settings, parameter)})
 
 
-def value_of(settings: Settings, parameter: str) -> Value:
+def value_of(settings: EngineSettings, parameter: str) -> Value:
     """A parameter's value in these settings."""
     if parameter == "history":
         return settings.history
@@ -142,7 +142,7 @@ def value_of(settings: Settings, parameter: str) -> Value:
     return value
 
 
-def vary(settings: Settings, parameter: str, value: Value) -> Settings:
+def vary(settings: EngineSettings, parameter: str, value: Value) -> EngineSettings:
     """The settings with another value of a parameter of their method, or another size of the history."""
     if parameter == "history":
         return msgspec.structs.replace(settings, history=value)
@@ -151,14 +151,14 @@ def vary(settings: Settings, parameter: str, value: Value) -> Settings:
 
 
 def evaluate(
-    events: Iterable[AnyEvent], tried: Sequence[Settings], jobs: Mapping[str, Truth]
+    events: Iterable[AnyEvent], tried: Sequence[EngineSettings], jobs: Mapping[str, Truth]
 ) -> tuple[list[Accuracy], float]:
     """How each of the settings tried would have predicted the jobs, in one pass; and their non-uniformity."""
     panels: dict[int, Panel] = {}
     engines = []
     for history in sorted({settings.history for settings in tried}):
         panel = Panel({at: settings for at, settings in enumerate(tried) if settings.history == history}, jobs)
-        engine = Engine("tuned", Settings(method=Qespera.name, shadows=(), history=history))
+        engine = Engine("tuned", EngineSettings(method=Qespera.name, shadows=(), history=history))
         engine.methods.waits[Qespera.name] = panel
         panels[history] = panel
         engines.append(engine)
@@ -189,7 +189,7 @@ class Panel(WaitMethod):
 
     name = "panel"
 
-    def __init__(self, tried: Mapping[int, Settings], to_score: Container[str]) -> None:
+    def __init__(self, tried: Mapping[int, EngineSettings], to_score: Container[str]) -> None:
         self.said: dict[str, dict[int, float | None]] = {}
         self._to_score = to_score
         self._non_uniformity: list[float] = []
@@ -232,7 +232,7 @@ class Panel(WaitMethod):
             method.forget(key)
 
 
-def _method(settings: Settings) -> Qespera:
+def _method(settings: EngineSettings) -> Qespera:
     method = method_named(settings.method, settings.parameters.get(settings.method))
     assert isinstance(method, Qespera)
     return method

@@ -9,7 +9,7 @@ from random import Random
 from typing import Protocol
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.engine.what_if import consider
 from models.method import RunMethod
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
@@ -17,7 +17,7 @@ from models.site.runs import RunHistory
 from models.site.shapes import WALLTIMES, covering, grid, sizes
 from models.site.state import SITE, Job, Phase, RunEstimate, SiteState
 
-WHAT_IF_SETTINGS = Settings(method="zero", shadows=(), bounds="")
+WHAT_IF_SETTINGS = EngineSettings(method="zero", shadows=(), bounds="")
 """Of engines that only answer what-if questions, and learn their sites' policies: submitted jobs are not predicted."""
 
 REFRESH_S = 30.0
@@ -104,7 +104,7 @@ class ByWhatIf:
         settings: the engines', which say by which method they answer.
     """
 
-    def __init__(self, settings: Settings = WHAT_IF_SETTINGS) -> None:
+    def __init__(self, settings: EngineSettings = WHAT_IF_SETTINGS) -> None:
         self._settings = settings
         self.engines: dict[str, Engine] = {}
 
@@ -135,7 +135,7 @@ class ByEstimates(ByWhatIf):
     second, and are used from the next one on. So an engine is given the events only when estimates are made.
     """
 
-    def __init__(self, settings: Settings = WHAT_IF_SETTINGS) -> None:
+    def __init__(self, settings: EngineSettings = WHAT_IF_SETTINGS) -> None:
         super().__init__(settings)
         self._made: defaultdict[str, float] = defaultdict(lambda: -REFRESH_S)
         self._unseen: defaultdict[str, deque[AnyEvent]] = defaultdict(deque)
@@ -168,7 +168,7 @@ class Clairvoyant(ByWhatIf):
         run_s: how long each job will run, seconds by its name.
     """
 
-    def __init__(self, run_s: Mapping[str, float], settings: Settings = WHAT_IF_SETTINGS) -> None:
+    def __init__(self, run_s: Mapping[str, float], settings: EngineSettings = WHAT_IF_SETTINGS) -> None:
         super().__init__(settings)
         self._runtimes = _TrueRunTimes(run_s)
 

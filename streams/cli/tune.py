@@ -11,7 +11,7 @@ from streams.cli.output import progress, tell
 from streams.errors import UserError
 
 if TYPE_CHECKING:
-    from models.engine.settings import Settings as EngineSettings
+    from models.engine.settings import EngineSettings
     from streams.offline.stretch import Stretch
     from streams.sources.swf import Trace
 

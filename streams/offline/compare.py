@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.offline.replay import ReplayScores, replay, settings_for
@@ -42,7 +42,7 @@ class Comparison(msgspec.Struct):
 def compare(
     trace: Trace,
     jobs: set[str],
-    settings: Settings,
+    settings: EngineSettings,
     methods: Sequence[str] = (),
     workers: int = 2,
     cancelled: bool = True,
@@ -92,7 +92,7 @@ def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -
 def _replayed(
     trace: Trace,
     jobs: set[str],
-    settings: Settings,
+    settings: EngineSettings,
     methods: list[str],
     run_methods: list[str],
     cancelled: bool,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.registry import method_named
 from models.search.genetic import SearchPlan
 from models.search.ibl import (
@@ -64,7 +64,7 @@ class IblSearchResult(msgspec.Struct, frozen=True):
 
 
 def examples_of(
-    stretch: Stretch, settings: Settings, target: Target, advance: Callable[[], None] = lambda: None
+    stretch: Stretch, settings: EngineSettings, target: Target, advance: Callable[[], None] = lambda: None
 ) -> Examples:
     """The jobs that a search for `ibl` learns from and predicts; `advance` is called at each of the trace's jobs.
 
@@ -81,7 +81,7 @@ def examples_of(
 def search(
     examples: Examples,
     options: IblSearchOptions,
-    settings: Settings,
+    settings: EngineSettings,
     report: Callable[[RankedGeneration], None] = lambda _: None,
 ) -> IblSearchResult:
     """Search for what `ibl` should compare jobs by, beginning with the parameters in force.
@@ -113,7 +113,7 @@ def search(
     )
 
 
-def _in_force(settings: Settings) -> IblParameters:
+def _in_force(settings: EngineSettings) -> IblParameters:
     method = method_named(Ibl.name, settings.parameters.get(Ibl.name))
     assert isinstance(method, Ibl)
     return method.parameters
@@ -143,7 +143,7 @@ def _text(value: bool | int | float | str | list[str]) -> str:
     return " ".join(value) or "nothing" if isinstance(value, list) else str(value)
 
 
-def profile(result: IblSearchResult, settings: Settings) -> str:
+def profile(result: IblSearchResult, settings: EngineSettings) -> str:
     """`ibl` with the parameters found and its other parameters in force, as TOML that `queuecast --config` reads."""
     parameters = settings.parameters.get(Ibl.name, {}) | settings_of(result.parameters, result.target)
     return as_profile({"method" if result.target == "wait" else "runtimes": Ibl.name}, Ibl.name, parameters)

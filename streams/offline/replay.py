@@ -9,7 +9,7 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
@@ -17,7 +17,7 @@ from streams.errors import UserError
 from streams.sources.swf import Trace
 
 
-def replay(events: Iterable[AnyEvent], settings: Settings) -> Iterator[Record]:
+def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Record]:
     """Apply the events of one site or several; gives the records that follow from them."""
     engines: dict[str, Engine] = {}
     for event in events:
@@ -41,11 +41,11 @@ class ReplayScores:
         self,
         included: Callable[[Outcome], bool] = lambda _: True,
         cancelled: bool = True,
-        settings: Settings | None = None,
+        settings: EngineSettings | None = None,
     ) -> None:
         self._included = included
         self._cancelled = cancelled
-        self._settings = settings or Settings()
+        self._settings = settings or EngineSettings()
         self._accuracy: dict[str, Accuracy] = {}
         self._runs = {name: RunAccuracy() for name in self._settings.run_methods}
         self._errors: dict[str, list[float]] = {}
@@ -133,7 +133,7 @@ class RecordFile:
             self._file.close()
 
 
-def settings_for(settings: Settings, methods: Sequence[str], runtimes: Sequence[str] = ()) -> Settings:
+def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Sequence[str] = ()) -> EngineSettings:
     """Settings to replay with: these methods of each kind, the first as the default one, and the trivial rules.
 
     Parameters:

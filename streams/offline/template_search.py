@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 from models.registry import run_method_named
 from models.runtimes.run_template import RunTemplate
@@ -112,7 +112,7 @@ def workload_of(trace: Trace, count: int, running: bool = False) -> Workload:
 def search(
     trace: Trace,
     options: TemplateSearchOptions,
-    settings: Settings,
+    settings: EngineSettings,
     report: Callable[[SearchStep], None] = lambda _: None,
 ) -> TemplateSearchResult:
     """Search a trace's templates; `report` is called with each step.

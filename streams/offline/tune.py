@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.search.tuning import STATISTICS, TuningResult, aae_s
 from models.search.tuning import tune as tuned
@@ -14,7 +14,7 @@ STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=Tr
 """The methods' names in the tables."""
 
 
-def tune(stretch: Stretch, settings: Settings, advance: Callable[[], None] = lambda: None) -> TuningResult:
+def tune(stretch: Stretch, settings: EngineSettings, advance: Callable[[], None] = lambda: None) -> TuningResult:
     """Tune on a stretch; `advance` is called at each of its `steps`."""
     return tuned(lambda: events_in(stretch, advance), stretch.jobs, settings)
 
@@ -45,7 +45,7 @@ def _seconds(accuracy: Accuracy) -> str:
     return f"{aae_s(accuracy):.2f}"
 
 
-def profile(settings: Settings) -> str:
+def profile(settings: EngineSettings) -> str:
     """The method, its history and its parameters as TOML that `queuecast --config` reads."""
     engine = {"method": settings.method, "history": settings.history}
     return as_profile(engine, settings.method, settings.parameters.get(settings.method, {}))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from models.durations import DAY_S
 from models.engine.checkpoint import Changes
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from streams.errors import UserError
 from streams.settings import SitesSettings, WorkerSettings
 from streams.worker.loader import SiteLoader
@@ -73,7 +73,7 @@ class Ledger:
         self,
         table: Table,
         store: SiteStore,
-        engine_settings: Settings,
+        engine_settings: EngineSettings,
         settings: WorkerSettings,
         clock: Callable[[], float] = time.monotonic,
         forget_days: float = SitesSettings().forget_days,

@@ -10,7 +10,7 @@ from typing import Any
 from models.engine.checkpoint import SavedState, read_saved
 from models.engine.engine import Engine
 from models.engine.salvage import salvage
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore, Stored, included
 from streams.worker.stored import Events, SiteHandle, StoredState, decode_stored
@@ -27,7 +27,7 @@ class SiteLoader:
     `replay` applies a message to a handle's engine as the worker would, and sends nothing.
     """
 
-    def __init__(self, store: SiteStore, settings: Settings, retries: Retries) -> None:
+    def __init__(self, store: SiteStore, settings: EngineSettings, retries: Retries) -> None:
         self.events: Events | None = None
         self.replay: Callable[[SiteHandle, Any], None] = lambda *_: None
         self._store = store

@@ -1,7 +1,7 @@
 from time import perf_counter
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 from models.site.spearman import warm_up
 
@@ -12,7 +12,7 @@ ROUNDS = 60
 
 def engine_with(queued: int) -> Engine:
     """A site with so many jobs in its queue, whose history is short, so that the events' own cost shows."""
-    engine = Engine("s", Settings(method="median", shadows=(), history=100))
+    engine = Engine("s", EngineSettings(method="median", shadows=(), history=100))
     for number in range(queued):
         engine.apply(
             Submit(

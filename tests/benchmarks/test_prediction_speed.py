@@ -8,7 +8,7 @@ import pytest
 from sklearn.cluster import DBSCAN
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from models.site.state import Job, Phase
 from models.waits.qespera import Qespera
@@ -20,7 +20,7 @@ LEAST_RATIO = 50.0
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     """A busy site after enough jobs to fill the history, with jobs queued."""
-    engine = Engine("alder", Settings(method="median", shadows=(), history=HISTORY))
+    engine = Engine("alder", EngineSettings(method="median", shadows=(), history=HISTORY))
     for event in run(generate(1, 7000, cpus=128, load=0.85), 128, "alder"):
         if len(engine.context.history) == HISTORY and engine.context.state.jobs:
             break

@@ -6,7 +6,7 @@ from statistics import mean
 import msgspec
 import pytest
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.registry import METHODS
 from models.simulation.grid import EIGHT_SITES, THREE_SITES, GridSite, JobMeans, Load, route
 from models.simulation.routing import (
@@ -37,7 +37,7 @@ SUPPOSING_EASY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="easy")
 Make = Callable[[Sequence[GridSite], Load, int], Router]
 
 
-def named(sites: Sequence[GridSite]) -> Settings:
+def named(sites: Sequence[GridSite]) -> EngineSettings:
     """Settings with the methods that simulate the sites' policies, where there are such."""
     return msgspec.structs.replace(
         WHAT_IF_SETTINGS, policies={site.name: site.policy for site in sites if site.policy in METHODS}

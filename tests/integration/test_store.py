@@ -13,7 +13,7 @@ import redis
 from deploy.local.stack import LocalStack, Redis, free_port
 from models.engine.checkpoint import Changes, SavedState, read_saved
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.runtimes.closest import Closest
 from models.site.runs import Run, RunHistory
 from models.site.state import Job
@@ -23,7 +23,7 @@ from streams.worker.store import SiteStore, Stored, check_redis, connect, includ
 from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")
-SETTINGS = Settings(method="median", shadows=(), history=50)
+SETTINGS = EngineSettings(method="median", shadows=(), history=50)
 
 
 class Store:

@@ -7,14 +7,14 @@ import msgspec
 
 from models.engine.answers import answer, standing
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout
-from streams.settings import Settings as AllSettings
+from streams.settings import Settings
 from tests.support.deployment import interleaved, simulated
 
 NOW = 1.8e9
@@ -36,7 +36,7 @@ def two_sites(jobs: int = 200) -> list[AnyEvent]:
 @cache
 def engine(site: str, seed: int, cpus: int = 64) -> Engine:
     """A busy site's engine, in the middle of its day; tests ask it and do not change it."""
-    found = Engine(site, Settings(history=100))
+    found = Engine(site, EngineSettings(history=100))
     events: list[AnyEvent] = list(run(generate(seed, 80, cpus, 0.9), cpus, site, "easy"))
     for event in events[:170]:
         found.apply(msgspec.structs.replace(event, user=USER) if isinstance(event, Submit) else event)
@@ -63,7 +63,7 @@ class FakeClient(QuestionClient):
     """
 
     def __init__(self, engines: Iterable[Engine] = (), silent: Iterable[str] = ()) -> None:
-        super().__init__(AllSettings())
+        super().__init__(Settings())
         self.startup_problem = None
         self.broker_problem: str | None = None
         self.cache = EstimateCache(hours=24, clock=lambda: NOW)

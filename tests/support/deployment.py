@@ -23,7 +23,7 @@ from deploy.local.up import WorkerProcess
 from models.engine.checkpoint import encode_array
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
 from streams.offline.replay import replay

@@ -8,7 +8,7 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import (
     Alter,
     AnyEvent,
@@ -26,8 +26,8 @@ from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
 from tests.support.events import capacity
 
-MEDIAN = Settings(method="median", shadows=("zero",), runtimes="closest", bounds="")
-SMALL = Settings(history=30, remembered=40, publish_shadows=True)
+MEDIAN = EngineSettings(method="median", shadows=("zero",), runtimes="closest", bounds="")
+SMALL = EngineSettings(history=30, remembered=40, publish_shadows=True)
 """The usual methods, published, with windows that a short workload fills several times."""
 
 EVERY = msgspec.structs.replace(SMALL, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
@@ -39,7 +39,7 @@ def nodes_at(time: float, nodes: int | None = 10, down_nodes: int = 0) -> Capaci
     return capacity(80, time, nodes=nodes, down_nodes=down_nodes)
 
 
-def engine_after(*events: AnyEvent, settings: Settings = MEDIAN) -> Engine:
+def engine_after(*events: AnyEvent, settings: EngineSettings = MEDIAN) -> Engine:
     engine = Engine("s", settings)
     for event in events:
         engine.apply(event)

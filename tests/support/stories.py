@@ -8,7 +8,7 @@ import msgspec
 from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import (
     AnyEvent,
     End,
@@ -19,7 +19,7 @@ from models.records import (
 )
 from models.site.state import Phase, SiteState
 
-SETTINGS = Settings(method="median", shadows=("zero",), runtimes="closest", bounds="", history=50, remembered=100)
+SETTINGS = EngineSettings(method="median", shadows=("zero",), runtimes="closest", bounds="", history=50, remembered=100)
 KINDS = {kind.kind: kind for kind in AnyEvent.__args__}
 
 

@@ -3,7 +3,7 @@
 from deploy.local.demo.scenario import DAY_S, Scenario
 from models.durations import duration
 from models.engine.outgoing import Record
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import Outcome, Prediction
 from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores

@@ -12,7 +12,7 @@ from deploy.local.demo.progress import DemoProgress
 from deploy.local.demo.scenario import schedule
 from deploy.local.stack.process import Server
 from models.engine.outgoing import Record
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
 from streams.client.watch import SkippedRecord, WatchFilter, read
 from streams.errors import UserError

@@ -15,7 +15,7 @@ from deploy.local.demo.scenario import simulated_scenario, traced_scenario
 from deploy.local.demo.view import DemoView, LineView, PanelView
 from deploy.local.stack import LocalStack, Progress, StackUnavailable, fetch
 from deploy.local.up import ServeProcess, WorkerProcess, settings_in, startup_progress
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from streams.errors import UserError
 from streams.offline.replay import replay, settings_for
 from streams.settings import Settings, TopicSettings

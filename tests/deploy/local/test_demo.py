@@ -23,7 +23,7 @@ from deploy.local.demo.scenario import (
 )
 from deploy.local.demo.view import LineView, PanelView
 from deploy.local.stack import OnProgress, StackUnavailable
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Prediction, Start, Submit
 from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores, replay, settings_for

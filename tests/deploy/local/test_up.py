@@ -18,7 +18,7 @@ from deploy.local.up import (
     settings_in,
     startup_progress,
 )
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings, load_settings
 
 CHANGED = Settings(

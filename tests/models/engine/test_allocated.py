@@ -4,13 +4,13 @@ import pytest
 
 from models.engine.answers import drain_s, live_jobs
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Alter, Requeue
 from models.site.state import SITE, Phase
 from tests.support.events import capacity, end, start, submit
 from tests.support.stories import assert_sound
 
-SETTINGS = Settings(method="median", shadows=("fcfs", "ibl"), runtimes="walltime", bounds="", history=50)
+SETTINGS = EngineSettings(method="median", shadows=("fcfs", "ibl"), runtimes="walltime", bounds="", history=50)
 
 
 def in_use(engine: Engine) -> int:

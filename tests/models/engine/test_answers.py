@@ -9,7 +9,7 @@ import pytest
 from models.engine.answers import answer, drain_s, live_state, standing, weeks
 from models.engine.engine import Engine
 from models.engine.scores import MAX_WEEKS
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import (
     AnyEvent,
     Capacity,
@@ -30,7 +30,7 @@ from models.site.expiry import WEEK_S
 from models.site.shapes import WALLTIMES, Shape, covering, grid, sizes
 from models.site.state import Job
 
-SETTINGS = Settings(history=60, remembered=80)
+SETTINGS = EngineSettings(history=60, remembered=80)
 
 
 @cache
@@ -38,7 +38,7 @@ def workload(jobs: int = 150) -> list[AnyEvent]:
     return list(run(generate(4, jobs, cpus=64, load=0.9), 64, "alder"))
 
 
-def after(events: list[AnyEvent], settings: Settings = SETTINGS) -> Engine:
+def after(events: list[AnyEvent], settings: EngineSettings = SETTINGS) -> Engine:
     engine = Engine("alder", settings)
     for event in events:
         engine.apply(event)
@@ -198,7 +198,7 @@ def test_nothing_new_is_expected_where_the_method_does_not_simulate() -> None:
 
 
 def test_draining_takes_what_is_left_of_the_work_over_the_processors() -> None:
-    engine = Engine("alder", Settings(runtimes="walltime"))
+    engine = Engine("alder", EngineSettings(runtimes="walltime"))
     assert drain_s(engine, 0.0) is None
     engine.apply(Capacity(site="alder", time=0.0, cpus=10))
     engine.apply(Submit(site="alder", time=0.0, job="1", cpus=5, walltime=100.0))
@@ -218,7 +218,7 @@ def weekly(jobs: int, every_s: float, wait_s: float) -> list[AnyEvent]:
 
 
 def test_the_accuracy_is_told_by_week() -> None:
-    engine = Engine("alder", Settings(method="median", shadows=("zero",), bounds="", history=50))
+    engine = Engine("alder", EngineSettings(method="median", shadows=("zero",), bounds="", history=50))
     for event in weekly(900, WEEK_S / 200, wait_s=600.0):
         engine.apply(event)
     told = weeks(engine, engine.time)
@@ -235,7 +235,7 @@ def test_the_accuracy_is_told_by_week() -> None:
 
 
 def test_only_the_last_weeks_are_kept() -> None:
-    engine = Engine("alder", Settings(method="median", shadows=(), bounds="", history=50))
+    engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
     for event in weekly(2000, WEEK_S / 100, wait_s=600.0):
         engine.apply(event)
     assert len(weeks(engine, engine.time)) == MAX_WEEKS
@@ -285,7 +285,7 @@ def test_a_job_is_covered_by_the_least_shape_it_fits_into() -> None:
 def test_a_queue_that_no_job_has_named_is_said_to_be_unknown(
     known: tuple[str, ...], asked: str | None, doubt: str | None
 ) -> None:
-    engine = Engine("alder", Settings(method="median", shadows=(), bounds=""))
+    engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds=""))
     engine.apply(Capacity(site="alder", time=0.0, cpus=8))
     for number, queue in enumerate(known):
         engine.apply(Submit(site="alder", time=1.0, job=str(number), queue=queue))

@@ -22,7 +22,7 @@ from models.engine.checkpoint import (
     read_saved,
 )
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import (
     AnyEvent,
     Prediction,
@@ -82,9 +82,9 @@ def test_the_bytes_do_not_depend_on_the_process() -> None:
     script = """
 import msgspec, sys
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent
-engine = Engine("s", msgspec.json.decode(sys.argv[1], type=Settings))
+engine = Engine("s", msgspec.json.decode(sys.argv[1], type=EngineSettings))
 for event in msgspec.json.decode(sys.stdin.buffer.read(), type=list[AnyEvent]):
     sys.stdout.buffer.write(msgspec.json.encode([(type(record).__name__, record) for record in engine.apply(event)]))
 sys.stdout.buffer.write(engine.checkpoint()[0])
@@ -104,7 +104,7 @@ sys.stdout.buffer.write(engine.checkpoint()[0])
 class Disk:
     """What is durable: rows in a store, a state, and the place in the stream that the state includes."""
 
-    def __init__(self, settings: Settings = SMALL) -> None:
+    def __init__(self, settings: EngineSettings = SMALL) -> None:
         self.settings = settings
         self.started: dict[int, bytes] = {}
         self.runs: dict[int, bytes] = {}
@@ -162,7 +162,9 @@ class Disk:
 
 
 @pytest.mark.parametrize(("every", "with_"), [(1, SMALL), (7, EVERY), (50, SMALL), (200, EVERY)])
-def test_an_engine_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(every: int, with_: Settings) -> None:
+def test_an_engine_that_is_saved_and_loaded_goes_on_as_if_nothing_had_happened(
+    every: int, with_: EngineSettings
+) -> None:
     disk = Disk(with_)
     engine = Engine("s", with_)
     for place, event in enumerate(workload(2)):
@@ -242,8 +244,8 @@ def test_a_state_of_a_later_version_is_refused() -> None:
 def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
     golden = first_version()
     events = golden.decoded
-    old = Engine.load(golden.state, *golden.entries, Settings(history=64, runtimes="closest"))
-    new = Engine("alder", Settings(history=64, runtimes="closest"))
+    old = Engine.load(golden.state, *golden.entries, EngineSettings(history=64, runtimes="closest"))
+    new = Engine("alder", EngineSettings(history=64, runtimes="closest"))
     for event in events[: golden.applied]:
         new.apply(event)
     assert (len(old.context.state), len(old.context.history)) == (30, 64)

@@ -8,7 +8,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import (
     Alter,
     AnyEvent,
@@ -145,7 +145,7 @@ def test_the_counters_count() -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ValueError, match="no method 'oracle'"):
-        Engine("s", Settings(method="oracle"))
+        Engine("s", EngineSettings(method="oracle"))
 
 
 def test_job_events_are_told_apart_by_job_and_attempt() -> None:
@@ -181,7 +181,7 @@ def test_no_more_jobs_are_taken_in_than_can_be_stored(monkeypatch: pytest.Monkey
 
 def test_what_is_stored_of_a_job_is_within_what_is_counted_for_it() -> None:
     dice = random.Random(1)
-    engine = Engine("s", Settings())
+    engine = Engine("s", EngineSettings())
     for event in workload(1):
         engine.apply(event)
     before, counted = zlib.compress(engine.checkpoint()[0], 1), engine.context.state.text_bytes

@@ -4,12 +4,12 @@ import msgspec
 
 from models.engine.engine import LEARNT_ROWS, Engine
 from models.engine.outgoing import Anomaly
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome
 from models.site.learnt import LearntJobs
 from tests.support.events import end, start, submit
 
-SETTINGS = Settings(method="median", shadows=(), runtimes="closest", bounds="", history=50, remembered=64)
+SETTINGS = EngineSettings(method="median", shadows=(), runtimes="closest", bounds="", history=50, remembered=64)
 
 
 def jobs(first: int, last: int) -> list[AnyEvent]:

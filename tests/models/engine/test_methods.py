@@ -7,7 +7,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.registry import DEFAULT, METHODS
 from models.site.state import Estimate, Job
@@ -43,7 +43,7 @@ class Recorder(WaitMethod):
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Engine:
     monkeypatch.setitem(METHODS, Recorder.name, Recorder)
-    return Engine("s", Settings(method=Recorder.name, shadows=(), bounds=""))
+    return Engine("s", EngineSettings(method=Recorder.name, shadows=(), bounds=""))
 
 
 def test_a_method_is_shown_what_is_known_and_no_more(recorder: Engine) -> None:
@@ -95,13 +95,13 @@ def test_shadows_run_and_are_silent_unless_they_are_to_be_published() -> None:
 
 
 def test_a_method_that_is_its_own_shadow_runs_once() -> None:
-    assert Settings(method="zero", shadows=("zero", "median"), bounds="zero").methods == ("zero", "median")
-    assert Settings().method == DEFAULT and set(Settings().methods) > {"zero", "median"}
+    assert EngineSettings(method="zero", shadows=("zero", "median"), bounds="zero").methods == ("zero", "median")
+    assert EngineSettings().method == DEFAULT and set(EngineSettings().methods) > {"zero", "median"}
 
 
 def test_a_method_that_is_new_predicts_what_comes_from_then_on() -> None:
     state, changes = engine_after(
-        submit("1", 0.0), settings=Settings(method="zero", shadows=(), bounds="")
+        submit("1", 0.0), settings=EngineSettings(method="zero", shadows=(), bounds="")
     ).checkpoint()
     engine = Engine.load(state, changes.started, changes.runs, MEDIAN)
     assert engine.apply(start("1", 60.0)) == []  # it was submitted before this method ran
@@ -111,7 +111,7 @@ def test_a_method_that_is_new_predicts_what_comes_from_then_on() -> None:
 
 def test_a_method_that_runs_no_longer_is_dropped() -> None:
     state, changes = engine_after(submit("1", 0.0)).checkpoint()
-    engine = Engine.load(state, changes.started, changes.runs, Settings(method="zero", shadows=(), bounds=""))
+    engine = Engine.load(state, changes.started, changes.runs, EngineSettings(method="zero", shadows=(), bounds=""))
     assert outcome(engine, start("1", 60.0)).method == "zero"
     assert outcome(engine, end("1", 70.0)).method == "zero"
     assert set(engine.scores.accuracy) == set(engine.scores.predictions) == {"zero"}

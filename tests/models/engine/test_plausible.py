@@ -11,7 +11,7 @@ from models.durations import DAY_S
 from models.engine.answers import weeks
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Capacity, Outcome
 from models.simulation import generate, run
 from models.site.expiry import WEEK_S
@@ -19,7 +19,7 @@ from tests.support.engines import MEDIAN
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import contents
 
-SETTINGS = Settings(method="qespera", shadows=("median",), runtimes="closest", bounds="", history=200)
+SETTINGS = EngineSettings(method="qespera", shadows=("median",), runtimes="closest", bounds="", history=200)
 ORIGIN = 1.7e9
 YEARS_S = 3 * 365 * DAY_S
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
 from models.registry import run_method_named
 from models.runtimes.gibbons import Entry, Gibbons, outlived
@@ -285,7 +285,7 @@ def story() -> list[AnyEvent]:
 def test_an_engine_that_was_restored_says_the_same_of_run_times() -> None:
     events, cut = story(), 500
     shadows = ("downey", "last-two", "walltime")
-    settings = Settings(
+    settings = EngineSettings(
         method="zero", shadows=(), bounds="", runtimes="gibbons", run_shadows=shadows, publish_shadows=True
     )
     begun, went_on = Engine("s", settings), []

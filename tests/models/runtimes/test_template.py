@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Prediction
 from models.registry import run_method_named
 from models.runtimes.run_template import MAX_HISTORY_RUNS, UNIT, RunTemplate
@@ -321,7 +321,7 @@ def test_data_that_are_kept_tell_what_data_read_anew_do() -> None:
 
 
 def test_an_engine_that_is_restored_says_the_same() -> None:
-    engine_settings = Settings(
+    engine_settings = EngineSettings(
         method="median",
         runtimes="template",
         parameters={"template": {"templates": ["user,cpus/8 mean relative 16", "user linear absolute 64", *DEFAULT]}},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Prediction
 from models.registry import method_named
 from models.search.genetic import SearchPlan
@@ -193,7 +193,7 @@ def test_the_bench_says_what_the_methods_say() -> None:
     events.sort(key=lambda event: event.time)
     parameters: dict[str, bool | int | float | str | list[str]]
     parameters = {"history": 1000, "neighbours": 5, "run_history": 1000, "run_neighbours": 7, "policy": ["user"]}
-    settings = Settings(method="ibl", shadows=(), runtimes="ibl", parameters={"ibl": parameters})
+    settings = EngineSettings(method="ibl", shadows=(), runtimes="ibl", parameters={"ibl": parameters})
     engine = Engine("s", settings)
     said = [record for event in events for record in engine.apply(event) if isinstance(record, Prediction)]
     asked = [(record, jobs[record.job]) for record in said if record.job in jobs]

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.records import AnyEvent, Outcome
 from models.registry import method_named
@@ -28,7 +28,7 @@ from models.simulation import generate, run
 from models.waits.distributions import QesperaDistributions
 from models.waits.qespera import RANGES, Qespera
 
-BASE = Settings(method=Qespera.name, shadows=(), history=120)
+BASE = EngineSettings(method=Qespera.name, shadows=(), history=120)
 STATES = msgspec.structs.replace(BASE, method=QesperaDistributions.name)
 
 
@@ -42,18 +42,18 @@ def events() -> list[AnyEvent]:
 def jobs(events: list[AnyEvent]) -> dict[str, Truth]:
     """Every second one of the last ninety jobs."""
     truths = {}
-    for outcome in outcomes(events, Settings(method="zero", shadows=())):
+    for outcome in outcomes(events, EngineSettings(method="zero", shadows=())):
         if outcome.censored or outcome.actual_run_s is not None:
             truths[outcome.job] = Truth(outcome.actual_wait_s, outcome.actual_run_s or 0.0)
     return {name: truths[name] for name in sorted(truths, key=int)[-90::2]}
 
 
-def outcomes(events: list[AnyEvent], settings: Settings) -> Iterator[Outcome]:
+def outcomes(events: list[AnyEvent], settings: EngineSettings) -> Iterator[Outcome]:
     engine = Engine("made", settings)
     return (record for event in events for record in engine.apply(event) if isinstance(record, Outcome))
 
 
-def replayed(events: list[AnyEvent], settings: Settings, jobs: dict[str, Truth]) -> tuple[float, float]:
+def replayed(events: list[AnyEvent], settings: EngineSettings, jobs: dict[str, Truth]) -> tuple[float, float]:
     """AAE in seconds and PPE of the jobs, by an engine with these settings."""
     found = Accuracy()
     for outcome in outcomes(events, settings):

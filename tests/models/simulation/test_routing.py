@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.engine.what_if import consider
 from models.records import AnyEvent, Submit
 from models.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
@@ -179,7 +179,7 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
     waits = {}
     for policy in ("easy", "fcfs"):
         router = ByWhatIf(msgspec.structs.replace(WHAT_IF_SETTINGS, policies={"a": policy}))
-        engine = Engine("a", Settings(method="zero", shadows=(), bounds="", policies={"a": policy}))
+        engine = Engine("a", EngineSettings(method="zero", shadows=(), bounds="", policies={"a": policy}))
         told(router, *events)
         for event in events:
             engine.apply(event)

@@ -10,7 +10,7 @@ import pytest
 from models.durations import DAY_S
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Anomaly, Record
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit
 from models.site.expiry import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
@@ -18,7 +18,7 @@ from models.site.runs import Run
 from models.site.state import Job, Phase, SiteState
 from tests.support.events import end, start, submit
 
-SETTINGS = Settings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)
+SETTINGS = EngineSettings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)
 FAR = 1e11
 HELD_APART = ("stale_capacity", "implausible_time")
 
@@ -36,7 +36,7 @@ def end_on(job: str, day: float = 0.0) -> End:
     return end(job, day * DAY_S)
 
 
-def engine_after(*events: AnyEvent, settings: Settings = SETTINGS) -> Engine:
+def engine_after(*events: AnyEvent, settings: EngineSettings = SETTINGS) -> Engine:
     engine = Engine("s", settings)
     for event in events:
         engine.apply(event)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import AnyEvent, Prediction
 from models.runtimes.closest import Closest
@@ -195,7 +195,7 @@ def story(jobs: int = 400) -> list[AnyEvent]:
     return sorted(events, key=lambda event: event.time)
 
 
-SETTINGS = Settings(
+SETTINGS = EngineSettings(
     method="ibl",
     shadows=(),
     runtimes="ibl",

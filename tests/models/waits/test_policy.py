@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Start, Submit
 from models.simulation import generate, run
 from models.site.state import Job
 from models.waits.policy import FIRST_TRIED_JOBS, MAX_LIVE_JOBS, MIN_TRIED_JOBS, POLICIES, Policy
 
-SETTINGS = Settings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
+SETTINGS = EngineSettings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
 
 
 def workload(policy: str, jobs: int = 500) -> list[AnyEvent]:

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import Prediction, Start, Submit
 from models.runtimes.closest import Closest
@@ -171,7 +171,7 @@ def test_the_order_of_the_ring_changes_nothing() -> None:
 
 
 def test_in_the_engine_a_job_waits_as_those_like_it_did() -> None:
-    engine = Engine("site", Settings(method="qespera", shadows=(), history=64))
+    engine = Engine("site", EngineSettings(method="qespera", shadows=(), history=64))
     said = []
     for number in range(60):
         # Small jobs start at once, large ones after an hour.

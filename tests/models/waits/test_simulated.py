@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import RunMethod, SiteContext
 from models.records import AnyEvent, Hold, Outcome, Prediction, Release
 from models.registry import METHODS, RUN_METHODS, method_named
@@ -54,7 +54,7 @@ def tell(jobs: Iterable[SimulatedJob], patch: pytest.MonkeyPatch) -> None:
 
 def outcomes(events: Iterable[AnyEvent], name: str, runtimes: str = "told") -> Iterator[Outcome]:
     """What became of the jobs, as they start."""
-    engine = Engine("a", Settings(method=name, shadows=(), bounds="", runtimes=runtimes))
+    engine = Engine("a", EngineSettings(method=name, shadows=(), bounds="", runtimes=runtimes))
     for event in events:
         for record in engine.apply(event):
             if isinstance(record, Outcome) and record.actual_run_s is None:
@@ -108,7 +108,7 @@ def test_otherwise_jobs_that_come_later_make_an_error(
 @each
 def test_an_engine_that_was_restored_goes_on_the_same(name: str) -> None:
     events = list(run(generate(3, 300, CPUS, 0.8), CPUS, "a", "easy"))
-    settings = Settings(method=name, shadows=(), bounds="")
+    settings = EngineSettings(method=name, shadows=(), bounds="")
     engine = Engine("a", settings)
     rest = iter(events)
     for event in rest:
@@ -292,7 +292,7 @@ def test_asking_what_if_changes_nothing(name: str) -> None:
 
 
 def test_held_jobs_come_back_to_their_place() -> None:
-    engine = Engine("a", Settings(method="fcfs", shadows=(), bounds=""))
+    engine = Engine("a", EngineSettings(method="fcfs", shadows=(), bounds=""))
 
     def predicted(event: AnyEvent) -> float | None:
         (record,) = [record for record in engine.apply(event) if isinstance(record, Prediction)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.registry import METHODS, RUN_METHODS
 from streams.cli.app import main
 from streams.offline.compare import compare
@@ -34,7 +34,7 @@ def test_every_method_is_in_the_tables_the_trivial_ones_on_top(trace: Path, caps
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Path, workers: int) -> None:
     read, methods = read_swf(trace), ["lwf", "ibl", "qespera", "gibbons", "walltime"]
-    jobs, settings = jobs_in(read), Settings(history=100)
+    jobs, settings = jobs_in(read), EngineSettings(history=100)
     shares: list[int] = []
     found = compare(read, jobs, settings, methods, workers, advance=shares.append)
     chosen = settings_for(settings, methods[:3], ["closest", *methods[3:]])

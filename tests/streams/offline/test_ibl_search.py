@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Outcome
 from models.search.genetic import SearchPlan
 from models.search.ibl import Examples, RankedGeneration, Target, settings_of
@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 ROWS = (120, 180)
 
 
-IBL = Settings(method="zero", parameters={"ibl": {"neighbours": 5, "run_neighbours": 7}})
+IBL = EngineSettings(method="zero", parameters={"ibl": {"neighbours": 5, "run_neighbours": 7}})
 PLAN = SearchPlan(6, 3, seed=2)
 
 
@@ -37,7 +37,7 @@ def searched(
     return ibl_search.search(examples, IblSearchOptions(**{"plan": PLAN, **options}), IBL, report)
 
 
-def replayed_error(trace: Trace, settings: Settings, target: Target) -> float:
+def replayed_error(trace: Trace, settings: EngineSettings, target: Target) -> float:
     """The error over the stretch, as a share of the mean wait or run time, in a replay by these settings."""
     jobs = stretch_of(trace, None, ROWS, 2).jobs
     items = replay(events_of(trace, "made"), msgspec.structs.replace(settings, shadows=()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from models.engine.outgoing import Anomaly
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.records import Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
@@ -25,12 +25,12 @@ def run(
     out: Path,
     methods: Sequence[str] = (),
     scores: ReplayScores | None = None,
-    settings: Settings | None = None,
+    settings: EngineSettings | None = None,
     written: Container[str] = (*METHODS, *RUN_METHODS),
     runtimes: Sequence[str] = (),
 ) -> list[Prediction | Anomaly]:
     """Replay with predictions in `out`."""
-    chosen = settings_for(settings or Settings(history=150), methods, runtimes)
+    chosen = settings_for(settings or EngineSettings(history=150), methods, runtimes)
     records = replay(events_of(trace, "made"), chosen)
     with RecordFile(out) as lines, RecordFile(None) as nowhere:
         return list(score_and_write(records, scores or ReplayScores(), lines, nowhere, written.__contains__))
@@ -115,7 +115,7 @@ def alter_future(path: Path, target: Path) -> float:
     return float(subprocess.check_output(list(map(str, command)), text=True).split()[1])
 
 
-def nothing_looks_ahead(path: Path, settings: Settings) -> None:
+def nothing_looks_ahead(path: Path, settings: EngineSettings) -> None:
     """Whatever any method says up to the horizon is the same when the future is another."""
     horizon = alter_future(path, path.with_name("altered.swf"))
     said: list[list[bytes]] = []
@@ -131,7 +131,7 @@ def nothing_looks_ahead(path: Path, settings: Settings) -> None:
 
 
 def test_no_method_looks_ahead(tmp_path: Path) -> None:
-    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=1000), Settings(history=150))
+    nothing_looks_ahead(made_trace(tmp_path / "made.swf", jobs=1000), EngineSettings(history=150))
 
 
 def beginning(name: str, jobs: int, target: Path) -> Path:
@@ -147,13 +147,17 @@ def beginning(name: str, jobs: int, target: Path) -> Path:
 
 @pytest.mark.trace
 def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
-    nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), Settings(history=600))
+    nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), EngineSettings(history=600))
 
 
 @pytest.mark.trace
 def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
     path = beginning("KTH", 10_000, tmp_path / "kth.swf")
-    trace, scores, settings = read_swf(path), ReplayScores(lambda outcome: 5000 <= int(outcome.job) <= 9000), Settings()
+    trace, scores, settings = (
+        read_swf(path),
+        ReplayScores(lambda outcome: 5000 <= int(outcome.job) <= 9000),
+        EngineSettings(),
+    )
     run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method])
     theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
     agree(scores.rows()[settings.method], theirs["predictions"])
@@ -181,27 +185,27 @@ def test_an_empty_range_is_an_error(tmp_path: Path, where: dict[str, tuple[int, 
 
 
 def test_methods_are_the_named_ones_and_the_trivial_ones() -> None:
-    bare = Settings(bounds="")
+    bare = EngineSettings(bounds="")
     assert settings_for(bare, ["median"]).methods == ("median", "zero")
-    assert settings_for(Settings(), ["median"]).methods == ("median", "zero", "qbets")
-    assert settings_for(Settings(method="median", shadows=(), bounds=""), []).methods == ("median", "zero")
+    assert settings_for(EngineSettings(), ["median"]).methods == ("median", "zero", "qbets")
+    assert settings_for(EngineSettings(method="median", shadows=(), bounds=""), []).methods == ("median", "zero")
     assert settings_for(bare, ["zero", "qespera", "zero", "qespera"]).methods == ("zero", "qespera", "median")
-    assert settings_for(Settings(history=7), ["zero"]).history == 7
+    assert settings_for(EngineSettings(history=7), ["zero"]).history == 7
 
 
 def test_methods_of_run_times_may_be_named_among_the_others_or_apart() -> None:
-    chosen = settings_for(Settings(), ["gibbons", "easy", "walltime"])
+    chosen = settings_for(EngineSettings(), ["gibbons", "easy", "walltime"])
     assert (chosen.method, chosen.run_methods) == ("easy", ("gibbons", "walltime"))
-    chosen = settings_for(Settings(), ["gibbons"], ["last-two"])
-    assert (chosen.method, chosen.run_methods) == (Settings().method, ("last-two", "gibbons"))
-    assert settings_for(Settings(), ["easy"]).run_methods == Settings().run_methods
+    chosen = settings_for(EngineSettings(), ["gibbons"], ["last-two"])
+    assert (chosen.method, chosen.run_methods) == (EngineSettings().method, ("last-two", "gibbons"))
+    assert settings_for(EngineSettings(), ["easy"]).run_methods == EngineSettings().run_methods
     with pytest.raises(UserError, match=r"no method 'easy' for run times; there are: closest"):
-        settings_for(Settings(), [], ["easy"])
+        settings_for(EngineSettings(), [], ["easy"])
 
 
 def test_an_unknown_method_is_an_error() -> None:
     with pytest.raises(UserError, match=r"no method 'crystal ball'; there are: zero, median"):
-        settings_for(Settings(), ["zero", "crystal ball"])
+        settings_for(EngineSettings(), ["zero", "crystal ball"])
 
 
 def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -> None:
@@ -210,7 +214,7 @@ def test_records_go_to_their_files_and_anomalies_to_the_caller(tmp_path: Path) -
         Start(site="s", time=9.0, job="1"),
         Start(site="s", time=9.0, job="1"),
     ]
-    settings = settings_for(Settings(bounds=""), ["zero", "median"])
+    settings = settings_for(EngineSettings(bounds=""), ["zero", "median"])
     with RecordFile(tmp_path / "p") as predictions, RecordFile(tmp_path / "o") as outcomes:
         given = list(score_and_write(replay(events, settings), ReplayScores(), predictions, outcomes))
     assert [type(item) for item in given] == [Prediction, Prediction, Anomaly]
@@ -232,7 +236,7 @@ def test_sites_are_apart() -> None:
     def said(records: Iterable[object], site: str) -> list[float | None]:
         return [r.predicted_wait_s for r in records if isinstance(r, Prediction) and r.site == site]
 
-    one, other, settings = at("one", 10, 10, 10), at("other", 500, 500, 500), Settings(method="median")
+    one, other, settings = at("one", 10, 10, 10), at("other", 500, 500, 500), EngineSettings(method="median")
     mixed = [event for pair in zip(one, other, strict=True) for event in pair]
     assert said(replay(mixed, settings), "one") == said(replay(one, settings), "one") == [None, 10.0, 10.0]
     assert said(replay(mixed, settings), "other") == [None, 500.0, 500.0]
@@ -257,7 +261,7 @@ def outcome(job: str, wait_s: float, run_s: float | None = None, **more: Any) ->
 
 
 def test_the_scores_of_a_few_jobs() -> None:
-    scores = ReplayScores(settings=Settings(method="m", runtimes="closest"))
+    scores = ReplayScores(settings=EngineSettings(method="m", runtimes="closest"))
     for one in (
         outcome("1", 100.0, bounds={"0.9": 50.0}),
         outcome("1", 100.0, run_s=100.0),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import End
 from models.runtimes.run_template import RunTemplate
 from models.runtimes.template import Templates
@@ -30,7 +30,7 @@ from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, swf_line
 
 PLAN = TemplateSearchPlan(6, 4, seed=3)
-ENGINE = Settings()
+ENGINE = EngineSettings()
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def trace(tmp_path: Path) -> Trace:
     return read_swf(made_trace(tmp_path / "made.swf", jobs=300))
 
 
-def found(trace: Trace, settings: Settings = ENGINE, **options: Any) -> TemplateSearchResult:
+def found(trace: Trace, settings: EngineSettings = ENGINE, **options: Any) -> TemplateSearchResult:
     return search(trace, TemplateSearchOptions(**{"plan": PLAN, "jobs": 200, **options}), settings)
 
 
@@ -73,7 +73,9 @@ def test_the_workload_is_the_events_of_the_jobs_that_started(tmp_path: Path) -> 
 def test_the_error_is_that_of_the_engine(trace: Trace) -> None:
     texts = ["user mean relative 64", "cpus/8,walltime linear absolute 16"]
     parameters = {"template": {"templates": texts, "choice": "weighted"}}
-    engine = Engine("s", Settings(method="zero", shadows=(), bounds="", runtimes="template", parameters=parameters))
+    engine = Engine(
+        "s", EngineSettings(method="zero", shadows=(), bounds="", runtimes="template", parameters=parameters)
+    )
     last = max(event.time for event in events_of(trace, "s") if isinstance(event, End))
     for event in events_of(trace, "s"):
         engine.apply(event)
@@ -86,7 +88,7 @@ def test_the_error_is_that_of_the_engine(trace: Trace) -> None:
 @pytest.mark.parametrize("kind", ["genetic", "greedy"])
 def test_what_is_found_is_better_than_what_was_in_force(trace: Trace, kind: str) -> None:
     parameters = {"template": {"templates": ["memory mean absolute 2"]}}
-    result = found(trace, Settings(parameters=parameters), kind=kind)
+    result = found(trace, EngineSettings(parameters=parameters), kind=kind)
     assert result.best.best_s == min(step.best_s for step in result.steps) < result.before_s
     assert [step.number for step in result.steps] == list(range(1, len(result.steps) + 1))
     work = workload_of(trace, 200)
@@ -160,7 +162,7 @@ def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.
     assert file.read_text() == profile(result.best.templates, "surest")
     values = tomllib.loads(file.read_text())["engine"]
     assert values["runtimes"] == "template"
-    engine = Engine("s", msgspec.convert(values, Settings))
+    engine = Engine("s", msgspec.convert(values, EngineSettings))
     runtimes = engine.context.runtimes
     assert isinstance(runtimes, Templates)
     assert [str(template) for template in runtimes.set] == result.best.templates

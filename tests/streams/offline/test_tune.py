@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import Outcome
 from models.search.tuning import TuningResult, aae_s
 from streams.cli.app import main
@@ -18,7 +18,7 @@ from streams.sources.swf import SwfJob, Trace, events_of
 
 Capture = pytest.CaptureFixture[str]
 ROWS = (120, 180)
-ENGINE = Settings(method="qespera", history=120)
+ENGINE = EngineSettings(method="qespera", history=120)
 
 
 def tuned(trace: Trace, every: int = 2) -> tuple[Stretch, TuningResult]:

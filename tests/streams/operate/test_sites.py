@@ -4,13 +4,13 @@ import msgspec
 
 from models.engine.answers import answer
 from models.engine.engine import Engine
-from models.engine.settings import Settings
+from models.engine.settings import EngineSettings
 from models.records import DoneOperation, SiteAnswer, SiteQuestion
 from streams.operate.sites import MAX_LISTED, changes, fields, freshness
 
 
 def told(site: str, stale: str | None = None, **unknown: int) -> SiteAnswer:
-    engine = Engine(site, Settings(method="median", shadows=(), bounds=""))
+    engine = Engine(site, EngineSettings(method="median", shadows=(), bounds=""))
     found = answer(SiteQuestion(id="q", site=site), engine, 0.0)
     assert isinstance(found, SiteAnswer)
     return msgspec.structs.replace(found, stale=stale, unknown_fields=unknown)

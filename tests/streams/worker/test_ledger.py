@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from models.engine.checkpoint import Changes
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import End, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings

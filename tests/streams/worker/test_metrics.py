@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
 from models.records import Hold, Start, Submit

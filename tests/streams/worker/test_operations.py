@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from models.engine.checkpoint import read_saved
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyOperation, DeadLetter, ForgetJob, Rebuild, SetCapacity, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings

@@ -13,7 +13,7 @@ import pytest
 from kafka.partitioner.default import DefaultPartitioner
 
 from models.engine.checkpoint import read_saved
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams.errors import UserError

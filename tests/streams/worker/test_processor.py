@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 
 from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams.offline.replay import replay

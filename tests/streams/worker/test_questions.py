@@ -11,7 +11,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 
 from models.engine.answers import answer
 from models.engine.engine import Engine
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyAnswer, DeadLetter, NoAnswer, SiteQuestion, WaitAnswer, WaitQuestion
 from models.simulation import generate, run
 from streams.settings import KafkaSettings

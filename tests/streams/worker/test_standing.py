@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from models.engine.engine import Engine
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import Capacity, StandingEstimate, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes

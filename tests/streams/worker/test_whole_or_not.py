@@ -9,7 +9,7 @@ import pytest
 
 from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
-from models.engine.settings import Settings as EngineSettings
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, JobEvent
 from models.runtimes.closest import Closest
 from models.simulation import generate, run
