@@ -329,8 +329,8 @@ class Engine:
         elif overtaken:
             yield _stale(event)
         else:
-            self._live.move(job, Phase.QUEUED)
             job.eligible = max(event.time, job.ready)
+            self._live.move(job, Phase.QUEUED)
 
     def _alter(self, event: Alter) -> Iterator[Record]:
         job = self._live.get(event.key)

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from models.records import JobKey, Submit
+from models.site.table import DEAD, HELD, QUEUED, RUNNING, LiveTable, Names, Values
 
 MICRO = 1_000_000
 
@@ -198,6 +199,8 @@ class SiteState:
 
     def __init__(self) -> None:
         self.jobs: dict[JobKey, Job] = {}
+        self.table = LiveTable()
+        """The same jobs as columns, in the same order."""
         self.text_bytes = 0
         """Bytes of the live jobs' names, which bound what their state takes when it is stored."""
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
@@ -218,11 +221,13 @@ class SiteState:
         self.jobs[job.key] = job
         self.text_bytes += text_bytes(job)
         self._count(job, 1)
+        self.table.enter(job.key, _values(job), _names(job))
 
     def leave(self, job: Job) -> None:
         """Take a job out."""
         self.text_bytes -= text_bytes(job)
         self._count(job, -1)
+        self.table.leave(job.key)
         del self.jobs[job.key]
 
     def move(self, job: Job, phase: Phase, at: float | None = None) -> None:
@@ -232,6 +237,7 @@ class SiteState:
         if phase is Phase.RUNNING:
             job.start = at
         self._count(job, 1)
+        self.table.change(job.key, _values(job))
 
     def alter(self, job: Job, **changes: object) -> None:
         """Change a job's request, keeping the totals true."""
@@ -241,6 +247,7 @@ class SiteState:
             setattr(job, name, value)
         self.text_bytes += text_bytes(job)
         self._count(job, 1)
+        self.table.change(job.key, _values(job), _names(job))
 
     def _count(self, job: Job, sign: int) -> None:
         since = job.start if job.phase is Phase.RUNNING else job.submit
@@ -254,6 +261,31 @@ class SiteState:
             totals.add(cpus, planned_run_us, since_us, sign)
             if totals.count == 0:
                 del self._totals[key]  # names come and go for years
+
+
+UNKNOWN_RUN_S = 3600.0
+"""How long a job is expected to run of which nothing is known, seconds."""
+
+_PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING, Phase.ENDED_BEFORE_START: DEAD}
+
+
+def _values(job: Job) -> Values:
+    """A job's row in the table."""
+    submit, eligible, walltime, phase = job.submit, job.eligible, job.walltime or 0.0, job.phase
+    run_s = job.run_s
+    if run_s is None:
+        run_s = walltime or UNKNOWN_RUN_S
+    elif walltime and run_s > walltime:
+        run_s = walltime
+    cpus, start = job.cpus, 0.0
+    if phase is Phase.RUNNING:
+        cpus, start = job.counted_cpus, job.start or 0.0
+    ready = submit if eligible is None or eligible < submit else eligible
+    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, _PHASE_CODES[phase]
+
+
+def _names(job: Job) -> Names:
+    return job.user, job.queue, job.account
 
 
 _TEXTS = (

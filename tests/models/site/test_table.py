@@ -1,0 +1,139 @@
+"""The columns say what the live jobs say, whatever happened to them, and in the same order."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine
+from models.site.state import Job, Phase, SiteState
+from models.site.table import DEAD, HELD, NO_NAME, QUEUED, RUNNING, LiveTable
+from tests.support.engines import MEDIAN, workload
+
+PHASES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING, Phase.ENDED_BEFORE_START: DEAD}
+NAMES = st.sampled_from([None, "ada", "bob", "eve"])
+SECONDS = st.sampled_from([None, 0.1, 60.0, 3600.0, 86400.1])
+
+
+def described(job: Job) -> tuple[Any, ...]:
+    """A job's row by the definitions, with names for codes."""
+    run_s = 3600.0 if job.run_s is None and not job.walltime else (job.walltime if job.run_s is None else job.run_s)
+    assert run_s is not None
+    start = job.start if job.phase is Phase.RUNNING else 0.0
+    expected_s = min(run_s, job.walltime or run_s)
+    times = (job.submit, job.ready, start, job.walltime or 0.0, job.planned_run_s, expected_s)
+    return (PHASES[job.phase], job.counted_cpus, *times, job.user, job.queue, job.account)
+
+
+def rows(table: LiveTable, jobs: list[Job]) -> list[tuple[Any, ...]]:
+    """The rows of the table that have a job, with names for codes; these jobs have the names that there are."""
+    columns = table.columns()
+    kinds = ("user", "queue", "account")
+    names: dict[str, dict[int, str | None]] = {
+        kind: {table.code(kind, getattr(job, kind)): getattr(job, kind) for job in jobs} for kind in kinds
+    }
+    assert all(code >= 0 or name is None for kind in kinds for code, name in names[kind].items())
+    assert all(len(column) == len(table.keys) for column in columns)
+    assert all(columns.phase[row] == DEAD for row, key in enumerate(table.keys) if key is None)
+    return [
+        (*(column[row].item() for column in columns[:8]), *(names[kind][getattr(columns, kind)[row]] for kind in kinds))
+        for row, key in enumerate(table.keys)
+        if key is not None
+    ]
+
+
+def assert_true(state: SiteState) -> None:
+    """The table says what the jobs say, and has no more rows than it may."""
+    jobs = list(state.jobs.values())
+    assert [key for key in state.table.keys if key is not None] == list(state.jobs)
+    assert rows(state.table, jobs) == [described(job) for job in jobs]
+    assert len(state.table) == len(jobs)
+    assert len(state.table.keys) <= 2 * max(len(jobs), 64)
+    assert all(state.table.keys[state.table.row(key)] == key for key in state.jobs)
+
+
+def entered_anew(state: SiteState) -> SiteState:
+    """The same jobs in a state of their own, as after a restart."""
+    restored = SiteState()
+    for job in state.jobs.values():
+        restored.enter(job)
+    return restored
+
+
+def new_job(draw: st.DrawFn, number: int) -> Job:
+    job = Job(str(number), 0, draw(st.sampled_from([0.1, 5.0, 1e9])), user=draw(NAMES), queue=draw(NAMES))
+    job.account, job.walltime, job.run_s = draw(NAMES), draw(SECONDS), draw(SECONDS)
+    job.cpus, job.planned_run_s = draw(st.integers(1, 1000)), job.walltime or job.run_s or 0.0
+    return job
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_table_says_what_the_jobs_say(data: st.DataObject) -> None:
+    state = SiteState()
+    for number in range(data.draw(st.integers(1, 40))):
+        jobs = list(state.jobs.values())
+        fate = data.draw(st.sampled_from(["enter", "enter", "move", "alter", "leave"])) if jobs else "enter"
+        if fate == "enter":
+            state.enter(data.draw(st.composite(new_job)(number)))
+        else:
+            job = data.draw(st.sampled_from(jobs))
+            if fate == "leave":
+                state.leave(job)
+            elif fate == "alter":
+                state.alter(job, queue=data.draw(NAMES), cpus=data.draw(st.integers(1, 9)), walltime=data.draw(SECONDS))
+            else:
+                job.allocated = data.draw(st.sampled_from([None, 7]))
+                state.move(job, data.draw(st.sampled_from(list(Phase))), 77.5)
+        assert_true(state)
+    assert_true(entered_anew(state))
+
+
+def test_the_table_follows_an_engine_through_every_kind_of_event_and_a_restart() -> None:
+    engine = Engine("s", MEDIAN)
+    for place, event in enumerate(workload(3)):
+        engine.apply(event)
+        assert_true(engine.context.state)
+        if place % 50 == 0:
+            restored = entered_anew(engine.context.state)
+            before, after = engine.context.state.table, restored.table
+            live = [row for row, key in enumerate(before.keys) if key is not None]
+            for one, other in zip(before.columns()[:8], after.columns()[:8], strict=True):
+                np.testing.assert_array_equal(one[live], other)
+    assert len(engine.context.state.table.keys) <= 2 * max(len(engine.context.state), 64)
+
+
+def test_rows_and_names_of_jobs_that_left_are_given_back() -> None:
+    state = SiteState()
+    kept = Job("kept", 0, 0.0, user="ada")
+    state.enter(kept)
+    for number in range(10_000):
+        job = Job(str(number), 0, float(number), user=f"u{number}", queue="batch", account=f"a{number}")
+        state.enter(job)
+        assert state.table.code("user", job.user) != state.table.code("user", "ada") != NO_NAME
+        state.leave(job)
+        assert state.table.code("user", job.user) == state.table.code("queue", "batch") == NO_NAME
+    assert len(state.table.keys) <= 128 and state.table.keys[0] == kept.key
+    assert state.table.columns().user.max() <= 1
+
+
+def test_what_is_read_is_the_table_itself() -> None:
+    state = SiteState()
+    job = Job("1", 0, 0.0, cpus=4)
+    state.enter(job)
+    columns = state.table.columns()
+    state.move(job, Phase.RUNNING, 5.0)
+    assert (columns.phase[0], columns.start[0]) == (RUNNING, 5.0)
+    with pytest.raises(KeyError):
+        state.table.row(("2", 0))
+
+
+def test_a_job_is_expected_to_run_no_longer_than_it_may() -> None:
+    state = SiteState()
+    for number, (walltime, run_s, expected) in enumerate(
+        [(None, None, 3600.0), (60.0, None, 60.0), (60.0, 90.0, 60.0), (None, 90.0, 90.0), (0.0, 0.0, 0.0)]
+    ):
+        state.enter(Job(str(number), 0, 0.0, walltime=walltime, run_s=run_s))
+        assert state.table.columns().run_s[number] == expected
