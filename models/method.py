@@ -83,6 +83,9 @@ class WaitMethod(Method):
     learns: ClassVar[bool] = True
     """Whether it predicts from what it was itself shown, rather than from what is known of the site alone."""
 
+    re_estimates: ClassVar[bool] = False
+    """Whether it estimates queued jobs anew."""
+
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""
         raise NotImplementedError
@@ -104,6 +107,14 @@ class WaitMethod(Method):
     def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
         """When the queued jobs will start as things are `now` (Unix seconds), where the method can tell."""
         return {}
+
+    def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
+        """The whole wait of a job that has queued from `job.ready` until `now` (Unix seconds).
+
+        It is at least so long. None where the method can say nothing that it did not say at the job's submission.
+        Asking changes nothing.
+        """
+        return None
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""

@@ -187,7 +187,9 @@ class DoneOperation(msgspec.Struct, kw_only=True, frozen=True):
 class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     """How long a job is expected to wait and to run, as known at `made_at`.
 
-    One record a (site, job, attempt, made_at, method); repeats are identical. `predicted_wait_s` is null where no
+    One record a (site, job, attempt, made_at, method); repeats are identical. The first is made when the job is
+    submitted. Later ones, for a job that still queues, have `waited_s`: for how long it had waited by then; their
+    `predicted_wait_s` and bounds are of the whole wait. `predicted_wait_s` is null where no
     estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
     is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
     """
@@ -205,6 +207,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     method: str
     reason: str
     degraded: str | None = None
+    waited_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(msgspec.Struct, kw_only=True, frozen=True):
@@ -370,7 +373,9 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     """A job that queues (or is held) or runs, and what was predicted of it when it was submitted.
 
-    `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown.
+    `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown. Where
+    it was estimated anew while it queued, `predicted_wait_s`, `predicted_start` and `bounds` are of the last such
+    estimate.
     """
 
     job: str

@@ -120,8 +120,9 @@ def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
 
 def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob:
     method = engine.settings.method
-    estimate = job.estimates.get(method)
+    estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     wait_s = None if estimate is None else estimate.wait_s
+    bounds = bounds_of(job, method, engine.settings.bounds) if job.later is None else job.later.estimate.bounds
     return LiveJob(
         job=job.id,
         attempt=job.attempt,
@@ -135,7 +136,7 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob
         predicted_run_s=job.run_s,
         predicted_start=None if wait_s is None else job.ready + wait_s,
         expected_start=expected_start,
-        bounds=bounds_of(job, method, engine.settings.bounds),
+        bounds=bounds,
         method=method,
         reason="" if estimate is None else estimate.reason,
     )

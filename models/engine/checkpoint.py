@@ -87,6 +87,8 @@ class SavedState(msgspec.Struct):
     clock: SiteClock | None = None
     size: SizeSeen | None = None
     learnt: LearntState | None = None
+    later: Accuracy | None = None
+    later_first: Accuracy | None = None
 
 
 class _SavedVersion(msgspec.Struct):

@@ -26,8 +26,10 @@ from models.engine.methods import SiteMethods, planned_run_s
 from models.engine.outgoing import EFFECTIVE, Anomaly, Outgoing, Record, degradation, nodes_down, withhold
 from models.engine.plausible import doubt
 from models.engine.queues import Queues
+from models.engine.reestimates import Reestimates, worth_telling
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
+from models.measures import Accuracy
 from models.method import SiteContext
 from models.records import (
     Alter,
@@ -90,6 +92,7 @@ class Engine:
         self.missed_until = 0
         self._arrived: float | None = None  # of the event that is being applied
         estimates = len(self.methods.waits) + len(self.methods.runs)
+        self._reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
         self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
         self._changes = Changes()
@@ -118,6 +121,7 @@ class Engine:
         if self.events % EVENTS_PER_SWEEP == 0 and self._live.expiry.times:
             records.extend(self._give_up())
             self.scores.begin_week(min(self._live.expiry.times))
+        records.extend(self._estimate_again())
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
@@ -170,8 +174,20 @@ class Engine:
         self.scores.count_waits()
         withhold(job, nodes_down(context.capacity, self.settings.withhold_down))
         self._live.enter(job)
+        self._reestimates.watch(job)
         self.queues.see(job)
         yield from self.outgoing.predictions(job, self.degraded)
+
+    def _estimate_again(self) -> Iterator[Record]:
+        """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
+        context, method, now = self.context, self.methods.counting, self.clock.now
+        if nodes_down(context.capacity, self.settings.withhold_down) is not None:
+            return
+        for job in self._reestimates.take(now):
+            later = worth_telling(job, method.name, method.re_estimate(job, context, now), now)
+            if later is not None and not job.unscored:
+                job.later = later
+                yield self.outgoing.again(job, later, self.degraded)
 
     def _predict_run(self, job: Job) -> None:
         self.methods.predict_run(job, self.context)
@@ -331,6 +347,7 @@ class Engine:
         else:
             job.eligible = max(event.time, job.ready)
             self._live.move(job, Phase.QUEUED)
+            self._reestimates.watch(job)
 
     def _alter(self, event: Alter) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -355,6 +372,7 @@ class Engine:
         if event.walltime is not None:
             changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
         self._live.alter(job, **changes)
+        self._reestimates.watch(job)
 
     def _requeue(self, event: Requeue) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -474,6 +492,8 @@ class Engine:
             clock=self.clock,
             size=context.size,
             learnt=self._live.learnt.state,
+            later=scores.later,
+            later_first=scores.later_first,
         )
         return encode(state), changes
 
@@ -541,6 +561,9 @@ class Engine:
             state.run_predictions,
             state.weeks,
         )
+        self.scores.later = state.later or Accuracy()
+        self.scores.later_first = state.later_first or Accuracy()
+        self._reestimates.watch_all()
 
 
 def _overtaken(job: Job, field: str, time: float) -> bool:

@@ -15,9 +15,9 @@ from models.site.state import Job
 class SiteMethods:
     """The methods that run at one site.
 
-    `waits` and `runs` predict every job and are by name, the one that counts first. `what_if_method` answers for jobs
-    that are only considered: one of `waits`, or one of its own. `rows` are the methods' own, by the key under which
-    they are stored.
+    `waits` and `runs` predict every job and are by name, the one that counts first; `counting` is that for waits.
+    `what_if_method` answers for jobs that are only considered: one of `waits`, or one of its own. `rows` are the
+    methods' own, by the key under which they are stored.
 
     Raises:
         ValueError: there is no such method or parameter, or a method cannot be loaded.
@@ -29,6 +29,7 @@ class SiteMethods:
         self.waits = {name: method_named(name, parameters.get(name)) for name in settings.methods}
         self.runs: dict[str, RunMethod]
         self.runs = {name: run_method_named(name, parameters.get(name)) for name in settings.run_methods}
+        self.counting = self.waits[settings.method]
         what_if = settings.policies.get(site, settings.what_if)
         self.what_if_method = self.waits.get(what_if) or method_named(what_if, parameters.get(what_if))
         self.rows = self._rows()

@@ -7,7 +7,7 @@ import msgspec
 from models.engine.settings import EngineSettings
 from models.records import Capacity, Outcome, Prediction
 from models.registry import TRIVIAL
-from models.site.state import Estimate, Job, RunEstimate
+from models.site.state import Estimate, Job, LaterEstimate, RunEstimate
 
 
 class Anomaly(msgspec.Struct, frozen=True):
@@ -77,6 +77,20 @@ class Outgoing:
             method=name,
             reason=estimate.reason,
             degraded=degraded,
+        )
+
+    def again(self, job: Job, later: LaterEstimate, degraded: str | None) -> Prediction:
+        """A later estimate of a job that still queues, by the method that counts."""
+        first, estimate = self.prediction(job, self._waits[0], degraded), later.estimate
+        assert estimate.wait_s is not None
+        return msgspec.structs.replace(
+            first,
+            made_at=later.made_at,
+            predicted_wait_s=estimate.wait_s,
+            predicted_start=job.ready + estimate.wait_s,
+            bounds=estimate.bounds,
+            reason=estimate.reason,
+            waited_s=max(later.made_at - job.ready, 0.0),
         )
 
     def outcomes(

@@ -31,6 +31,8 @@ class Scores:
     `accuracy` measures each method for waits over the jobs that started; `cancelled` over those cancelled in the queue,
     scored as the literature does: as if they had started then and run for no time. `run_accuracy` measures the methods
     for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made.
+    `later` measures the last estimate of the jobs that were estimated anew while they queued, by the method that
+    counts, and `later_first` the first estimate of the same jobs.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -41,6 +43,8 @@ class Scores:
         self.predictions = dict.fromkeys(settings.methods, 0)
         self.run_predictions = dict.fromkeys(settings.run_methods, 0)
         self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
+        self._method = settings.method
+        self.later, self.later_first = Accuracy(), Accuracy()
 
     def count_waits(self) -> None:
         """Each method for waits has predicted a job."""
@@ -57,6 +61,10 @@ class Scores:
         for name, estimate in job.estimates.items():
             if name in self.accuracy:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, bounds_of(job, name, self._lender))
+        first = job.estimates.get(self._method)
+        if job.later is not None and first is not None:
+            self.later.add_wait(job.later.estimate.wait_s, wait_s, job.later.estimate.bounds)
+            self.later_first.add_wait(first.wait_s, wait_s, bounds_of(job, self._method, self._lender))
 
     def add_ended(self, job: Job, wait_s: float, run_s: float) -> None:
         """A job has ended after it waited for `wait_s` and ran for `run_s` seconds."""

@@ -74,6 +74,13 @@ class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
+class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds)."""
+
+    made_at: float
+    estimate: Estimate
+
+
 class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, its phase, and what was predicted of it when it was submitted.
 
@@ -82,8 +89,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when it was last
     altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
     method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated` is what its start said that it
-    got. The job is stored as an array, so new fields go to the end:
-    states that were saved before a field existed are read with its default.
+    got. `looks` counts how often it was estimated anew while it queued, and `later` is the last such estimate that was
+    told. The job is stored as an array, so new fields go to the end: states that were saved before a field existed are
+    read with its default.
     """
 
     id: str
@@ -118,6 +126,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     network: str | None = None
     run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
     allocated: int | None = None
+    looks: int = 0
+    later: LaterEstimate | None = None
 
     @classmethod
     def of(cls, event: Submit) -> "Job":

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 from kafka import KafkaConsumer
+from msgspec import UNSET
 
 from models.durations import duration
 from models.records import Outcome, Prediction
@@ -112,6 +113,8 @@ def line(record: Prediction | Outcome, late: int | None = None) -> str:
         late: by how many seconds the worker sent it late; None where it was in time.
     """
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
+    if isinstance(record, Prediction) and record.waited_s is not UNSET:
+        text = f"after {duration(record.waited_s)} in the queue: {text}"
     attempt = f" (attempt {record.attempt})" if record.attempt else ""
     time = record.made_at if isinstance(record, Prediction) else record.observed_at
     mark = "" if late is None else f"  [left {duration(late)} late]"

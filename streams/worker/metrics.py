@@ -181,6 +181,7 @@ class EngineCollector:
         yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(handles))
         yield from _counts(engines)
         yield from _accuracy(engines)
+        yield _later_accuracy(engines)
         yield from _run_accuracy(engines)
 
 
@@ -329,6 +330,22 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
                 withheld.add_metric(values, accuracy.missing)
                 _add_bounds(held, bounded, values, accuracy)
     yield from (predictions, error, ppe, x2, withheld, held, bounded)
+
+
+def _later_accuracy(engines: list[Engine]) -> Metric:
+    """Of the jobs that were estimated anew while they queued: the errors of their first and of their last estimate."""
+    error = HistogramMetricFamily(
+        "queuecast_reestimated_wait_error_seconds",
+        "Absolute error of jobs that were estimated anew while they queued: of their first and last estimate.",
+        labels=["site", "method", "estimate"],
+    )
+    for engine in engines:
+        scores, method = engine.scores, engine.settings.method
+        for name, accuracy in (("first", scores.later_first), ("last", scores.later)):
+            if accuracy.jobs:
+                buckets = _buckets(accuracy.error, ERROR_BUCKETS)
+                error.add_metric([engine.site, method, name], buckets, accuracy.error.total)
+    return error
 
 
 def _run_accuracy(engines: list[Engine]) -> Iterator[Metric]:

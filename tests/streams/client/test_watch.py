@@ -61,6 +61,10 @@ def test_a_prediction_in_a_line() -> None:
     )
 
 
+def test_a_later_estimate_says_how_long_the_job_has_queued() -> None:
+    assert "job 4711  after 45m0s in the queue: waits " in line(prediction(waited_s=2700.0))
+
+
 def test_no_estimate_is_said_with_its_reason() -> None:
     said = prediction(
         predicted_wait_s=None,

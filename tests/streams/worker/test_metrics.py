@@ -70,6 +70,15 @@ def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
     assert alder.scores.accuracy["median"].error.total != alder.scores.accuracy["zero"].error.total
 
 
+def test_later_estimates_are_measured_beside_the_first_ones(alder: Engine) -> None:
+    assert not [name for name in samples(metrics(alder)) if "reestimated" in name]  # this method makes none
+    other = engine("birch")
+    other.scores.later.add_wait(300.0, 360.0)
+    other.scores.later_first.add_wait(60.0, 360.0)
+    sums = samples(metrics(other))["queuecast_reestimated_wait_error_seconds_sum"]
+    assert sums == {("first", other.settings.method, "birch"): 300.0, ("last", other.settings.method, "birch"): 60.0}
+
+
 def test_buckets_count_up_to_all_jobs(alder: Engine) -> None:
     buckets = samples(metrics(alder))["queuecast_wait_error_seconds_bucket"]
     edges = sorted({edge for _, edge, *_ in buckets}, key=float)
