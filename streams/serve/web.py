@@ -22,7 +22,8 @@ from litestar.handlers import BaseRouteHandler
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.openapi.spec import Components, OpenAPIType, Schema, SecurityScheme
+from litestar.openapi.spec import Components, OpenAPI, OpenAPIType, Schema, SecurityScheme
+from litestar.openapi.spec import Parameter as DocumentedParameter
 from litestar.params import FromPath, Parameter
 from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
@@ -323,6 +324,7 @@ def build_app(
         logging_config=None,
     )
     _document_types(app.openapi_schema.components.schemas)
+    _document_empty_values(app.openapi_schema)
     return app
 
 
@@ -332,6 +334,14 @@ def _document_types(schemas: Mapping[str, Schema]) -> None:
         schema = schemas[kind.__name__]
         schema.properties = {"type": Schema(const=str(kind.__struct_config__.tag)), **(schema.properties or {})}
         schema.required = ["type", *(schema.required or ())]
+
+
+def _document_empty_values(document: OpenAPI) -> None:
+    """Say where an empty value is allowed, which is for words and durations; Litestar says of all that it is not."""
+    for path in (document.paths or {}).values():
+        for parameter in (path.get and path.get.parameters) or ():
+            if isinstance(parameter, DocumentedParameter) and parameter.param_in == "query":
+                parameter.allow_empty_value = getattr(parameter.schema, "type", None) == OpenAPIType.STRING
 
 
 def _version() -> str:
