@@ -100,7 +100,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
     """Makes deployments on the session's servers, each apart from the others.
 
     `worker`, `estimates` and `engine` are a deployment's settings, `redis` another URL than the session's, `partitions`
-    the number of each topic's partitions.
+    the number of each topic's partitions, `own_topic` the sites with a topic to themselves.
     """
     with ExitStack() as made:
 
@@ -109,6 +109,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
             worker: dict[str, Any] | None = None,
             partitions: int = PARTITIONS,
             estimates: dict[str, Any] | None = None,
+            own_topic: tuple[str, ...] = (),
             **engine: Any,
         ) -> Deployment:
             settings = settings_on(
@@ -118,6 +119,7 @@ def deploy(local_stack: LocalStack, tmp_path: Path) -> Iterator[Deploy]:
                 {"history": 150} | engine,
                 partitions,
                 estimates,
+                own_topic,
             )
             deployment = Deployment(settings, tmp_path / settings.redis.prefix)
             made.callback(deployment.close)

@@ -5,7 +5,7 @@ records that must repeat to the byte.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -115,6 +115,10 @@ class Freshness:
     def read(self, place: Place, offset: int, stamp: float) -> None:
         """A message of a topic of events was read, which had come to the broker at `stamp`."""
         self._read[place] = offset, stamp
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """These partitions are read by others: when they come back, what was read here says nothing."""
+        self._read = {place: last for place, last in self._read.items() if place[1] not in partitions}
 
     def of(self, site: FreshSite) -> SiteFreshness:
         """How fresh a site is now."""

@@ -104,6 +104,10 @@ class Metrics:
         self._event_time.set(timestamp)
         self._offsets[topic, partition] = offset
 
+    def forget(self, partitions: Collection[int]) -> None:
+        """These partitions are read by others: when they come back, what was read here says nothing."""
+        self._offsets = {place: last for place, last in self._offsets.items() if place[1] not in partitions}
+
     def unknown_field(self, name: str) -> None:
         """An event had a field that no event has."""
         self._unknown_fields.labels(name).inc()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -106,8 +106,7 @@ class Processor:
             if partition not in self._partitions:  # taken away meanwhile
                 self._ledger.drop([partition])
                 return
-            self._metrics.read(raw.topic, partition, offset, raw.timestamp)
-            self._freshness.read((raw.topic, partition), offset, raw.timestamp)
+            self._note_read(raw)
             self._ledger.record(partition, message, site, sends, applied)
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
@@ -135,9 +134,14 @@ class Processor:
         if raw.partition not in self._partitions:  # taken away meanwhile
             self._ledger.drop([raw.partition])
             return
-        self._metrics.read(raw.topic, raw.partition, raw.offset, raw.timestamp)
+        self._note_read(raw)
         self._ledger.record(raw.partition, message, site, [])
         await self._ledger.checkpoint(raw.partition)
+
+    def _note_read(self, raw: Any) -> None:
+        """A message is behind us, as the lag and the freshness of its sites count."""
+        self._metrics.read(raw.topic, raw.partition, raw.offset, raw.timestamp)
+        self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
 
     def replay(self, handle: SiteHandle, raw: Any) -> None:
         """Apply a message once more, as `take` did; nothing is sent, for all that follows from it was sent then.
@@ -250,7 +254,7 @@ class Processor:
                 if partition not in running:
                     await self._ledger.begin_checkpoint(partition)
 
-    async def hand_over(self, partitions: Iterable[int]) -> None:
+    async def hand_over(self, partitions: Collection[int]) -> None:
         """Make a last checkpoint of partitions that are being taken away, if there is time, and forget their sites."""
         self._revocations += 1
         self._partitions = self._partitions.difference(partitions)
@@ -262,6 +266,8 @@ class Processor:
             log.warning("no checkpoint within %.0f s; the next owner will see those events again", HAND_OVER_S)
         finally:
             self._ledger.drop(partitions)
+            self._metrics.forget(partitions)
+            self._freshness.forget(partitions)
 
 
 def _arrived(raw: Any) -> float | None:

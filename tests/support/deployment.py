@@ -27,8 +27,16 @@ from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
 from streams.offline.replay import replay
-from streams.settings import EstimateSettings, KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings
-from streams.topics import Topics, create_topics
+from streams.settings import (
+    EstimateSettings,
+    KafkaSettings,
+    RedisSettings,
+    Settings,
+    SitesSettings,
+    TopicSettings,
+    WorkerSettings,
+)
+from streams.topics import Topics, create_topics, events_topic_of
 
 PARTITIONS = 4
 PATIENCE_S = 90.0
@@ -74,6 +82,7 @@ def settings_on(
     engine: dict[str, Any],
     partitions: int = PARTITIONS,
     estimates: dict[str, Any] | None = None,
+    own_topic: tuple[str, ...] = (),
 ) -> Settings:
     """Settings of a deployment on these servers, under a prefix of its own."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
@@ -84,6 +93,7 @@ def settings_on(
         worker=WorkerSettings(**worker),
         engine=EngineSettings(**engine),
         estimates=EstimateSettings(**(estimates or {})),
+        sites=SitesSettings(own_topic=own_topic),
     )
 
 
@@ -116,11 +126,17 @@ class Deployment:
         self.redis.close()
 
     def send(self, events: Iterable[AnyEvent]) -> None:
-        """Send events as they should be."""
-        self.send_raw((event.site.encode(), _encode(event)) for event in events)
+        """Send events as they should be; done when the broker has them."""
+        for event in events:
+            self._send(event)
+        self.producer.flush(timeout=30)
+
+    def _send(self, event: AnyEvent) -> None:
+        topic = events_topic_of(self.settings, event.site)
+        self.producer.send(topic, key=event.site.encode(), value=_encode(event))
 
     def send_raw(self, messages: Iterable[Message]) -> None:
-        """Send messages, whatever they are; done when the broker has them."""
+        """Send messages to the shared topic, whatever they are; done when the broker has them."""
         for key, value in messages:
             self.producer.send(self.topics.events, key=key, value=value)
         self.producer.flush(timeout=30)
@@ -135,7 +151,7 @@ class Deployment:
                 if stop.wait(max(begin + number / pace - time.monotonic(), 0.0)):
                     break
                 for event in islice(events, 1):
-                    self.producer.send(self.topics.events, key=event.site.encode(), value=_encode(event))
+                    self._send(event)
 
         thread = threading.Thread(target=feed, daemon=True)
         thread.start()

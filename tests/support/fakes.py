@@ -12,6 +12,7 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.settings import Settings
+from streams.worker.freshness import Freshness
 from streams.worker.intake import Places
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
@@ -222,7 +223,12 @@ class Process:
         self.metrics = Metrics(self.ledger, settings.worker.metric_sites)
         app: Any = SimpleNamespace(producer=MemoryProducer(world))
         places = fakes.get("places", AnyPlace(settings, settings.topics.partitions))
-        self.processor = Processor(app, settings, self.ledger, self.metrics, fakes.get("clock", lambda: 0.0), places)
+        self.freshness = Freshness(
+            lambda handle: (TOPIC, handle.partition), lambda place: len(world.messages[place[1]])
+        )
+        self.processor = Processor(
+            app, settings, self.ledger, self.metrics, fakes.get("clock", lambda: 0.0), places, self.freshness
+        )
 
     async def live(self) -> None:
         """Take over all partitions, process what they hold, and leave in good order."""

@@ -141,3 +141,18 @@ def test_a_flood_of_rebuilds_is_refused() -> None:
     assert len(live(world).operations) == 1
     reasons = [msgspec.json.decode(letter, type=DeadLetter).reason for letter in world.said("dead-letters")]
     assert reasons == ["rebuilt_lately"] * 3
+
+
+def test_an_operation_is_not_an_event_that_is_still_to_be_read() -> None:
+    world = World()
+    world.publish_events(list(run(generate(3, 20, cpus=32, load=0.9), 32, "alder")))
+    world.publish(b"alder", msgspec.json.encode(SetCapacity(site="alder", time=1e9, by="ada", cpus=64)))
+    one = process(world)
+
+    async def read_all() -> None:
+        await one.processor.take_over({0})
+        for message in world.delivered():
+            await one.processor.take(message)
+
+    asyncio.run(read_all())
+    assert one.freshness.of(one.ledger.handles["alder"]).lag_events == 0

@@ -3,10 +3,12 @@
 import asyncio
 import time
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from faust.types import TP
 from hypothesis import example, given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
 from streams.worker import processor
 from streams.worker.stored import StoredState, decode_stored
-from tests.support.fakes import Crash, MemoryStore, Process, World
+from tests.support.fakes import TOPIC, Crash, MemoryStore, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=8)
 SITES = ("alder", "birch")
@@ -253,3 +255,16 @@ def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: p
         [("late", b"1075")],
         [("late", b"995")],
     ]
+
+
+def test_a_partition_that_comes_back_is_not_behind_because_of_what_others_read_meanwhile() -> None:
+    world = mixed()
+    process = Process(world, settings())
+    asyncio.run(process.live())
+    world.committed[0] += 10  # by another worker
+    world.messages[0] += world.messages[0][:10]
+    asyncio.run(process.processor.take_over({0}))
+    assert {process.freshness.of(handle).lag_events for handle in process.ledger} == {0}
+    consumer = SimpleNamespace(assignment=lambda: [TP(TOPIC, 0)], highwater=lambda _: len(world.messages[0]))
+    process.metrics.lag(consumer, [TOPIC])
+    assert "queuecast_event_lag{" not in generate_latest(process.metrics.registry).decode()
