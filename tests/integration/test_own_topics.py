@@ -1,0 +1,96 @@
+"""Sites with a topic of events to themselves, beside others: restarts, crashes and moves show nowhere."""
+
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from deploy.local.up import WorkerProcess
+from models.records import AnyEvent
+from streams.topics import events_topic_of
+from tests.support.deployment import (
+    Deploy,
+    Deployment,
+    interleaved,
+    metrics,
+    parts,
+    simulated,
+    sites,
+    unique,
+    until,
+)
+
+pytestmark = pytest.mark.timeout(900)
+
+OWN, SHARED = ("alder", "birch"), ("cedar", "oak", "hazel")
+SITES = (*OWN, *SHARED)
+SESSION_S = 80.0
+"""The longest there may be, so that nobody loses its place because the machine is busy."""
+
+
+@pytest.fixture(scope="module")
+def events() -> list[AnyEvent]:
+    return interleaved(*(simulated(site, 100, seed) for seed, site in enumerate(SITES)))
+
+
+def count(here: Deployment, events: list[AnyEvent]) -> int:
+    """How many predictions and outcomes the events lead to."""
+    return sum(map(len, here.expected(events).values()))
+
+
+def nothing_is_lost_or_doubled(here: Deployment, events: list[AnyEvent]) -> None:
+    """All that was said, repeats to the byte aside, and all that is stored is what a replay says."""
+    here.read_all()
+    assert {where: unique(values) for where, values in here.said().items()} == here.expected(events)
+    for site in SITES:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+    assert here.dead_letters() == []
+
+
+def one_serves_each(*workers: WorkerProcess) -> bool:
+    """Whether every site is served, by one worker alone."""
+    try:
+        served = [site for worker in workers for site in sites(worker)]
+    except OSError:  # a page was not shown in time
+        return False
+    return sorted(served) == sorted(SITES)
+
+
+def test_workers_that_are_killed_join_and_leave_lose_and_double_nothing(
+    deploy: Deploy, events: list[AnyEvent], tmp_path: Path
+) -> None:
+    here = deploy(worker={"session_seconds": SESSION_S}, own_topic=OWN, history=60)
+    first, second, third, fourth = parts(events, 4)
+    here.send(first)
+    here.worker.start()
+    here.await_outputs(count(here, first) // 2)
+    here.worker.kill()  # with some of each topic read, and not all of it stored
+    here.send(second)
+    here.worker.start()
+    here.await_outputs(count(here, first + second))
+    with WorkerProcess(tmp_path / "second", here.settings) as other:
+        here.send(third)
+        until(lambda: bool(sites(other)) and one_serves_each(here.worker, other))
+        other.kill()
+        here.send(fourth)
+        other.start()
+        here.await_outputs(count(here, events))
+        until(lambda: one_serves_each(here.worker, other))
+        other.stop()
+        until(lambda: one_serves_each(here.worker))
+        until(lambda: sum(metrics(here.worker)["queuecast_event_lag"].values()) == 0)
+    here.stop()
+    nothing_is_lost_or_doubled(here, events)
+    for site in SITES:
+        topic = events_topic_of(here.settings, site)
+        assert messages(here, topic) == sum(events_topic_of(here.settings, one.site) == topic for one in events)
+
+
+def messages(here: Deployment, topic: str) -> int:
+    """How many messages a topic has."""
+    consumer = KafkaConsumer(**here.settings.kafka.client_options())
+    try:
+        places = [TopicPartition(topic, number) for number in range(here.settings.topics.partitions)]
+        return sum(consumer.end_offsets(places).values())
+    finally:
+        consumer.close()
