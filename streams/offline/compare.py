@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from models.engine.settings import EngineSettings
+from models.engine.warm_up import warm_up
 from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
+from streams.compiling import compiling_alone
 from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.sources.swf import Trace, events_of
 
@@ -64,6 +66,8 @@ def compare(
     shares = _shares(named, workers)
     run_names = [name for name in named if name in RUN_METHODS]
     found = Comparison()
+    with compiling_alone():  # what all of them need is in numba's cache, which has no lock, before they look there
+        warm_up(_chosen(settings, [name for share in shares for name in share], run_names))
     context = get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
         done = manager.dict()
@@ -99,8 +103,7 @@ def _replayed(
     done: Any,
 ) -> Comparison:
     """One process's share of the methods."""
-    runtimes = [settings.runtimes, *(name for name in run_methods if name != settings.runtimes)]
-    chosen = settings_for(settings, [*TRIVIAL, *methods], runtimes)
+    chosen = _chosen(settings, methods, run_methods)
     scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, chosen)
     submitted, every = 0, max(len(trace.jobs) // 200, 1)
 
@@ -119,6 +122,11 @@ def _replayed(
     waits = {name: row for name, row in scores.rows().items() if name in (*methods, *TRIVIAL)}
     runs = {name: row for name, row in scores.run_rows().items() if name in run_methods}
     return Comparison(waits, runs, _own(scores.bound_rows(), settings.bounds))
+
+
+def _chosen(settings: EngineSettings, methods: Sequence[str], run_methods: Sequence[str]) -> EngineSettings:
+    runtimes = [settings.runtimes, *(name for name in run_methods if name != settings.runtimes)]
+    return settings_for(settings, [*TRIVIAL, *methods], runtimes)
 
 
 def _own(bounds: MeasureTable, lender: str) -> MeasureTable:

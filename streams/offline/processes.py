@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from multiprocessing import get_context
 from signal import SIG_IGN, SIGINT, signal
 from typing import Any, TypeVar
+
+from streams.compiling import compiling_alone
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,15 +34,24 @@ def process_map(
 ) -> Iterator[Callable[[Sequence[Item]], Iterable[Result]]]:
     """Gives what maps the function over items, in order, in `workers` processes; a single one is this process.
 
-    Each process has its own copy of the function, so that what belongs to it is sent once.
+    Each process has its own copy of the function, so that what belongs to it is sent once. The very first item is done
+    here and alone: what it compiles is in numba's cache, which has no lock, before others look there.
     """
     if workers == 1:
         yield lambda items: map(function, items)
         return
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _set_function, (function,))
 
+    compiled = False
+
     def apply_all(items: Sequence[Item]) -> Iterable[Result]:
-        return pool.map(_applied, items)
+        nonlocal compiled
+        if compiled or not items:
+            return pool.map(_applied, items)
+        with compiling_alone():
+            first = function(items[0])
+        compiled = True
+        return chain([first], pool.map(_applied, items[1:]))
 
     try:
         yield apply_all

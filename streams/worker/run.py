@@ -2,23 +2,20 @@
 
 import asyncio
 import ctypes
-import fcntl
 import logging
-import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import faust
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_chain, wait_fixed
 
-import models
 from models.engine.warm_up import warm_up
 from streams import logs
+from streams.compiling import compiling_alone
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
 from streams.topics import Topics, check_group, check_topics, more_partitions, partitions_of, worker_uses
@@ -98,22 +95,6 @@ def check_partitions(settings: Settings) -> int:
     return found
 
 
-@contextmanager
-def _compiling_alone() -> Iterator[None]:
-    """Keep other workers on this machine from compiling meanwhile, where the file system can.
-
-    numba's cache has no lock: of two processes that compile different signatures of one function at once, each may
-    store its own under the other's name.
-    """
-    folder = os.open(Path(models.__file__).parent, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
 def _give_memory_back() -> None:
     """Have glibc return large blocks when they are freed, such as a state on its way to the changelog."""
     mmap_threshold, arena_max = -3, -8
@@ -145,7 +126,7 @@ def run_worker(settings: Settings) -> None:
 def _run(settings: Settings, logging_config: dict[str, Any]) -> None:
     _give_memory_back()
     started = time.perf_counter()
-    with _compiling_alone():
+    with compiling_alone():
         warm_up(settings.engine)
     log.info("compiled in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:

@@ -1,16 +1,12 @@
 """What is made sure of before a worker runs."""
 
-import fcntl
 import logging
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-import models
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
 from streams.worker import run
@@ -87,13 +83,3 @@ def test_what_ends_a_worker_is_told_in_the_logs_format(
 def test_a_host_that_is_not_ours_is_an_error() -> None:
     with pytest.raises(UserError, match=r"web port 6066 of 192\.0\.2\.1: "):
         run.check_port(WorkerSettings(web_host="192.0.2.1"))
-
-
-def test_one_process_of_a_machine_compiles_at_a_time() -> None:
-    folder = os.open(Path(models.__file__).parent, os.O_RDONLY)
-    try:
-        with run._compiling_alone(), pytest.raises(BlockingIOError):
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # free again
-    finally:
-        os.close(folder)

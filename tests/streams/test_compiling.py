@@ -1,0 +1,63 @@
+"""One process of a machine compiles at a time, whatever it is that needs to."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+import models
+from models.engine.settings import EngineSettings
+from streams.compiling import compiling_alone
+from streams.offline import compare
+from streams.offline.processes import process_map
+from streams.sources.swf import read_swf
+from tests.support.traces import made_trace
+
+
+def is_locked() -> bool:
+    """Whether some process compiles now."""
+    folder = os.open(Path(models.__file__).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(folder)
+    return False
+
+
+def where_and_whether(_: int) -> tuple[int, bool]:
+    """The process that does an item, and whether it does it alone."""
+    return os.getpid(), is_locked()
+
+
+def test_one_process_of_a_machine_compiles_at_a_time() -> None:
+    with compiling_alone():
+        assert is_locked()
+    assert not is_locked()
+
+
+def test_the_first_item_is_done_here_and_alone_before_others_begin() -> None:
+    with process_map(where_and_whether, 2) as apply_all:
+        first, *others = apply_all(range(4))
+        again = list(apply_all(range(4)))
+    assert first == (os.getpid(), True)
+    assert not any(locked or process == os.getpid() for process, locked in (*others, *again))
+
+
+def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled: list[tuple[EngineSettings, bool]] = []
+
+    def warm_up(settings: EngineSettings) -> None:
+        compiled.append((settings, is_locked()))
+
+    monkeypatch.setattr(compare, "warm_up", warm_up)
+    trace = read_swf(made_trace(tmp_path / "made.swf", jobs=20))
+    compare.compare(trace, set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
+    ((chosen, locked),) = compiled
+    assert locked
+    assert {"easy", "ibl"} <= set(chosen.methods)
+    assert "downey" in chosen.run_methods
