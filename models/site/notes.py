@@ -50,6 +50,7 @@ class JobNotes:
     """
 
     def __init__(self, depth_rows: int, behind_rows: int = 0) -> None:
+        self.behind_rows = behind_rows
         self.rows = Rows(depth_rows + behind_rows)
         self._depth = depth_rows
         self._pending: dict[JobKey, Row] = {}

@@ -1,0 +1,216 @@
+"""Training in the background, so that the model counts from an event that was fixed beforehand.
+
+What a model is trained on, and from which event on it is used, follow from the events alone, however long the training
+takes and whoever does it: a replay, the stream and a restart say the same. The one thing that may have to wait is the
+event from which on it counts: `Training.pending` says so before that event comes.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from models.site.notes import JobNotes, Pair
+from models.waits.boosted import background
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M")
+
+ROWS_PER_JOB = 2
+"""In the notes: one at its submission, one at its start."""
+
+ROWS_PER_EVENT = 8
+"""The most that one event adds to the notes, and more."""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """When models are trained, and how much later each counts. Jobs are counted as two rows of the notes.
+
+    The first training begins when `first` jobs have started, each further one when there were half as many jobs again,
+    but at most `every` jobs after the one before. A model counts after `share` of the jobs until the next training, at
+    least `least` and at most `most`.
+    """
+
+    first: int = 100
+    every: int = 3000
+    share: float = 0.1
+    least: int = 20
+    most: int = 300
+
+    @property
+    def behind_rows(self) -> int:
+        """Rows that the notes must keep behind those that count, so that a training can be begun again."""
+        return ROWS_PER_JOB * self.most + 2 * ROWS_PER_EVENT
+
+    def interval(self, rows: int) -> int:
+        """Rows from a training that begins after so many rows until the next one."""
+        return max(min(rows // 2, ROWS_PER_JOB * self.every), 1)
+
+    def delay(self, rows: int) -> int:
+        """Rows from a training that begins after so many rows until its model counts."""
+        jobs = min(max(int(self.share * self.interval(rows)) // ROWS_PER_JOB, self.least), self.most)
+        return ROWS_PER_JOB * jobs
+
+
+class _State(msgspec.Struct, array_like=True):
+    """Where a training stands, in rows of the notes: -1 is never.
+
+    `begun` and `due` are of the one under way, `counts` is when the model in force was trained, `next` when the next
+    one may begin. `lost` is set where a model that was in force is not there any more.
+    """
+
+    begun: int = -1
+    due: int = -1
+    counts: int = -1
+    next: int = 0
+    lost: bool = False
+
+
+class _Stored(msgspec.Struct, array_like=True, frozen=True):
+    """A model, and after how many rows its training began: where the latest is lost, one before it may be there."""
+
+    begun: int
+    model: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_read_stored = msgspec.msgpack.Decoder(_Stored).decode
+
+
+class Training(Generic[M]):
+    """The model that counts, and the next one.
+
+    The method calls `step` each time that it has noted or settled a job, and predicts by `model`. It loads its notes
+    first, then this. The model is kept in the notes.
+
+    >>> notes = JobNotes(1000, Schedule().behind_rows)
+    >>> training = Training(notes, fit=lambda jobs: str(len(list(jobs))), encode=str.encode, decode=bytes.decode)
+    >>> for number in range(130):
+    ...     notes.note((str(number), 0), b"features")
+    ...     training.step()
+    ...     _ = notes.settle((str(number), 0), b"wait")
+    ...     training.step()
+    >>> training.model
+    '100'
+
+    Parameters:
+        fit: trains a model on notes and what they were settled with, and on nothing else; in another thread. What it
+            raises is logged, and the model before stays.
+        encode: the model as it is stored; in that thread too.
+        decode: the inverse; raises ValueError where it is none, or one of an earlier version.
+        kind: under which the notes have it.
+
+    Raises:
+        ValueError: the notes keep too few rows behind.
+    """
+
+    def __init__(
+        self,
+        notes: JobNotes,
+        fit: Callable[[Iterable[Pair]], M],
+        encode: Callable[[M], bytes],
+        decode: Callable[[bytes], M],
+        schedule: Schedule | None = None,
+        kind: int = 0,
+    ) -> None:
+        self._schedule = schedule or Schedule()
+        if notes.behind_rows < self._schedule.behind_rows:
+            raise ValueError(f"the notes keep {notes.behind_rows} rows behind; {self._schedule.behind_rows} are needed")
+        self.model: M | None = None
+        self._notes = notes
+        self._fit, self._encode, self._decode = fit, encode, decode
+        self._kind = kind
+        self._state = _State()
+        self._future: Future[tuple[M, bytes]] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the model that should count is lost, and a new one is being trained in its place."""
+        return self._state.lost
+
+    def step(self) -> None:
+        """The notes have changed: the next model counts, or a training begins, if it is time for that. O(1).
+
+        It waits for the training to end where the model has to count now.
+        """
+        state, count = self._state, self._notes.count
+        if state.begun >= 0 and count >= state.due:
+            self._come_into_force()
+        elif state.begun < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
+            self._begin()
+
+    def pending(self) -> Future[Any] | None:
+        """What the next event would have to wait for; None where it would not."""
+        if self._state.begun < 0:
+            return None
+        future = self._training()
+        soon = self._notes.count + ROWS_PER_EVENT >= self._state.due
+        return future if soon and not future.done() else None
+
+    def _begin(self) -> None:
+        """Begin a training on what is known now."""
+        state, count = self._state, self._notes.count
+        state.begun, state.due = count, count + self._schedule.delay(count)
+        state.next = count + self._schedule.interval(count)
+        self._training()
+
+    def _training(self) -> "Future[tuple[M, bytes]]":
+        """The training under way; begun again where another process had begun it."""
+        if self._future is None:
+            jobs, fit, encode = self._notes.settled(self._state.begun), self._fit, self._encode
+
+            def train() -> tuple[M, bytes]:
+                model = fit(jobs)
+                return model, encode(model)
+
+            self._future = background.run(train)
+        return self._future
+
+    def _come_into_force(self) -> None:
+        state, future = self._state, self._training()
+        begun, state.begun, self._future = state.begun, -1, None
+        try:
+            self.model, encoded = future.result()
+        except Exception:
+            log.exception("a training failed; the model before it stays")
+        else:
+            state.counts, state.lost = begun, False
+            self._notes.put(self._kind, _encode(_Stored(begun, encoded)))
+
+    def save(self) -> bytes:
+        """Where it stands; the model itself is in the notes."""
+        return _encode(self._state)
+
+    def load(self, saved: bytes) -> None:
+        """Go on as `save` said. A training that was under way is begun again, one for a model that is lost too.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            self._state = msgspec.msgpack.decode(saved, type=_State)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not a training: {error}") from error
+        self._future = None
+        self.model = self._stored()
+        if self._state.counts >= 0 and self.model is None:
+            self._state.lost, self._state.counts = True, -1
+            self._state.next = self._notes.count
+            if self._state.begun < 0 and self._notes.jobs >= self._schedule.first:
+                self._begin()
+        if self._state.begun >= 0:
+            self._training()
+
+    def _stored(self) -> M | None:
+        found = self._notes.latest(self._kind)
+        if found is None or self._state.counts < 0:
+            return None
+        try:
+            stored = _read_stored(found)
+            return self._decode(stored.model) if stored.begun == self._state.counts else None
+        except ValueError as error:  # msgspec's are such too
+            log.warning("the stored model cannot be used (%s); it is trained anew", error)
+            return None

@@ -1,0 +1,186 @@
+"""A model counts from the same event on, whenever its training ends and however often the process is restarted."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.site.notes import JobNotes, Pair
+from models.waits.boosted.training import Schedule, Training
+
+SMALL = Schedule(first=4, every=10, share=0.5, least=3, most=6)
+DEPTH = 40
+
+
+def summary(jobs: Iterable[Pair]) -> str:
+    return " ".join(f"{note.decode()}:{wait.decode()}" for note, wait in jobs)
+
+
+class Method:
+    """Notes a job when it comes and trains on them."""
+
+    def __init__(self, fit: Callable[[Iterable[Pair]], str] = summary, schedule: Schedule = SMALL) -> None:
+        self.notes = JobNotes(DEPTH, schedule.behind_rows)
+        self.training = Training(self.notes, fit, str.encode, bytes.decode, schedule)
+
+    def submit(self, job: int) -> None:
+        self.notes.note((str(job), 0), str(job).encode())
+        self.training.step()
+
+    def start(self, job: int) -> None:
+        self.notes.settle((str(job), 0), b"w%d" % job)
+        self.training.step()
+
+    def restarted(self, fit: Callable[[Iterable[Pair]], str] = summary, without: bytes | None = None) -> "Method":
+        again = Method(fit)
+        rows = [row for row in self.notes.rows.kept if without is None or without not in row.value]
+        first = self.notes.count - len(rows)
+        again.notes.rows.restore(
+            [type(row)(first + n, row.value) for n, row in enumerate(rows)], self.notes.count, first
+        )
+        again.notes.load()
+        again.training.load(self.training.save())
+        return again
+
+
+def run(method: Method, jobs: range) -> None:
+    for job in jobs:
+        method.submit(job)
+        method.start(job)
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["submit", "start", "restart"]), st.integers(0, 5)), max_size=300)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_restarts_change_nothing(steps: list[tuple[str, int]]) -> None:
+    method, steady = Method(), Method()
+    queued: list[int] = []
+    for number, (what, which) in enumerate(steps):
+        if what == "submit":
+            queued.append(number)
+            for one in (method, steady):
+                one.submit(number)
+        elif what == "start" and queued:
+            job = queued.pop(which % len(queued))
+            for one in (method, steady):
+                one.start(job)
+        elif what == "restart":
+            method = method.restarted()
+        assert method.training.model == steady.training.model
+        assert method.notes.rows.kept == steady.notes.rows.kept
+        assert method.training.save() == steady.training.save()
+
+
+def test_a_model_knows_what_was_known_when_its_training_began() -> None:
+    method = Method()
+    models: dict[int, str | None] = {}
+    for job in range(60):
+        run(method, range(job, job + 1))
+        models[job] = method.training.model
+    changed = [job for job in range(1, 60) if models[job] != models[job - 1]]
+    assert models[0] is None and len(changed) >= 4
+    for job in changed:
+        last = int((models[job] or "").split(":w")[-1])
+        assert job - 7 <= last <= job - 3
+    assert DEPTH // 2 - 3 <= len((models[59] or "").split()) <= DEPTH // 2  # earlier models are in the rows too
+
+
+def test_the_schedule_grows_by_half_up_to_a_limit() -> None:
+    schedule = Schedule()
+    begun = [200]
+    while begun[-1] < 40_000:
+        begun.append(begun[-1] + schedule.interval(begun[-1]))
+    assert begun[:4] == [200, 300, 450, 675]
+    assert begun[-1] - begun[-2] == 6000
+    assert [schedule.delay(rows) for rows in (200, 4000, 100_000)] == [40, 200, 600]
+    assert max(schedule.delay(rows) for rows in range(1, 100_000, 7)) < schedule.behind_rows
+
+
+def gated(gate: threading.Event) -> Callable[[Iterable[Pair]], str]:
+    def fit(jobs: Iterable[Pair]) -> str:
+        assert gate.wait(60)
+        return summary(jobs)
+
+    return fit
+
+
+def test_what_is_pending_is_told_before_the_event_that_would_wait() -> None:
+    gate, steady = threading.Event(), Method()
+    method = Method(gated(gate))
+    job = 0
+    while (pending := method.training.pending()) is None:
+        run(method, range(job, job + 1))
+        run(steady, range(job, job + 1))
+        job += 1
+    assert method.training.model is None and not pending.done()
+    gate.set()
+    pending.result(60)
+    assert method.training.pending() is None
+    for _ in range(20):
+        run(method, range(job, job + 1))
+        run(steady, range(job, job + 1))
+        job += 1
+        assert method.training.model == steady.training.model
+    assert method.training.model is not None
+
+
+def test_a_training_that_fails_leaves_the_model_before(caplog: pytest.LogCaptureFixture) -> None:
+    def last(model: str | None) -> int:
+        return int((model or ":w-1").split(":w")[-1])
+
+    def fit(jobs: Iterable[Pair]) -> str:
+        found = summary(jobs)
+        if 20 <= last(found) < 30:
+            raise ValueError("no such model")
+        return found
+
+    method = Method(fit)
+    counted = set()
+    for job in range(60):
+        run(method, range(job, job + 1))
+        counted.add(last(method.training.model))
+    assert "no such model" in caplog.text
+    assert any(10 < one < 20 for one in counted) and not any(20 <= one < 30 for one in counted) and max(counted) > 40
+
+
+def test_a_model_that_is_lost_is_trained_anew_at_once() -> None:
+    method = Method()
+    run(method, range(30))
+    model = method.training.model
+    assert model is not None
+    again = method.restarted(without=model.encode())
+    assert again.training.lost and again.training.model is None
+    twice = again.restarted()
+    for job in range(30, 36):
+        for one in (again, twice):
+            run(one, range(job, job + 1))
+        assert again.training.model == twice.training.model and again.training.lost == twice.training.lost
+    assert not again.training.lost and again.training.model is not None
+
+
+def test_a_model_that_cannot_be_read_is_lost() -> None:
+    method = Method()
+    run(method, range(30))
+
+    def refuse(_: bytes) -> str:
+        raise ValueError("of other features")
+
+    again = Method()
+    again.training = Training(again.notes, summary, str.encode, refuse, SMALL)
+    again.notes.rows.restore(method.notes.rows.kept, method.notes.count, method.notes.rows.oldest)
+    again.notes.load()
+    again.training.load(method.training.save())
+    assert again.training.lost
+    run(again, range(30, 40))
+    assert not again.training.lost
+
+
+def test_what_is_no_training_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a training"):
+        Method().training.load(b"x")
+    with pytest.raises(ValueError, match="rows behind"):
+        Training(JobNotes(10), summary, str.encode, bytes.decode)
