@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from models.durations import duration
-from models.records import Bytes, Count, LiveState, Name, Seconds, StandingEstimate, WaitAnswer, WaitQuestion
+from models.records import Bytes, Count, LiveState, Name, Seconds, StandingEstimate, WaitAnswer, WaitQuestion, Why
 
 Said = WaitAnswer | StandingEstimate | str
 """What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
@@ -40,10 +40,10 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     account: Name | None = None
     executable: Name | None = None
 
-    def question(self, question_id: str, site: str, speed: float = 1.0) -> WaitQuestion:
-        """The question how long the job would wait at a site of this speed."""
+    def question(self, question_id: str, site: str, speed: float = 1.0, why: bool = False) -> WaitQuestion:
+        """The question how long the job would wait at a site of this speed, and `why`."""
         asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed)}
-        return WaitQuestion(id=question_id, site=site, **asked)
+        return WaitQuestion(id=question_id, site=site, why=why, **asked)
 
     def walltime_at(self, speed: float) -> float | None:
         """The walltime in seconds to request at a site of this speed."""
@@ -74,6 +74,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     lag_events: int = 0
     lag_s: float = 0.0
     stale: str | None = None
+    why: Why | None = None
 
 
 class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
@@ -170,6 +171,7 @@ def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, refere
         lag_events=told.lag_events,
         lag_s=told.lag_s,
         stale=told.stale,
+        why=told.why if isinstance(told, WaitAnswer) else None,
     )
 
 

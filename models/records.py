@@ -303,7 +303,10 @@ class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
 
 
 class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
-    """How long would this job wait if it came now? The fields are those of a submit event."""
+    """How long would this job wait if it came now? The fields are those of a submit event.
+
+    With `why` the answer says why it would wait, and what would start sooner. That takes several times as long.
+    """
 
     user: Name | None = None
     group: Name | None = None
@@ -320,6 +323,7 @@ class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
     script: Name | None = None
     arguments: Name | None = None
     network: Name | None = None
+    why: bool = False
 
 
 class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
@@ -355,6 +359,35 @@ class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
     stale: str | None = None
 
 
+class Alternative(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What a job could ask for instead of what it does (only what differs), and by how many seconds it starts sooner.
+
+    Fewer processors or a shorter walltime help only where the job can do with them.
+    """
+
+    cpus: int | None = None
+    walltime: float | None = None
+    queue: str | None = None
+    predicted_wait_s: float
+    sooner_s: float
+
+
+class Why(msgspec.Struct, kw_only=True, frozen=True):
+    """Why a job waits: `text` says it in words.
+
+    `ahead_jobs` queued jobs are expected to start before it, `ahead_in_queue` of them in its queue. They need
+    `ahead_cpu_hours`, which is `ahead_drain_s` seconds of the whole machine.
+    """
+
+    text: str
+    free_cpus: int
+    ahead_jobs: int = 0
+    ahead_in_queue: int = 0
+    ahead_cpu_hours: float = 0.0
+    ahead_drain_s: float | None = None
+    instead: list[Alternative] = []
+
+
 class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one."""
 
@@ -368,6 +401,7 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     degraded: str | None = None
     live: LiveState
     site_cpus: int
+    why: Why | None = None
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
@@ -375,7 +409,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
 
     `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown. Where
     it was estimated anew while it queued, `predicted_wait_s`, `predicted_start` and `bounds` are of the last such
-    estimate.
+    estimate. `why` says in words why it still queues.
     """
 
     job: str
@@ -393,6 +427,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     bounds: dict[str, float] | None = None
     method: str
     reason: str
+    why: str | None = None
 
 
 class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):

@@ -8,6 +8,7 @@ from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of
 from models.engine.scores import Week
 from models.engine.what_if import consider
+from models.engine.why import Order, explained, why
 from models.measures import Tally
 from models.records import (
     AnyAnswer,
@@ -90,6 +91,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         run_interval=prediction.run_interval,
         live=live_state(engine),
         site_cpus=engine.context.cpus,
+        why=why(engine, job, prediction) if question.why else None,
         **_answered(prediction),
     )
 
@@ -115,10 +117,11 @@ def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
     queued = any(job.phase is Phase.QUEUED for job in jobs)
     starts = engine.methods.what_if_method.starts(engine.context, now) if queued else {}
-    return [_live_job(engine, job, starts.get(job.key)) for job in jobs]
+    order = Order(engine, starts)
+    return [_live_job(engine, job, starts.get(job.key), order) for job in jobs]
 
 
-def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob:
+def _live_job(engine: Engine, job: Job, expected_start: float | None, order: Order) -> LiveJob:
     method = engine.settings.method
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     wait_s = None if estimate is None else estimate.wait_s
@@ -139,6 +142,7 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None) -> LiveJob
         bounds=bounds,
         method=method,
         reason="" if estimate is None else estimate.reason,
+        why=None if expected_start is None else explained(engine, order, job, expected_start - job.ready).text,
     )
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from models.durations import duration
 from models.ranking import JobRequest, RankedSite, Ranking
+from models.records import Alternative
 from streams.client.client import QuestionClient
 from streams.client.ranking import ask_ranking
 from streams.errors import Unreachable, UserError
@@ -52,7 +53,7 @@ async def _ask(settings: Settings, job: JobRequest, sites: Sequence[str], run_s:
     client = QuestionClient(settings, outcomes=False)
     try:
         await client.start()
-        return await ask_ranking(client, job, settings.serve.sites, sites, run_s)
+        return await ask_ranking(client, job, settings.serve.sites, sites, run_s, why=True)
     finally:
         await client.stop()
 
@@ -70,7 +71,7 @@ def ask_service(
         UserError: the service cannot be reached or refuses, or the address is not one.
     """
     durations = {"walltime": _with_unit(job.walltime), "run": _with_unit(run_s)}
-    fields: dict[str, Any] = {**msgspec.structs.asdict(job), **durations, "site": list(sites)}
+    fields: dict[str, Any] = {**msgspec.structs.asdict(job), **durations, "site": list(sites), "why": "true"}
     query = urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
@@ -128,6 +129,7 @@ def show(ranking: Ranking, width: int | None = None) -> None:
     if ranking.ranking:
         console.print(_table(ranking.ranking, with_reasons))
     _list(console, "why", [] if with_reasons else [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
+    _list(console, "sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)])
     _list(console, "left out", [(out.site, out.reason) for out in ranking.left_out])
 
 
@@ -171,7 +173,20 @@ def _span(seconds: float | None) -> str:
 def _why(ranked: RankedSite) -> str:
     standing = " [by a standing estimate: its worker is silent]" if ranked.source == "standing" else ""
     degraded = f" [{ranked.degraded}]" if ranked.degraded else ""
-    return f"{ranked.method}: {ranked.reason}{standing}{degraded}"
+    reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
+    return f"{reason}{standing}{degraded}"
+
+
+def _sooner(ranked: RankedSite) -> str:
+    """What would start sooner: `ask for 2h instead of 4h: 40m sooner`."""
+    found = [] if ranked.why is None else ranked.why.instead
+    return "; ".join(f"{_instead(one)}: {_span(one.sooner_s)} sooner" for one in found)
+
+
+def _instead(one: Alternative) -> str:
+    if one.walltime is not None:
+        return f"ask for {_span(one.walltime)}"
+    return f"ask for {one.cpus} cpus" if one.cpus is not None else f"queue {one.queue}"
 
 
 def _list(console: Console, head: str, lines: Sequence[tuple[str, str]]) -> None:

@@ -37,6 +37,7 @@ async def ask_ranking(
     site_settings: Mapping[str, SiteSettings],
     sites: Sequence[str] = (),
     run_s: float | None = None,
+    why: bool = False,
 ) -> Ranking:
     """Ask the sites about a job, and rank them by their answers.
 
@@ -46,6 +47,7 @@ async def ask_ranking(
         site_settings: the settings of sites that have any.
         sites: only these; by default all that have estimates or settings.
         run_s: see `models.ranking.rank`.
+        why: ask why the job would wait, too.
 
     Raises:
         TooManyQuestions: too many questions are open.
@@ -53,7 +55,7 @@ async def ask_ranking(
     chosen = list(dict.fromkeys(sites or [*client.cache.sites, *site_settings]))
     known = {site: site_settings.get(site, SiteSettings()) for site in chosen}
     questions = [
-        job.question(new_id(), site, known[site].speed) for site in chosen if exclusion(job, known[site]) is None
+        job.question(new_id(), site, known[site].speed, why) for site in chosen if exclusion(job, known[site]) is None
     ]
     answers = await ask_all(client, questions)
     said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}

@@ -163,14 +163,14 @@ class Service:
         """The state of a site, from its worker."""
         return await self._ask(SiteQuestion(id=new_id(), site=site), SiteAnswer)
 
-    async def wait(self, site: str, job: JobRequest) -> WaitAnswer:
-        """The prediction for a job if it were submitted to the site now."""
-        return await self._ask(job.question(new_id(), site), WaitAnswer)
+    async def wait(self, site: str, job: JobRequest, why: bool = False) -> WaitAnswer:
+        """The prediction for a job if it were submitted to the site now, and `why` it would wait."""
+        return await self._ask(job.question(new_id(), site, why=why), WaitAnswer)
 
-    async def rank(self, job: JobRequest, sites: Sequence[str], run_s: float | None) -> Ranking:
+    async def rank(self, job: JobRequest, sites: Sequence[str], run_s: float | None, why: bool = False) -> Ranking:
         """The ranking of sites for a job; see `streams.client.ranking.ask_ranking`."""
         self._check_read()
-        return await ask_ranking(self._client, job, self._sites, sites, run_s)
+        return await ask_ranking(self._client, job, self._sites, sites, run_s, why)
 
     async def jobs(self, user: str) -> UserJobs:
         """A user's queued and running jobs at all sites."""

@@ -107,6 +107,7 @@ SiteNames = Annotated[
         schema_extra={"items": Schema(type=OpenAPIType.STRING, min_length=1, max_length=256)},
     ),
 ]
+Reasons = Annotated[bool, Parameter(description="Whether to say why the job would wait, and what would start sooner.")]
 Served = NamedDependency[Service]
 Described = NamedDependency[JobRequest]
 
@@ -177,21 +178,22 @@ async def outcomes(
     return service.outcomes(site, most)
 
 
-@get("/sites/{site:str}/wait", responses=_errors(404, 504), opt={"query": JOB, **RANK})
-async def wait(site: NamedSite, service: Served, job: Described) -> WaitAnswer:
+@get("/sites/{site:str}/wait", responses=_errors(404, 504), opt={"query": {*JOB, "why"}, **RANK})
+async def wait(site: NamedSite, service: Served, job: Described, why: Reasons = False) -> WaitAnswer:
     """How long this job would wait if it were submitted to the site now."""
-    return await service.wait(site, job)
+    return await service.wait(site, job, why)
 
 
-@get("/rank", responses=_errors(), opt={"query": {*JOB, "run", "site"}, **RANK})
+@get("/rank", responses=_errors(), opt={"query": {*JOB, "run", "site", "why"}, **RANK})
 async def ranking(
     service: Served,
     job: Described,
     site: SiteNames = (),
     run: Duration = "",
+    why: Reasons = False,
 ) -> Ranking:
     """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1."""
-    return await service.rank(job, site, _seconds("run", run))
+    return await service.rank(job, site, _seconds("run", run), why)
 
 
 @get("/users/{user:str}/jobs", responses=_errors(), opt={"rights": "own"})

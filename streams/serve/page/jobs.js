@@ -16,7 +16,7 @@ export function jobTable(caption, jobs, now) {
 
 function jobRow(job, now) {
   return [
-    cell([name(job.job), job.attempt ? ` (attempt ${job.attempt})` : null], { head: true }),
+    cell([name(job.job), job.attempt ? ` (attempt ${job.attempt})` : null, ...reasons(job)], { head: true }),
     cell(job.phase === "held" ? "held" : seconds((job.start ?? now) - job.submit), { kind: "figure" }),
     cell(expected(job, now)),
     cell(atLatest(job, now)),
@@ -25,6 +25,9 @@ function jobRow(job, now) {
     cell(job.queue == null ? "–" : name(job.queue)),
   ];
 }
+
+/** Why a job still queues, in a line. */
+const reasons = ({ why }) => (why ? [h("span", { class: "line" }, why)] : []);
 
 function expected({ start, predicted_run_s: run, predicted_start, expected_start, reason }, now) {
   const begin = expected_start ?? predicted_start;

@@ -75,7 +75,7 @@ export class Ask {
     this.place.setAttribute("aria-busy", "true");
     try {
       const job = Object.fromEntries(this.fields.map(({ name, value }) => [name, value.trim()]));
-      const found = await get(["rank"], job, signal);
+      const found = await get(["rank"], { ...job, why: "true" }, signal);
       this.say(verdict(found));
       this.place.replaceChildren(...result(found));
     } catch (error) {
@@ -176,16 +176,23 @@ function start(wait) {
 }
 
 /** What else to know of a ranked site, a line each. */
-function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed, ...age }) {
+function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed, why, ...age }) {
   const lines = [];
   if (age.stale) lines.push(`stale, so ranked last: ${age.stale}`);
   if (live) lines.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free, ${count(live.queued_jobs)} queued`);
   if (speed != null && speed !== 1) lines.push(`speed ${speed}`);
-  if (reason) lines.push(wait == null ? reason : `by ${reason}`);
+  if (why) lines.push(why.text, ...why.instead.map(instead));
+  else if (reason) lines.push(wait == null ? reason : `by ${reason}`);
   if (source === "standing") lines.push("from its standing estimate: no worker answered in time");
   if (degraded && !age.stale) lines.push(`less sure: ${degraded}`);
   if (age.as_of) lines.push(`as of ${siteTime(age.as_of)}${behind(age)}`);
   return lines.map((line) => h("span", { class: "line" }, line));
+}
+
+/** "ask for 2 h: starts 40 min sooner". */
+function instead({ cpus, walltime, queue, sooner_s: sooner }) {
+  const other = walltime != null ? `ask for ${duration(walltime)}` : cpus != null ? `ask for ${plural(cpus, "CPU")}` : `queue ${queue}`;
+  return `${other}: starts ${duration(sooner)} sooner`;
 }
 
 function everything(lines) {

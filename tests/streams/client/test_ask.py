@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
-from models.records import LiveState
+from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
 from streams.client import ask as asking
 from streams.client.ask import ask_service, check, show
@@ -67,6 +67,17 @@ def test_the_table_has_everything_in_it_at_any_width(width: int, capsys: pytest.
     for words in ("qespera: 120 jobs like it", "its worker is silent", "no history", "has 4 processors", "left out:"):
         assert words in told
     assert "–" in next(line for line in out.splitlines() if line.startswith("sdsc"))
+
+
+def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    instead = [
+        Alternative(walltime=7200.0, predicted_wait_s=3000.0, sooner_s=2400.0),
+        Alternative(queue="short", predicted_wait_s=4000.0, sooner_s=1400.0),
+    ]
+    show(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))), width=100)
+    told = capsys.readouterr().out
+    assert "12 jobs ahead of it" in told
+    assert "ask for 2h: 40m sooner; queue short: 23m20s sooner" in told
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +134,7 @@ def service(status: int, body: bytes) -> Iterator[tuple[str, list[Any]]]:
 def test_a_service_is_asked_by_its_address() -> None:
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
         assert ask_service(f"{url}/", "to&ken", JOB, ["ctc", "k&h"], 60.0) == GRID
-    query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"]}
+    query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"], "why": ["true"]}
     assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
 
 

@@ -1,0 +1,160 @@
+"""Why a job waits, in words and numbers, and what it could ask for instead to start sooner. Asking changes nothing."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+
+from models.durations import duration
+from models.engine.engine import Engine
+from models.engine.what_if import consider
+from models.records import Alternative, JobKey, Prediction, Why
+from models.site.shapes import HOUR_S
+from models.site.state import SITE, Job, Phase
+
+AT_ONCE_S = 60.0
+"""A job that is to wait no longer starts at once."""
+
+MIN_WALLTIME_S = 600.0
+"""A walltime is not shortened below this."""
+
+MAX_QUEUES, MAX_ALTERNATIVES = 4, 3
+"""Other queues that are tried, and alternatives that are named, at most."""
+
+MIN_SOONER_S, MIN_SOONER_RATIO = 300.0, 0.2
+"""What an alternative must save to be named: seconds, and a share of the wait."""
+
+
+class Ahead(NamedTuple):
+    """The queued jobs that are expected to start before another: how many, those of its queue, and their work."""
+
+    jobs: int
+    same_queue: int
+    work_cpu_s: float
+
+
+class Order:
+    """The queued jobs by when they are expected to start. O(queued · log queued) once, O(log queued) a job asked of.
+
+    Parameters:
+        starts: when each queued job is expected to start, Unix seconds; a job that is not here is left out.
+    """
+
+    def __init__(self, engine: Engine, starts: Mapping[JobKey, float]) -> None:
+        jobs = engine.context.state.jobs
+        found = sorted((start, key) for key, start in starts.items() if key in jobs)
+        ordered = [jobs[key] for _, key in found]
+        self._starts = [start for start, _ in found]
+        self._queues: dict[str | None, list[float]] = {}
+        for (start, _), job in zip(found, ordered, strict=True):
+            self._queues.setdefault(job.queue, []).append(start)
+        self._work = [0.0, *accumulate(job.counted_cpus * _expected_run_s(job) for job in ordered)]
+
+    def ahead(self, queue: str | None, start: float) -> Ahead:
+        """Those that start before `start` (Unix seconds)."""
+        jobs = bisect_left(self._starts, start)
+        return Ahead(jobs, bisect_left(self._queues.get(queue, []), start), self._work[jobs])
+
+
+def _expected_run_s(job: Job) -> float:
+    return job.planned_run_s if job.run_s is None else job.run_s
+
+
+def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
+    """Why a job that is only considered would wait, and what would start sooner.
+
+    Costs the simulation of the queue, and one what-if for each alternative that is tried: 12 at most.
+    """
+    order = Order(engine, engine.methods.what_if_method.starts(engine.context, job.submit))
+    found = explained(engine, order, job, prediction.predicted_wait_s, prediction.reason)
+    return msgspec.structs.replace(found, instead=_sooner(engine, job, prediction))
+
+
+def explained(engine: Engine, order: Order, job: Job, wait_s: float | None, reason: str = "") -> Why:
+    """Why a job waits that is expected to wait `wait_s` seconds in all; `reason` says why there is no estimate."""
+    site_cpus = engine.context.cpus
+    free = max(site_cpus - engine.context.state.totals(SITE, Phase.RUNNING).cpus, 0)
+    if wait_s is None:
+        return Why(text=reason, free_cpus=free)
+    ahead = order.ahead(job.queue, job.ready + wait_s)
+    drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
+    return Why(
+        text=_words(job, wait_s, free, ahead, drain_s),
+        free_cpus=free,
+        ahead_jobs=ahead.jobs,
+        ahead_in_queue=ahead.same_queue,
+        ahead_cpu_hours=ahead.work_cpu_s / HOUR_S,
+        ahead_drain_s=drain_s,
+    )
+
+
+def _words(job: Job, wait_s: float, free: int, ahead: Ahead, drain_s: float | None) -> str:
+    """The reason in a sentence or two."""
+    room = f"{free} processors are free" if free != 1 else "1 processor is free"
+    if wait_s <= AT_ONCE_S:
+        return f"{room}: it starts at once" if free >= job.cpus else "it starts at once, as a running job ends"
+    if ahead.jobs:
+        return f"{_in_line(job, ahead, drain_s)}; {room}"
+    if free >= job.cpus:
+        return f"{room} and no job is ahead of it, but jobs like it have waited: a limit or a priority may hold it back"
+    return f"no job is ahead of it; it asks for {job.cpus} processors and {free} are free: running jobs must end first"
+
+
+def _in_line(job: Job, ahead: Ahead, drain_s: float | None) -> str:
+    """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
+    one = ahead.jobs == 1
+    among = f", {ahead.same_queue} of them in {job.queue}," if ahead.same_queue and job.queue and not one else ""
+    work = (
+        f"{ahead.work_cpu_s / HOUR_S:,.0f}" if ahead.work_cpu_s >= 10 * HOUR_S else f"{ahead.work_cpu_s / HOUR_S:.1f}"
+    )
+    machine = "" if drain_s is None else f", about {duration(drain_s)} of the machine"
+    jobs, need = ("1 job", "needs") if one else (f"{ahead.jobs:,} jobs", "need")
+    return f"{jobs} ahead of it{among} {need} {work} core-hours{machine}"
+
+
+def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternative]:
+    """What would start sooner by enough, the best first."""
+    wait_s = prediction.predicted_wait_s
+    if wait_s is None or wait_s <= AT_ONCE_S:
+        return []
+    tried = list(_variants(engine, job))
+    found = []
+    for variant, told in zip(tried, consider(engine, tried), strict=True):
+        if told.predicted_wait_s is None:
+            continue
+        sooner_s = wait_s - told.predicted_wait_s
+        if sooner_s >= max(MIN_SOONER_S, MIN_SOONER_RATIO * wait_s):
+            found.append(_alternative(job, variant, told.predicted_wait_s, sooner_s))
+    found.sort(key=lambda one: -one.sooner_s)
+    return found[:MAX_ALTERNATIVES]
+
+
+def _variants(engine: Engine, job: Job) -> Iterator[Job]:
+    """The same job, shorter, smaller, or in another queue."""
+    for share in (0.5, 0.25):
+        if job.walltime is not None and job.walltime * share >= MIN_WALLTIME_S:
+            yield _like(job, walltime=job.walltime * share)
+    for parts in (2, 4):
+        if job.cpus >= 2 * parts:
+            yield _like(job, cpus=job.cpus // parts)
+    if job.queue is not None:
+        others: Iterable[str] = engine.open_queues(MAX_QUEUES + 1)
+        for queue in [name for name in others if name != job.queue][:MAX_QUEUES]:
+            yield _like(job, queue=queue)
+
+
+def _like(job: Job, **changes: object) -> Job:
+    """A job that is considered, with another request and nothing predicted yet."""
+    return Job(job.id, job.attempt, job.submit, **job.request | changes)
+
+
+def _alternative(job: Job, variant: Job, wait_s: float, sooner_s: float) -> Alternative:
+    """What it is that differs, and what it saves."""
+    differing = {
+        name: getattr(variant, name)
+        for name in ("cpus", "walltime", "queue")
+        if getattr(variant, name) != getattr(job, name)
+    }
+    return Alternative(**differing, predicted_wait_s=wait_s, sooner_s=sooner_s)

@@ -1,0 +1,106 @@
+"""Why a job waits, and what would start sooner."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.answers import answer
+from models.engine.engine import Engine
+from models.records import JobsAnswer, JobsQuestion, SiteQuestion, WaitAnswer, WaitQuestion, Why
+from tests.support.engines import MEDIAN
+from tests.support.events import capacity, start, submit
+
+EASY = msgspec.structs.replace(MEDIAN, what_if="easy")
+HOUR = 3600.0
+
+
+@pytest.fixture
+def busy() -> Engine:
+    """Of 64 processors 48 are busy for another hour; three jobs queue for all of them, 2 h each."""
+    engine = Engine("s", EASY)
+    engine.apply(capacity(64))
+    engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR, queue="batch"))
+    engine.apply(start("r", 0.0))
+    for number in range(3):
+        queue = "batch" if number < 2 else "long"
+        engine.apply(submit(f"q{number}", 10.0 + number, cpus=64, walltime=2 * HOUR, queue=queue, user="ada"))
+    engine.apply(capacity(64, HOUR))
+    return engine
+
+
+def asked(engine: Engine, **job: Any) -> WaitAnswer:
+    told = answer(WaitQuestion(id="1", site="s", **job), engine, HOUR)
+    assert isinstance(told, WaitAnswer)
+    return told
+
+
+def why(engine: Engine, **job: Any) -> Why:
+    told = asked(engine, **job, why=True)
+    assert told.why is not None
+    return told.why
+
+
+def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
+    told = why(busy, cpus=64, walltime=2 * HOUR, queue="batch")
+    assert (told.ahead_jobs, told.ahead_in_queue, told.free_cpus) == (3, 2, 16)
+    assert told.ahead_cpu_hours == 3 * 64 * 2
+    assert told.ahead_drain_s == 6 * HOUR
+    assert told.text == (
+        "3 jobs ahead of it, 2 of them in batch, need 384 core-hours, about 6h0m of the machine; 16 processors are free"
+    )
+
+
+def test_what_starts_sooner_is_named_with_what_it_saves(busy: Engine) -> None:
+    told = why(busy, cpus=16, walltime=2 * HOUR, queue="batch")
+    [best, *_] = told.instead
+    assert (best.walltime, best.cpus, best.queue) == (HOUR, None, None)  # which ends before the first of them starts
+    assert (best.predicted_wait_s, best.sooner_s) == (0.0, 7 * HOUR)
+    assert all(one.sooner_s >= 0.2 * 7 * HOUR for one in told.instead)
+
+
+def test_what_would_start_no_sooner_is_not_named(busy: Engine) -> None:
+    assert why(busy, cpus=64, walltime=2 * HOUR).instead == []
+
+
+def test_a_job_that_starts_at_once_needs_no_reason(busy: Engine) -> None:
+    told = why(busy, cpus=16, walltime=0.5 * HOUR)
+    assert told.text == "16 processors are free: it starts at once"
+    assert told.instead == []
+
+
+def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
+    engine = Engine("s", EASY)
+    engine.apply(capacity(64))
+    engine.apply(submit("r", 0.0, cpus=48, walltime=2 * HOUR))
+    engine.apply(start("r", 0.0))
+    told = why(engine, cpus=32, walltime=HOUR)
+    assert told.text == (
+        "no job is ahead of it; it asks for 32 processors and 16 are free: running jobs must end first"
+    )
+
+
+def test_without_an_estimate_its_reason_is_the_reason(busy: Engine) -> None:
+    told = why(busy, cpus=128)
+    assert told.text == "larger than the site: 128 of 64 processors"
+
+
+def test_only_who_asks_why_is_told_why(busy: Engine) -> None:
+    assert asked(busy, cpus=64).why is None
+
+
+def test_asking_changes_nothing(busy: Engine) -> None:
+    before = busy.checkpoint()[0]
+    asked(busy, cpus=16, walltime=2 * HOUR, queue="batch", why=True)
+    assert busy.checkpoint()[0] == before
+
+
+def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
+    told = answer(JobsQuestion(id="1", site="s", user="ada"), busy, HOUR)
+    assert isinstance(told, JobsAnswer)
+    first, second, third = (job.why or "" for job in told.jobs)
+    assert first.startswith("no job is ahead of it; it asks for 64 processors and 16 are free")
+    assert second.startswith("1 job ahead of it needs 128 core-hours, about 2h0m of the machine")
+    assert third.startswith("2 jobs ahead of it need 256 core-hours")
+    site = answer(SiteQuestion(id="1", site="s"), busy, HOUR)
+    assert [job.why for job in site.queued] == [first, second, third]  # type: ignore[union-attr]
