@@ -12,6 +12,8 @@ from a seed; no prediction for a real site is made here: the schedules of those 
 from models.simulation.backfill import Conservative, Easy, EasyKill, Reservation
 from models.simulation.comparison import Performance, perform
 from models.simulation.estimates import Actual, Estimates, Learner, Predicted, RunTimePredictor
+from models.simulation.multifactor import Multifactor, Priorities
+from models.simulation.oracle import Oracle
 from models.simulation.policies import POLICIES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf, LerwfFill
 from models.simulation.scheduler import Fcfs, FcfsFill, Lewf, LewfFill, Lwf, Scheduler
@@ -33,8 +35,11 @@ __all__ = [
     "Lewf",
     "LewfFill",
     "Lwf",
+    "Multifactor",
+    "Oracle",
     "Performance",
     "Predicted",
+    "Priorities",
     "Reservation",
     "RunTimePredictor",
     "Scheduler",

@@ -2,6 +2,8 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numba import njit
@@ -12,6 +14,17 @@ from models.simulation.scheduler import Running, Scheduler
 from models.simulation.workload import SimulatedJob
 
 Ints = NDArray[np.int64]
+
+
+class Reservation:
+    """When a blocked head of the queue can start at the latest, and what is free beside it then."""
+
+    __slots__ = ("job", "spare", "time")
+
+    def __init__(self, job: SimulatedJob, time: int, spare: int) -> None:
+        self.job = job
+        self.time = time
+        self.spare = spare
 
 
 class Backfilling(Scheduler):
@@ -26,8 +39,19 @@ class Backfilling(Scheduler):
         super().__init__(site, cpus, start_time, estimates, enforced)
         self._releases: list[tuple[int, int, int]] = []  # of running jobs, sorted: (limit, ordinal, cpus)
 
-    def _limit(self, job: SimulatedJob, end: int) -> int:
+    def _limit(self, job: SimulatedJob) -> int:
         return self.now + self.planned[job.job]
+
+    def _reserve(self, head: SimulatedJob) -> Reservation:
+        """When a job that does not fit can start, if all that run do so for as long as is estimated."""
+        free = self.free
+        time = self.now
+        for limit, _, cpus in self._releases:
+            if free >= head.cpus and limit > time:
+                break
+            free += cpus
+            time = limit
+        return Reservation(head, time, free - head.cpus)
 
     def _place(self, running: Running) -> None:
         super()._place(running)
@@ -47,17 +71,6 @@ def _release(running: Running) -> tuple[int, int, int]:
     return running.limit, running.ordinal, running.job.cpus
 
 
-class Reservation:
-    """When a blocked head of the queue can start at the latest, and what is free beside it then."""
-
-    __slots__ = ("job", "spare", "time")
-
-    def __init__(self, job: SimulatedJob, time: int, spare: int) -> None:
-        self.job = job
-        self.time = time
-        self.spare = spare
-
-
 class Easy(Backfilling):
     """EASY backfilling: a later job may start if, by the estimates, it does not delay the head of the queue.
 
@@ -74,6 +87,12 @@ class Easy(Backfilling):
         self.reservation: Reservation | None = None
         """That of the head of the queue; None while nothing queues."""
 
+    def fork(self, lasts: Estimates | None = None) -> Self:
+        """A copy, as of any scheduler."""
+        other = super().fork(lasts)
+        other.reservation = copy(self.reservation)
+        return other
+
     def _dispatch(self) -> None:
         while (head := self._head()) is not None and head.cpus <= self.free:
             self._start(head)
@@ -88,16 +107,6 @@ class Easy(Backfilling):
             self._dispatch()
         else:
             self._backfill(self.reservation, [job])
-
-    def _reserve(self, head: SimulatedJob) -> Reservation:
-        free = self.free
-        time = self.now
-        for limit, _, cpus in self._releases:
-            if free >= head.cpus and limit > time:
-                break
-            free += cpus
-            time = limit
-        return Reservation(head, time, free - head.cpus)
 
     def _backfill(self, reservation: Reservation, jobs: Iterable[SimulatedJob]) -> None:
         for job in jobs:

@@ -14,6 +14,8 @@ import msgspec
 
 from models.records import AnyEvent, Start
 from models.simulation.comparison import SHORT_S
+from models.simulation.multifactor import Multifactor, Priorities
+from models.simulation.oracle import Oracle
 from models.simulation.policies import POLICIES
 from models.simulation.routing import Router
 from models.simulation.scheduler import Scheduler
@@ -31,12 +33,21 @@ SOME_JOBS = 1000
 
 
 class GridSite(NamedTuple):
-    """A site of the grid; `load` is what its own jobs offer, as a share of what its processors could do."""
+    """A site of the grid; `load` is what its own jobs offer, as a share of what its processors could do.
+
+    `policy` is one of `POLICIES`, or what a multifactor scheduler goes by.
+    """
 
     name: str
     cpus: int
     load: float
-    policy: str
+    policy: str | Priorities
+
+    def scheduler(self) -> Scheduler:
+        """The site's scheduler, idle."""
+        if isinstance(self.policy, Priorities):
+            return Multifactor(self.name, self.cpus, MONDAY, priorities=self.policy)
+        return POLICIES[self.policy](self.name, self.cpus, MONDAY)
 
 
 THREE_SITES = (
@@ -54,6 +65,18 @@ EIGHT_SITES = (
     GridSite("fir", 128, 0.65, "easy"),
     GridSite("ginkgo", 128, 0.60, "conservative"),
     GridSite("hazel", 64, 0.30, "fcfs"),
+)
+
+MULTIFACTOR_SITES = (
+    GridSite("alder", 512, 0.60, Priorities(age=1.0, fairshare=2.0, half_life_s=7 * DAY, size=0.5, cap=0.4)),
+    GridSite("birch", 128, 0.65, Priorities(age=2.0, fairshare=1.0, half_life_s=2 * DAY, size=0.0, cap=0.4)),
+    GridSite("cedar", 256, 0.45, Priorities(age=0.5, fairshare=3.0, half_life_s=14 * DAY, size=1.0, cap=0.4)),
+)
+
+OTHER_SITES = (
+    GridSite("alder", 512, 0.60, "multifactor-tiers"),
+    GridSite("birch", 128, 0.65, Priorities(age=3.0, age_s=2 * DAY, fairshare=1.0, share=0.2, size=-0.5, cap=0.5)),
+    GridSite("cedar", 256, 0.45, "multifactor-small"),
 )
 
 
@@ -163,7 +186,9 @@ class _Grid:
     """The sites' schedulers, all of whose events the router is shown."""
 
     def __init__(self, sites: Sequence[GridSite], router: Router) -> None:
-        self._schedulers: dict[str, Scheduler] = {s.name: POLICIES[s.policy](s.name, s.cpus, MONDAY) for s in sites}
+        self._schedulers = {site.name: site.scheduler() for site in sites}
+        if isinstance(router, Oracle):
+            router.watch(self._schedulers)
         self._router = router
         self.starts: dict[str, float] = {}
         for scheduler in self._schedulers.values():

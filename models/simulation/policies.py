@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from models.records import AnyEvent
 from models.simulation.backfill import Conservative, Easy, EasyKill
+from models.simulation.multifactor import Multifactor, MultifactorSmall, MultifactorTiers
 from models.simulation.preemptive import EasyPreemptive, Lerwf, LerwfFill
 from models.simulation.scheduler import Fcfs, FcfsFill, Lewf, LewfFill, Lwf, Scheduler
 from models.simulation.workload import SimulatedJob
@@ -20,6 +21,9 @@ POLICIES: dict[str, type[Scheduler]] = {
     "easy-kill": EasyKill,
     "easy-preemptive": EasyPreemptive,
     "conservative": Conservative,
+    "multifactor": Multifactor,
+    "multifactor-tiers": MultifactorTiers,
+    "multifactor-small": MultifactorSmall,
 }
 """The policies by name; a further one is a subclass of Scheduler and a line here."""
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, Cancel, Capacity, End, JobEvent, Start, Submit
-from models.simulation import POLICIES, Easy, SimulatedJob, generate, run
+from models.simulation import POLICIES, Easy, Scheduler, SimulatedJob, generate, run
 
 CPUS = 8
 
@@ -68,7 +68,8 @@ def waits(events: list[AnyEvent]) -> list[float]:
 
 every = pytest.mark.parametrize("policy", sorted(POLICIES))
 uninterrupted = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"lerwf", "lerwf-fill"}))
-unordered = {"lewf", "lewf-fill", "lwf", "lerwf", "lerwf-fill"}
+prioritised = {"multifactor", "multifactor-tiers", "multifactor-small"}
+unordered = {"lewf", "lewf-fill", "lwf", "lerwf", "lerwf-fill"} | prioritised
 in_order = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - unordered))
 
 
@@ -303,6 +304,27 @@ def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[Simulat
         events += site.advance(site.now + step)
     events += site.finish()
     assert events == list(run(jobs, CPUS, "a", policy))
+
+
+@every
+@settings(max_examples=30, deadline=None)
+@given(jobs=workloads(), after=st.integers(0, 40))
+def test_a_copy_goes_on_as_the_scheduler_would_and_changes_nothing_in_it(
+    policy: str, jobs: list[SimulatedJob], after: int
+) -> None:
+    site = POLICIES[policy]("a", CPUS, jobs[0].submit)
+    before = [event for job in jobs[:after] for event in site.submit(job)]
+    copied = site.fork()
+
+    def rest(scheduler: Scheduler) -> list[AnyEvent]:
+        return [event for job in jobs[after:] for event in scheduler.submit(job)] + scheduler.finish()
+
+    in_copy, here = rest(copied), rest(site)
+    assert [Capacity(site="a", time=float(jobs[0].submit), cpus=CPUS), *before, *here] == list(
+        run(jobs, CPUS, "a", policy)
+    )
+    if not site.estimates.learns:  # a copy does not
+        assert in_copy == here
 
 
 @every

@@ -1,0 +1,195 @@
+"""Schedulers that sort the queue by a priority of several factors, cap what a user may hold, and backfill behind."""
+
+from math import exp2, inf
+from typing import ClassVar, Literal, NamedTuple
+
+import msgspec
+
+from models.registry import run_method_named
+from models.simulation.backfill import Backfilling
+from models.simulation.estimates import Estimates, Learner, Predicted
+from models.simulation.scheduler import Running
+from models.simulation.workload import DAY, SimulatedJob
+
+LEARNT_BY = "last-two"
+"""The method whose run times are planned with, where it is not the walltimes."""
+
+
+class Priorities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a multifactor scheduler goes by. The priority of a queued job is the sum of these, in points:
+
+    `age`, reached in a straight line after `age_s` seconds in the queue; `fairshare` times 2^(−used/`share`), where
+    `used` is the share of the machine that the job's user has held, in a mean whose weights halve every `half_life_s`
+    seconds; `size` times the share of the machine that the job asks for; `small` where it asks for at most
+    `small_cpus` of the machine and is planned to run for at most `small_s`; and those of its queue in `tiers`.
+
+    No user may hold more than the share `cap` of the machine (1: no cap), and no queue more than its own in `limits`;
+    but who holds nothing may start one job, however large. Run times are planned by `plans`: the walltimes, or what the
+    user's last jobs ran.
+    """
+
+    age: float = 1.0
+    age_s: float = 7 * DAY
+    fairshare: float = 2.0
+    half_life_s: float = 7 * DAY
+    share: float = 0.05
+    size: float = 0.5
+    small: float = 0.0
+    small_cpus: float = 0.05
+    small_s: float = 3600.0
+    tiers: tuple[tuple[str, float], ...] = ()
+    cap: float = 1.0
+    limits: tuple[tuple[str, float], ...] = ()
+    plans: Literal["walltime", "predicted"] = "walltime"
+
+
+class Holding(NamedTuple):
+    """What a user holds: processors, since `at`; and the share of the machine in the mean up to there."""
+
+    cpus: int = 0
+    used: float = 0.0
+    at: int = 0
+
+
+class Multifactor(Backfilling):
+    """Multifactor priority with fairshare and caps, and EASY backfilling behind the first job that may start.
+
+    After Slurm's `priority/multifactor` (its classic fairshare is 2^(−usage/share), too) and the limits on what a user
+    or a queue may hold. Whenever a job comes or ends, the queue is gone through in the order of priority. A job that a
+    limit forbids is passed over and gets no reservation. The first other one that does not fit gets one (as in `Easy`),
+    and those behind it start where they do not delay it. O(queue · log queue) each time.
+
+    Parameters:
+        priorities: what it goes by; others are as of `Scheduler`.
+    """
+
+    priorities: ClassVar[Priorities] = Priorities(cap=0.4)
+    """The default."""
+
+    def __init__(
+        self,
+        site: str,
+        cpus: int,
+        start_time: int = 0,
+        estimates: Estimates | None = None,
+        enforced: bool = True,
+        priorities: Priorities | None = None,
+    ) -> None:
+        self.rules = priorities or type(self).priorities
+        if estimates is None and self.rules.plans == "predicted":
+            estimates = Predicted(Learner(run_method_named(LEARNT_BY)))
+        super().__init__(site, cpus, start_time, estimates, enforced)
+        self._users: dict[str | None, Holding] = {}
+        self._in_queue: dict[str | None, int] = {}  # processors that running jobs of a queue hold
+        self._fixed: dict[str, float] = {}  # of queued jobs: the points that do not change with time
+        self._tiers = dict(self.rules.tiers)
+        self._cap = self.rules.cap * cpus if self.rules.cap < 1.0 else inf
+        self._limits = {queue: share * cpus for queue, share in self.rules.limits}
+
+    def priority(self, job: SimulatedJob) -> float:
+        """The points of a queued job now."""
+        return self._fixed[job.job] + self._aged(job) + self._fair(job.user)
+
+    def used(self, user: str | None) -> float:
+        """The share of the machine that a user has held, in the mean that fades."""
+        holding = self._users.get(user)
+        if holding is None:
+            return 0.0
+        kept = exp2((holding.at - self.now) / self.rules.half_life_s)
+        return holding.used * kept + holding.cpus / self.cpus * (1.0 - kept)
+
+    def _aged(self, job: SimulatedJob) -> float:
+        return self.rules.age * min((self.now - job.submit) / self.rules.age_s, 1.0)
+
+    def _fair(self, user: str | None) -> float:
+        return self.rules.fairshare * exp2(-self.used(user) / self.rules.share)
+
+    def _dispatch(self) -> None:
+        if not self.free:
+            return
+        until = spare = 0
+        blocked = False
+        for job in self._in_order():
+            if job.cpus > self.free and blocked:
+                continue
+            if self._forbidden(job):
+                continue
+            if blocked:
+                if self.now + self.planned[job.job] > until:
+                    if job.cpus > spare:
+                        continue
+                    spare -= job.cpus
+                self._start(job)
+            elif job.cpus <= self.free:
+                self._start(job)
+            else:
+                blocked = True
+                reservation = self._reserve(job)
+                until, spare = reservation.time, reservation.spare
+            if not self.free:
+                return
+
+    def _in_order(self) -> list[SimulatedJob]:
+        """The queue by priority; those of the same go in the order of submission."""
+        fair = {user: self._fair(user) for user in {job.user for job in self.queue.values()}}
+        points = {name: self._fixed[name] + self._aged(job) + fair[job.user] for name, job in self.queue.items()}
+        return sorted(self.queue.values(), key=lambda job: -points[job.job])
+
+    def _arrived(self, job: SimulatedJob) -> None:
+        # One that does not fit may still take the place at the head, and with it the reservation that kept others out.
+        self._dispatch()
+
+    def _forbidden(self, job: SimulatedJob) -> bool:
+        """Whether a limit keeps this job from starting now."""
+        holding = self._users.get(job.user)
+        mine = holding.cpus if holding is not None else 0
+        its = self._in_queue.get(job.queue, 0)
+        limit = inf if job.queue is None else self._limits.get(job.queue, inf)
+        return (mine > 0 and mine + job.cpus > self._cap) or (its > 0 and its + job.cpus > limit)
+
+    def _plan(self, job: SimulatedJob) -> None:
+        super()._plan(job)
+        rules = self.rules
+        small = job.cpus <= rules.small_cpus * self.cpus and self.planned[job.job] <= rules.small_s
+        tier = self._tiers.get(job.queue, 0.0) if job.queue is not None else 0.0
+        self._fixed[job.job] = rules.size * job.cpus / self.cpus + rules.small * small + tier
+
+    def _leave(self, job: SimulatedJob) -> None:
+        super()._leave(job)
+        del self._fixed[job.job]
+
+    def _start(self, job: SimulatedJob) -> None:
+        super()._start(job)
+        self._hold(job, job.cpus)
+
+    def _end(self, running: Running, state: str) -> None:
+        self._hold(running.job, -running.job.cpus)
+        super()._end(running, state)
+
+    def _hold(self, job: SimulatedJob, cpus: int) -> None:
+        """A user takes processors, or gives them back (less than 0)."""
+        held = self._users.get(job.user, Holding())
+        self._users[job.user] = Holding(held.cpus + cpus, self.used(job.user), self.now)
+        self._in_queue[job.queue] = self._in_queue.get(job.queue, 0) + cpus
+
+
+class MultifactorTiers(Multifactor):
+    """Queues of different priority, short jobs first, and limits on what the long ones hold together."""
+
+    priorities = Priorities(
+        age=1.0,
+        fairshare=1.0,
+        half_life_s=2 * DAY,
+        size=0.0,
+        tiers=(("short", 1.5), ("batch", 0.5)),
+        cap=0.6,
+        limits=(("long", 0.6),),
+    )
+
+
+class MultifactorSmall(Multifactor):
+    """Small and short jobs go first, large ones last; planned with what the user's last jobs ran."""
+
+    priorities = Priorities(
+        age=2.0, fairshare=1.0, half_life_s=3 * DAY, share=0.1, size=-1.0, small=1.5, cap=0.5, plans="predicted"
+    )

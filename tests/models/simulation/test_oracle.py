@@ -1,0 +1,80 @@
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from models.records import AnyEvent, Start
+from models.simulation import POLICIES, Oracle, SimulatedJob, generate
+from models.simulation.grid import MONDAY, GridSite, Load, route
+from models.simulation.routing import ShortestQueue
+from models.site.state import Job
+from tests.support.simulated_jobs import make
+
+CPUS = 64
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"multifactor-small"}))
+def test_it_knows_when_a_job_starts_that_no_other_follows(policy: str) -> None:
+    """Of `multifactor-small`, what is planned with changes as jobs end, which a copy does not learn."""
+    jobs = generate(5, 300, CPUS, 1.2, impatient=0.0)
+    site = POLICIES[policy]("a", CPUS, jobs[0].submit)
+    oracle = Oracle(jobs)
+    oracle.watch({"a": site})
+    for job in jobs[:-1]:
+        site.submit(job)
+    before = site.now
+    site.advance(jobs[-1].submit)
+    told = oracle.start_of(jobs[-1].job, "a")
+    assert told is not None and before <= told
+    assert oracle.start_of(jobs[-1].job, "a", told + 1) == told
+    assert oracle.start_of(jobs[-1].job, "a", told) is None or told == site.now
+    events = site.submit(jobs[-1]) + site.finish()
+    assert told == next(event.time for event in events if isinstance(event, Start) and event.job == jobs[-1].job)
+
+
+def lasting(number: int, run: int, walltime: int, cpus: int = CPUS) -> SimulatedJob:
+    return msgspec.structs.replace(make(number, MONDAY, cpus, run), walltime=walltime)
+
+
+def test_a_job_goes_where_it_truly_starts_first() -> None:
+    sites = GridSite("a", CPUS, 0.5, "easy"), GridSite("b", CPUS, 0.5, "easy")
+    load = Load({"a": [lasting(1, 900, 1000)], "b": [lasting(2, 50, 2000)]}, [lasting(3, 10, 60)])
+    (told,) = route(sites, load, Oracle(load.jobs)).routed
+    (untold,) = route(sites, load, Oracle(load.jobs, told=False)).routed
+    assert (told.site, told.wait_s) == ("b", 50.0)
+    assert untold.site == "a"  # by the walltimes, since no job has ended yet
+
+
+def test_what_jobs_ran_is_learnt_at_each_site() -> None:
+    jobs = [lasting(1, 100, 1000, 8), lasting(2, 100, 1000, 8), lasting(3, 700, 1000)]
+    jobs[2] = msgspec.structs.replace(jobs[2], submit=MONDAY + 200)
+    jobs.append(msgspec.structs.replace(lasting(4, 10, 60), submit=MONDAY + 210))
+    site = POLICIES["fcfs"]("a", CPUS, MONDAY)
+    oracle = Oracle(jobs, told=False)
+    oracle.watch({"a": site})
+    for job in jobs[:3]:
+        oracle.observe(site.submit(job))
+    site.advance(MONDAY + 210)
+    assert oracle.start_of("4", "a") == MONDAY + 300  # as the two before it, it is to run for 100 s
+
+
+def test_asking_changes_nothing() -> None:
+    sites = GridSite("a", CPUS, 0.6, "multifactor"), GridSite("b", CPUS, 0.6, "multifactor-small")
+    load = Load.of(sites, 7, 4, 0.2)
+
+    class Asking(Oracle):
+        """Asks, and then goes by the shortest queue."""
+
+        def __init__(self) -> None:
+            super().__init__(load.jobs, told=False)
+            self.shortest = ShortestQueue()
+
+        def observe(self, events: Sequence[AnyEvent]) -> None:
+            super().observe(events)
+            self.shortest.observe(events)
+
+        def choose(self, job: Job, sites: Sequence[str]) -> str:
+            assert super().choose(job, sites) in sites
+            return self.shortest.choose(job, sites)
+
+    assert route(sites, load, Asking()) == route(sites, load, ShortestQueue())
