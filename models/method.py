@@ -119,6 +119,9 @@ class WaitMethod(Method):
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""
 
+    def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
+        """A job that this method predicted was cancelled after `waited_s` seconds in the queue; `forget` follows."""
+
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """A job that this method predicted, and that had waited `wait_s`, ended after running for `run_s` seconds."""
 

@@ -318,12 +318,15 @@ class Engine:
             yield from self._abandon(job, event.time)
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
-        """A queued job leaves without having started: its wait is censored, and no method learns from it."""
+        """A queued job leaves without having started: its wait is censored."""
         self._live.leave(job)
+        waited_s = max(at - job.ready, 0.0)
+        if not job.unscored:
+            for method in self.methods.learning_from(job):
+                method.cancelled(job, waited_s, self.context)
         self.methods.forget(job.key)
         if job.unscored:
             return
-        waited_s = max(at - job.ready, 0.0)
         self.scores.add_cancelled(job, waited_s)
         yield from self.outgoing.outcomes(job, at, waited_s, censored=True)
 

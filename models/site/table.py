@@ -1,5 +1,6 @@
 """The live jobs of a site as columns, for methods that look at all of them at each prediction."""
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -105,6 +106,10 @@ class LiveTable:
         """
         return self._kinds[kind].of(name)
 
+    def names(self, kind: str) -> Sequence[str]:
+        """The users, queues or accounts of the live jobs by their codes; "" for a code that none has."""
+        return self._kinds[kind].names
+
     def enter(self, key: JobKey, values: Values, names: Names) -> None:
         """Take a job in."""
         row = len(self.keys)
@@ -165,7 +170,7 @@ class _Codes:
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
-        self._names: list[str] = []  # by code
+        self.names: list[str] = []  # by code
         self._uses: list[int] = []
         self._unused: list[int] = []
 
@@ -181,10 +186,10 @@ class _Codes:
             return code
         if self._unused:
             code = self._unused.pop()
-            self._names[code], self._uses[code] = name, 1
+            self.names[code], self._uses[code] = name, 1
         else:
-            code = len(self._names)
-            self._names.append(name)
+            code = len(self.names)
+            self.names.append(name)
             self._uses.append(1)
         self._codes[name] = code
         return code
@@ -194,6 +199,6 @@ class _Codes:
             return
         self._uses[code] -= 1
         if self._uses[code] == 0:
-            del self._codes[self._names[code]]
-            self._names[code] = ""
+            del self._codes[self.names[code]]
+            self.names[code] = ""
             self._unused.append(code)

@@ -9,6 +9,7 @@ from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
+from models.records import JobKey
 from models.registry import DEFAULT, METHODS
 from models.site.state import Estimate, Job
 from tests.support.engines import (
@@ -18,7 +19,7 @@ from tests.support.engines import (
     outcome,
     predicted,
 )
-from tests.support.events import end, start, submit
+from tests.support.events import cancel, end, start, submit
 
 
 class Recorder(WaitMethod):
@@ -39,6 +40,12 @@ class Recorder(WaitMethod):
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         self._note("learn", job.id, wait_s, context)
 
+    def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
+        self._note("cancelled", job.id, waited_s, context)
+
+    def forget(self, key: JobKey) -> None:
+        self.shown.append(("forget", key[0], None, 0, 0))
+
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Engine:
@@ -56,6 +63,18 @@ def test_a_method_is_shown_what_is_known_and_no_more(recorder: Engine) -> None:
         ("predict", "2", None, 1, 0),
         ("learn", "1", 10.0, 2, 0),
         ("learn", "2", 29.0, 1, 1),
+    ]
+
+
+def test_a_method_is_shown_how_long_a_job_had_waited_that_was_cancelled(recorder: Engine) -> None:
+    for event in (submit("1", 0.0), cancel("1", 60.0), cancel("1", 60.0), submit("2", 100.0), cancel("2", 0.0)):
+        recorder.apply(event)
+    method = recorder.methods.waits[Recorder.name]
+    assert isinstance(method, Recorder)
+    assert [shown for shown in method.shown if shown[0] != "predict"] == [
+        ("cancelled", "1", 60.0, 0, 0),
+        ("forget", "1", None, 0, 0),
+        ("forget", "2", None, 0, 0),  # cancelled long before its submission: nobody knows how long it waited
     ]
 
 

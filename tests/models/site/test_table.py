@@ -35,6 +35,7 @@ def rows(table: LiveTable, jobs: list[Job]) -> list[tuple[Any, ...]]:
         kind: {table.code(kind, getattr(job, kind)): getattr(job, kind) for job in jobs} for kind in kinds
     }
     assert all(code >= 0 or name is None for kind in kinds for code, name in names[kind].items())
+    assert all(table.names(kind)[code] == name for kind in kinds for code, name in names[kind].items() if code >= 0)
     assert all(len(column) == len(table.keys) for column in columns)
     assert all(columns.phase[row] == DEAD for row, key in enumerate(table.keys) if key is None)
     return [
