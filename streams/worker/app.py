@@ -51,7 +51,7 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
     freshness = Freshness(logs.place, logs.end)
     processor = Processor(app, settings, ledger, metrics, places=Places(settings, partitions), freshness=freshness)
     app.holder_of = partial(holder_of, settings)
-    app.check_alive = ledger.before_write = store.before_send = processor.check_alive
+    app.check_alive = ledger.before_write = store.claims.before_send = processor.check_alive
 
     @app.agent(events, concurrency=1, name="process_events")
     async def process_events(stream: StreamT[bytes]) -> None:

@@ -88,19 +88,21 @@ class EventLogs:
         """
         return await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
 
-    async def earlier_states(self, partition: int, key: bytes) -> list[bytes]:
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
         """The values of a site that its changelog still has, the latest first.
+
+        Parameters:
+            most: of so many offsets at the changelog's end alone; None: of all. States are large and may be many.
 
         Raises:
             OSError: the broker does not answer.
         """
-        found = await self._read(
-            TP(self._topics.state, partition), None, None, lambda message: message.key == key and message.value
-        )
+        place, first = TP(self._topics.state, partition), 0 if most is None else -most
+        found = await self._read(place, first, None, lambda message: message.key == key and message.value)
         return [message.value for message in reversed(found)]
 
-    async def _read(self, tp: TP, first: int | None, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
-        """The messages that match, by a consumer of its own; from the beginning, or to the end, where none is given."""
+    async def _read(self, tp: TP, first: int, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
+        """The messages that match, by a consumer of its own; a negative `first` counts from the end, as in a slice."""
         place = TopicPartition(*tp)
         with _as_os_errors():
             consumer = AIOKafkaConsumer(enable_auto_commit=False, **self._kafka.async_options())
@@ -109,7 +111,7 @@ class EventLogs:
                 consumer.assign([place])
                 begin = (await consumer.beginning_offsets([place]))[place]
                 stop = min((await consumer.end_offsets([place]))[place], 1 << 62 if end is None else end)
-                consumer.seek(place, begin if first is None else max(first, begin))
+                consumer.seek(place, max(first if first >= 0 else stop + first, begin))
                 found: list[Any] = []
                 while await consumer.position(place) < stop:
                     messages = (await consumer.getmany(place, timeout_ms=POLL_MS)).get(place, ())

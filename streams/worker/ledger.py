@@ -6,13 +6,14 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from models.durations import DAY_S
-from models.engine.checkpoint import Changes
 from models.engine.settings import EngineSettings
 from streams.errors import UserError
 from streams.settings import SitesSettings, WorkerSettings
+from streams.worker.claims import Superseded
+from streams.worker.histories import Histories, SiteCheckpoint
 from streams.worker.loader import SiteLoader
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore
@@ -30,16 +31,6 @@ from streams.worker.stored import (
 )
 
 log = logging.getLogger(__name__)
-
-
-class _SiteCheckpoint(NamedTuple):
-    """What is to be stored of a site: its value for the table, and its changes since its last checkpoint."""
-
-    site: str
-    value: bytes
-    changes: Changes
-    oldest: int
-    generation: int
 
 
 class Ledger:
@@ -63,7 +54,8 @@ class Ledger:
     5. Acknowledge the events, so that Faust may commit their offsets.
 
     When a partition is taken away during a checkpoint, the rest is left out: the next owner continues from the state
-    before. This worker then writes no more states of it, because it could replace a newer state by an older one.
+    before. This worker then writes no more states of it, because it could replace a newer state by an older one. The
+    next owner has claimed the sites in Redis, so nothing more can be written there either (`claims`).
 
     After a crash at any step Kafka delivers again what was not committed. Events that the stored state already
     includes are skipped by their offset. The others go through the engine again and give the same bytes again.
@@ -85,13 +77,13 @@ class Ledger:
         self._running: dict[int, tuple[PendingBatch, asyncio.Task[None]]] = {}  # checkpoints
         self._forgotten: set[str] = set()  # sites that have lost their places, which the table has still
         self._table = table
-        self._store = store
         self._settings = settings
         self._clock = clock
         self._forget_s = forget_days * DAY_S
         self._retries = Retries(lambda: self.before_write())
         self._until_done = self._retries.until_done
         self.loader = SiteLoader(store, engine_settings, self._retries)
+        self._histories = Histories(store, self.loader, self._retries, self._value)
 
     def __iter__(self) -> Iterator[SiteHandle]:
         return iter(self.handles.values())
@@ -322,7 +314,7 @@ class Ledger:
         batch = self._pending.pop(partition, None)
         if batch is not None:
             states = [self._state_of(site) for site in sorted(batch.sites) if site in self.handles]
-            task = asyncio.create_task(self._make_durable(batch, partition, states))
+            task = asyncio.create_task(self._run_checkpoint(batch, partition, states))
             self._running[partition] = batch, task
 
     async def _end_of_checkpoint(self, partition: int) -> None:
@@ -332,12 +324,18 @@ class Ledger:
             finally:
                 self._running.pop(partition, None)
 
-    async def _make_durable(self, batch: PendingBatch, partition: int, states: list[_SiteCheckpoint]) -> None:
+    async def _run_checkpoint(self, batch: PendingBatch, partition: int, states: list[SiteCheckpoint]) -> None:
+        try:
+            await self._make_durable(batch, partition, states)
+        except Superseded:
+            if not batch.dropped:  # else another worker has the partition now, as it should
+                raise
+
+    async def _make_durable(self, batch: PendingBatch, partition: int, states: list[SiteCheckpoint]) -> None:
         """The steps of a checkpoint, in the order that the invariant needs."""
         await asyncio.gather(*batch.sends)
         for one in states:
-            write = partial(self._store.write, one.site, one.changes, one.generation)
-            await self._until_done("redis: writing", write, one.site)
+            await self._histories.write(one)
         if batch.dropped:
             return
         self.before_write()
@@ -346,15 +344,14 @@ class Ledger:
             self._forgotten.discard(site)
         await asyncio.gather(*(self._table.put(one.site.encode(), one.value, partition) for one in states))
         for one in states:
-            trim = partial(self._store.trim, one.site, one.oldest, one.changes, one.generation)
-            await self._until_done("redis: trimming", trim, one.site)
+            await self._histories.trim(one)
         for site, generation in batch.gone.items():
-            await self._until_done("redis: clearing", partial(self._store.forget, site, generation), site)
+            await self._histories.forget(site, generation)
         if not batch.dropped:
             for event in batch.events:
                 event.ack()
 
-    def _state_of(self, site: str) -> _SiteCheckpoint:
+    def _state_of(self, site: str) -> SiteCheckpoint:
         handle = self.handles[site]
         state, changes = handle.engine.checkpoint()
         stored = StoredState(
@@ -370,7 +367,7 @@ class Ledger:
             handle.operations,
         )
         oldest = handle.engine.context.history.oldest
-        return _SiteCheckpoint(site, encode_stored(stored), changes, oldest, handle.generation)
+        return SiteCheckpoint(site, encode_stored(stored), changes, oldest, handle.generation)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget the sites of partitions that are another worker's now; it will see their pending events again."""

@@ -11,6 +11,7 @@ from models.engine.checkpoint import SavedState, read_saved
 from models.engine.engine import Engine
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
+from streams.worker.claims import WritesLost
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore, Stored, included
 from streams.worker.stored import Events, SiteHandle, StoredState, decode_stored
@@ -19,6 +20,10 @@ log = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN = 100
 """Messages that are read anew before other tasks get their turn."""
+
+
+STATES_AT_A_TIME = (64, 1024, None)
+"""Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
 
 
 class SiteLoader:
@@ -36,6 +41,7 @@ class SiteLoader:
 
     async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
+        await self._claim(site)
         generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
         return SiteHandle(Engine(site, self._settings), partition, own=own, generation=generation)
 
@@ -58,7 +64,15 @@ class SiteLoader:
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         """A site as it was stored, and whether it had to be mended, so that it is to be stored anew."""
+        while True:
+            try:
+                return await self._load(site, stored)
+            except WritesLost as error:  # just now, while it was read
+                log.error("Redis has lost what was written last: %s", error, extra=_where(site, stored))
+
+    async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         saved = read_saved(zlib.decompress(stored.state))
+        await self._claim(site)
         entries = await self._read(site, stored)
         try:
             engine, mended = self._engine(saved, entries), False
@@ -67,6 +81,9 @@ class SiteLoader:
         await self._clean(site, stored, entries, saved)
         log.info("the site goes on, %d live jobs", len(engine.context.state), extra=_where(site, stored))
         return _handle(engine, stored), mended
+
+    async def _claim(self, site: str) -> None:
+        await self._until_done("redis: claiming", partial(self._store.claim, site), site)
 
     async def _read(self, site: str, stored: StoredState) -> Stored:
         await self._until_done("redis: reading", partial(self._store.take_back, site, stored.generation), site)
@@ -108,22 +125,30 @@ class SiteLoader:
         """
         if self.events is None or not (entries.started or entries.runs):
             return None
-        key, read = site.encode(), self.events.earlier_states
-        values = await self._until_done("kafka: reading states", partial(read, stored.partition, key), site)
-        same = (stored.epoch, stored.own, stored.generation)
-        for earlier in map(decode_stored, values):
-            if (earlier.epoch, earlier.own, earlier.generation) != same or earlier.offset >= stored.offset:
-                continue
-            before = read_saved(zlib.decompress(earlier.state))
-            try:
-                handle = _handle(self._engine(before, entries), earlier)
-            except ValueError:
-                continue
-            if not await self._catch_up(handle, stored, saved):
-                return None
-            await self._clean(site, earlier, entries, before)
-            return handle
+        for most in STATES_AT_A_TIME:
+            read = partial(self.events.earlier_states, stored.partition, site.encode(), most)
+            for earlier in map(decode_stored, await self._until_done("kafka: reading states", read, site)):
+                if (found := self._as_it_was(earlier, stored, entries)) is None:
+                    continue
+                handle, before = found
+                if not await self._catch_up(handle, stored, saved):
+                    return None
+                await self._clean(site, earlier, entries, before)
+                return handle
         return None
+
+    def _as_it_was(
+        self, earlier: StoredState, stored: StoredState, entries: Stored
+    ) -> tuple[SiteHandle, SavedState] | None:
+        """A site as an earlier state has it; None where its entries are not all there, or its offsets are others."""
+        same = (earlier.epoch, earlier.own, earlier.generation) == (stored.epoch, stored.own, stored.generation)
+        if not same or earlier.offset >= stored.offset:
+            return None
+        before = read_saved(zlib.decompress(earlier.state))
+        try:
+            return _handle(self._engine(before, entries), earlier), before
+        except ValueError:
+            return None
 
     async def _catch_up(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
         """Apply a site's events up to a stored state; returns whether that came to the same."""

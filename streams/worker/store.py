@@ -8,7 +8,8 @@ Keys (`site` and the category's parts percent-encoded, so that no name can reach
     PREFIX:{site}:rows:METHOD          hash  number of the row → what a method wrote into it (models.site.rows.Rows)
     PREFIX:{site}:methods              set   the METHODs that have rows
     PREFIX:{site}:gN:…                 the same for generation N, from 1 on; those above are of generation 0
-    PREFIX:{site}:info                 hash  generation → the latest one
+    PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → who may write
+                                             (streams/worker/claims.py)
     PREFIX:partitions                  hash  topic of events → how many partitions it had when sites were first stored
     PREFIX:health                      hash  last → 1; written to see whether Redis takes writes
 
@@ -20,7 +21,8 @@ method's rows as many as it remembers.
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -35,6 +37,7 @@ from models.site.rows import Row
 from models.site.runs import Category, Run
 from streams.errors import UNTRUSTED, Unreachable, UserError
 from streams.settings import RedisSettings
+from streams.worker.claims import Claims
 
 log = logging.getLogger(__name__)
 
@@ -153,10 +156,13 @@ class SiteStore:
 
     A site's entries are of a `generation`, which its state names: a site that begins anew, though there are entries of
     its name, writes to another generation, so that none of these is ever taken for one of its own.
+
+    Whoever reads or writes a site's entries claims it first (`claim`). What writes raises `Superseded` once another
+    process has claimed the site, and `WritesLost` where Redis has lost what was written before; see `claims`.
     """
 
     def __init__(self, client: "redis.asyncio.Redis", prefix: str) -> None:
-        self.before_send: Callable[[], None] = lambda: None  # raises when nothing may be written any more
+        self.claims = Claims(client, lambda site: self.key(site, "info"))
         self._client = client
         self._prefix = prefix
 
@@ -165,26 +171,32 @@ class SiteStore:
         own = (f"g{generation}",) if generation else ()
         return ":".join((self._prefix, f"{{{_quoted(site)}}}", *own, *parts))
 
+    async def claim(self, site: str) -> None:
+        """Be the one who writes a site's entries, from now on."""
+        await self.claims.claim(site)
+
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         """Add what was learnt, in one transaction; writing it twice changes nothing. About 15 µs a job."""
         key = partial(self.key, site, generation=generation)
         by_category = _by_category(changes.runs)
-        async with self._client.pipeline(transaction=True) as pipe:
+
+        def fill(pipe: Any) -> None:
             if changes.started:
                 rows = {row.number: _encode(row) for row in changes.started}
-                pipe.hset(key("history"), mapping=rows)  # type: ignore[arg-type]
+                pipe.hset(key("history"), mapping=rows)
             for category, runs in by_category.items():
                 entries = {run.number: _encode(run) for run in runs}
-                pipe.hset(key("runs", category), mapping=entries)  # type: ignore[arg-type]
+                pipe.hset(key("runs", category), mapping=entries)
             if by_category:
                 pipe.sadd(key("categories"), *by_category)
             for method, own in changes.rows.items():
                 if own:
                     values = {row.number: row.value for row in own}
-                    pipe.hset(key("rows", _quoted(method)), mapping=values)  # type: ignore[arg-type]
+                    pipe.hset(key("rows", _quoted(method)), mapping=values)
                     pipe.sadd(key("methods"), _quoted(method))
-            self.before_send()  # encoding took a while: if the process stood still then, these are another's by now
-            await pipe.execute()
+
+        if changes.started or changes.runs or any(changes.rows.values()):
+            await self.claims.execute(site, fill)
 
     async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
         """Delete what fell out: started jobs before number `oldest`, forgotten runs, and categories without any left.
@@ -193,29 +205,30 @@ class SiteStore:
         """
         key = partial(self.key, site, generation=generation)
         forgotten = _by_category(changes.forgotten_runs)
-        async with self._client.pipeline(transaction=True) as pipe:
-            gone = range(max(oldest - len(changes.started), 0), max(oldest, 0))
-            if gone:
-                pipe.hdel(key("history"), *map(str, gone))
-            for method, own in changes.rows.items():
-                oldest_row = changes.oldest[method]
-                gone = range(max(oldest_row - len(own), 0), oldest_row)
-                if gone:
-                    pipe.hdel(key("rows", _quoted(method)), *map(str, gone))
+        gone = {key("history"): range(max(oldest - len(changes.started), 0), max(oldest, 0))}
+        for method, own in changes.rows.items():
+            first = changes.oldest[method]
+            gone[key("rows", _quoted(method))] = range(max(first - len(own), 0), first)
+
+        def fill(pipe: Any) -> None:
+            for name, numbers in gone.items():
+                if numbers:
+                    pipe.hdel(name, *map(str, numbers))
             for category, runs in forgotten.items():
                 pipe.hdel(key("runs", category), *(str(run.number) for run in runs))
             for category in forgotten:
                 pipe.hlen(key("runs", category))
-            found = await pipe.execute() if len(pipe) else []
-        left = found[len(found) - len(forgotten) :]
-        await self._drop_categories(
-            key("categories"), [name for name, runs in zip(forgotten, left, strict=True) if not runs]
-        )
 
-    async def _drop_categories(self, key: str, empty: list[str]) -> None:
+        if forgotten or any(gone.values()):
+            found = await self.claims.execute(site, fill)
+            left = found[len(found) - len(forgotten) :]
+            empty = [name for name, runs in zip(forgotten, left, strict=True) if not runs]
+            await self._drop_categories(site, key("categories"), empty)
+
+    async def _drop_categories(self, site: str, key: str, empty: list[str]) -> None:
         """Take categories that have no runs from the set, lest it grows for ever where executables are unique."""
         if empty:
-            await self._client.srem(key, *empty)
+            await self.claims.execute(site, lambda pipe: pipe.srem(key, *empty))
 
     async def read(self, site: str, generation: int = 0) -> Stored:
         """All entries of a generation, also those that no state counts; in steps of bounded size."""
@@ -223,7 +236,7 @@ class SiteStore:
         rows: list[Any] = await self._client.hvals(key("history"))
         runs: dict[int, Run] = {}
         async for members in self._scan(key("categories")):
-            categories = await self._with_runs(key("categories"), key("runs", ""), members)
+            categories = await self._with_runs(site, key("categories"), key("runs", ""), members)
             found = await self._values([key("runs", category) for category in categories])
             runs.update((run.number, run) for values in found for run in map(_decode_run, values))
         own = {}
@@ -233,7 +246,7 @@ class SiteStore:
                 own[unquote(method)] = [Row(int(number), value) for number, value in entries.items()]
         return Stored([_decode_started(row) for row in rows], list(runs.values()), own)
 
-    async def _with_runs(self, key: str, prefix: str, categories: list[str]) -> list[str]:
+    async def _with_runs(self, site: str, key: str, prefix: str, categories: list[str]) -> list[str]:
         """Those of the categories that have runs; the others leave the set. Without scripts 20 times as slow."""
         try:
             found: Any = await self._client.eval(DROP_EMPTY, 1, key, prefix, *categories)
@@ -243,7 +256,8 @@ class SiteStore:
                 for category in categories:
                     pipe.hlen(prefix + category)
                 counts = await pipe.execute()
-            await self._drop_categories(key, [name for name, runs in zip(categories, counts, strict=True) if not runs])
+            empty = [name for name, runs in zip(categories, counts, strict=True) if not runs]
+            await self._drop_categories(site, key, empty)
             return [name for name, runs in zip(categories, counts, strict=True) if runs]
 
     async def _values(self, keys: list[str]) -> list[list[Any]]:
@@ -266,16 +280,20 @@ class SiteStore:
         key = partial(self.key, site, generation=generation)
         rows = {row.number for row in stored.started} - {row.number for row in kept.started}
         numbers = {run.number for run in kept.runs}
-        async with self._client.pipeline(transaction=True) as pipe:
-            if rows:
-                pipe.hdel(key("history"), *map(str, sorted(rows)))
-            for category, gone in _by_category(run for run in stored.runs if run.number not in numbers).items():
-                pipe.hdel(key("runs", category), *(str(run.number) for run in gone))
-            for method, own in stored.rows.items():
-                if more := {row.number for row in own} - {row.number for row in kept.rows.get(method, ())}:
-                    pipe.hdel(key("rows", _quoted(method)), *map(str, sorted(more)))
-            if len(pipe):
-                await pipe.execute()
+        gone = {key("history"): rows}
+        for category, runs in _by_category(run for run in stored.runs if run.number not in numbers).items():
+            gone[key("runs", category)] = {run.number for run in runs}
+        for method, own in stored.rows.items():
+            more = {row.number for row in own} - {row.number for row in kept.rows.get(method, ())}
+            gone[key("rows", _quoted(method))] = more
+
+        def fill(pipe: Any) -> None:
+            for name, entries in gone.items():
+                if entries:
+                    pipe.hdel(name, *map(str, sorted(entries)))
+
+        if any(gone.values()):
+            await self.claims.execute(site, fill)
 
     async def begin(self, site: str) -> int:
         """The generation for a site that begins anew: one that has no entries yet. What there is is left as it is."""
@@ -297,10 +315,7 @@ class SiteStore:
         """Have Redis drop a generation that no state is known to count, a month from now; a backup may count it."""
         try:
             async for keys in self._keys(site, generation):
-                async with self._client.pipeline(transaction=False) as pipe:
-                    for key in keys:
-                        pipe.expire(key, RETIRED_S)
-                    await pipe.execute()
+                await self.claims.execute(site, partial(_expire, keys))
         except ResponseError as error:  # a user of Redis who may not do this; nothing depends on it
             log.warning("old entries stay in Redis: %s", error, extra={"site": site})
 
@@ -318,9 +333,11 @@ class SiteStore:
             return
 
     async def forget(self, site: str, generation: int = 0) -> None:
-        """Delete everything of a site's generation."""
+        """Delete everything of a site's generation; which process had it is forgotten a month later."""
         async for keys in self._keys(site, generation):
-            await self._client.delete(*keys)
+            await self.claims.execute(site, partial(_delete, keys))
+        with suppress(ResponseError):  # a user of Redis who may not do this
+            await self.claims.execute(site, partial(_expire, [self.key(site, "info")]))
 
     async def _keys(self, site: str, generation: int) -> AsyncIterator[list[str]]:
         """All keys of a generation, in batches; those by which the others are found come last."""
@@ -343,6 +360,15 @@ def included(stored: Stored, saved: SavedState, history: int) -> Stored:
             for name, kept in ranges.items()
         },
     )
+
+
+def _expire(keys: list[str], pipe: Any) -> None:
+    for key in keys:
+        pipe.expire(key, RETIRED_S)
+
+
+def _delete(keys: list[str], pipe: Any) -> None:
+    pipe.delete(*keys)
 
 
 def _quoted(name: str) -> str:

@@ -57,9 +57,14 @@ class Range(NamedTuple):
     committed: int | None = None
 
     def missing(self, last: int) -> int:
-        """How many events were deleted before they were read; `last` is the latest that any state counts."""
-        done = self.committed if self.committed is not None else last + 1
-        return max(self.first - done, 0) if done else 0
+        """How many events were deleted before they were read; `last` is the latest that any state counts.
+
+        Where nothing is committed (0 is nothing too) and no state counts any, all that was deleted was never read.
+
+        >>> Range(first=40, end=90, committed=30).missing(29), Range(40, 90, 0).missing(-1), Range(40, 90).missing(59)
+        (10, 40, 0)
+        """
+        return max(self.first - (self.committed or last + 1), 0)
 
 
 class Table(Protocol):
@@ -90,8 +95,11 @@ class Events(Protocol):
     async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
         """The messages with this key from offset `first` to `last`; raises OSError as above."""
 
-    async def earlier_states(self, partition: int, key: bytes) -> list[bytes]:
-        """The values of a site that its changelog still has, the latest first; raises OSError as above."""
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
+        """The values of a site that its changelog still has, the latest first; raises OSError as above.
+
+        Of the changelog's last `most` messages alone, where that is given.
+        """
 
 
 class Delivered(Protocol):

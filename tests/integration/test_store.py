@@ -33,21 +33,23 @@ class Store:
         self.settings = RedisSettings(url=url, prefix=f"t{uuid.uuid4().hex[:8]}")
         self.redis: Any = redis.Redis.from_url(url)
 
-    def do(self, work: Callable[[SiteStore], Awaitable[T]]) -> T:
+    def do(self, work: Callable[[SiteStore], Awaitable[T]], site: str = "alder") -> T:
         async def run() -> T:
             client = connect(self.settings)
             try:
-                return await work(SiteStore(client, self.settings.prefix))
+                own = SiteStore(client, self.settings.prefix)
+                await own.claim(site)
+                return await work(own)
             finally:
                 await client.aclose()
 
         return asyncio.run(run())
 
     def write(self, site: str, changes: Changes) -> None:
-        self.do(lambda store: store.write(site, changes))
+        self.do(lambda store: store.write(site, changes), site)
 
     def trim(self, engine: Engine, changes: Changes) -> None:
-        self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes))
+        self.do(lambda store: store.trim(engine.site, engine.context.history.oldest, changes), engine.site)
 
     def load(self, site: str, saved: SavedState) -> Stored:
         """What a state counts; the rest is deleted."""
@@ -58,11 +60,12 @@ class Store:
             await store.clean(site, stored, kept)
             return kept
 
-        return self.do(load)
+        return self.do(load, site)
 
     def dump(self, pattern: str = "*") -> dict[bytes, Any]:
-        """Everything under the prefix."""
+        """Everything under the prefix but what says who may write."""
         keys = self.redis.scan_iter(f"{self.settings.prefix}:{pattern}", count=1000)
+        keys = [key for key in keys if not key.endswith(b":info")]
         read = {b"hash": self.redis.hgetall, b"set": self.redis.smembers}
         return {key: read[self.redis.type(key)](key) for key in keys}
 
@@ -99,7 +102,7 @@ def test_nothing_is_written_by_a_process_that_stood_still_while_it_encoded(store
         raise RuntimeError("this process stood still")
 
     async def write(own: SiteStore) -> None:
-        own.before_send = stood_still
+        own.claims.before_send = stood_still
         await own.write("alder", Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)]))
 
     with pytest.raises(RuntimeError):
@@ -164,11 +167,11 @@ def test_no_name_reaches_into_another_site(store: Store) -> None:
     everything = store.dump()
     assert len([name for name in everything if name.endswith(b":categories")]) == len(HOSTILE)
     for site in HOSTILE:
-        own = store.do(lambda found, site=site: found.read(site)).runs  # type: ignore[misc]
+        own = store.do(lambda found, site=site: found.read(site), site).runs  # type: ignore[misc]
         assert [run.category[-1] for run in own if run.category[0] == "user"] == [site]
         assert len(own) == 5
     for gone, site in enumerate(HOSTILE, 1):
-        store.do(lambda found, site=site: found.forget(site))  # type: ignore[misc]
+        store.do(lambda found, site=site: found.forget(site), site)  # type: ignore[misc]
         left = store.dump()
         assert len([name for name in left if name.endswith(b":categories")]) == len(HOSTILE) - gone
         assert all(left[name] == everything[name] for name in left)
@@ -230,12 +233,15 @@ def test_entries_of_an_unknown_past_are_left_alone_and_not_taken_for_one_s_own(s
     new, _ = RunHistory(Closest.templates).learn(job, 10.0)
     assert store.do(lambda found: found.begin("alder")) == 0
     store.write("alder", Changes(runs=new))
-    before = {key: value for key, value in store.dump().items() if not key.endswith(b":info")}
+    before = store.dump()
     assert store.do(lambda found: found.begin("alder")) == 1
-    assert {key: value for key, value in store.dump().items() if not key.endswith(b":info")} == before
+    assert store.dump() == before
     assert all(store.redis.ttl(key) > 0 for key in before)
     assert store.do(lambda found: found.read("alder", 1)).runs == []
     store.do(lambda found: found.take_back("alder", 0))
     assert all(store.redis.ttl(key) == -1 for key in before)
     store.do(lambda found: found.forget("alder"))
-    assert [key for key in store.dump() if not key.endswith(b":info")] == []
+    assert store.dump() == {}
+    assert store.redis.ttl(f"{store.settings.prefix}:{{alder}}:info") > 0
+    store.do(lambda found: found.begin("alder"))
+    assert store.redis.ttl(f"{store.settings.prefix}:{{alder}}:info") == -1

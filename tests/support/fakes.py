@@ -121,6 +121,9 @@ class MemoryStore(SiteStore):
     def __init__(self, world: World) -> None:
         self._world = world
 
+    async def claim(self, site: str) -> None:
+        pass
+
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         self._world.step(f"write {site}")
         site = self._world.place(site, generation)

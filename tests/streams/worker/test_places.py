@@ -167,8 +167,8 @@ class Logs:
     async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
         return [raw for raw in self.world.messages[log.partition][first : last + 1] if raw.key == key]
 
-    async def earlier_states(self, partition: int, key: bytes) -> list[bytes]:
-        return self.states[::-1]
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
+        return self.states[::-1][:most]
 
 
 class HistoryTable(MemoryTable):

@@ -1,0 +1,143 @@
+"""A site's entries are written by the worker that claimed it last, and by no other; what Redis has lost is noticed."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from deploy.local.stack import LocalStack
+from models.engine.checkpoint import Changes
+from models.site.runs import Run
+from streams.settings import RedisSettings
+from streams.worker.claims import Superseded, WritesLost
+from streams.worker.store import SiteStore, Stored, connect
+
+SITE = "alder"
+EARLY = Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)])
+LATE = Changes(runs=[Run(2, ("user", "ada"), "2", 0, 70.0, None, 1)], forgotten_runs=EARLY.runs)
+
+WRITES: dict[str, Callable[[SiteStore], Awaitable[Any]]] = {
+    "write": lambda store: store.write(SITE, LATE),
+    "trim": lambda store: store.trim(SITE, 0, LATE),
+    "clean": lambda store: store.clean(SITE, Stored([], EARLY.runs), Stored([], [])),
+    "retire": lambda store: store.retire(SITE, 0),
+    "forget": lambda store: store.forget(SITE),
+}
+"""Whatever changes a site's entries."""
+
+
+class Workers:
+    """Stores of several processes over one prefix."""
+
+    def __init__(self, url: str) -> None:
+        self.settings = RedisSettings(url=url, prefix=f"t{uuid.uuid4().hex[:8]}")
+        self.redis: Any = redis.Redis.from_url(url)
+
+    @asynccontextmanager
+    async def store(self) -> AsyncIterator[SiteStore]:
+        client = connect(self.settings)
+        try:
+            yield SiteStore(client, self.settings.prefix)
+        finally:
+            await client.aclose()
+
+    def dump(self) -> dict[bytes, tuple[bytes, int]]:
+        """Every key's value, and for how long it is kept."""
+        keys = self.redis.scan_iter(f"{self.settings.prefix}:*", count=1000)
+        return {key: (self.redis.dump(key), self.redis.ttl(key)) for key in keys}
+
+    @property
+    def info(self) -> str:
+        return f"{self.settings.prefix}:{{{SITE}}}:info"
+
+
+@pytest.fixture
+def workers(local_stack: LocalStack) -> Iterator[Workers]:
+    found = Workers(local_stack.redis.url)
+    yield found
+    found.redis.close()
+
+
+@pytest.mark.parametrize("what", WRITES)
+def test_who_slept_while_another_took_the_site_changes_nothing_any_more(workers: Workers, what: str) -> None:
+    async def story() -> None:
+        async with workers.store() as sleeper, workers.store() as other:
+            await sleeper.claim(SITE)
+            await sleeper.write(SITE, EARLY)
+            await other.claim(SITE)
+            before = workers.dump()
+            with pytest.raises(Superseded):
+                await WRITES[what](sleeper)
+            assert workers.dump() == before
+            await WRITES[what](other)
+            assert workers.dump() != before
+
+    asyncio.run(story())
+
+
+def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothing_either(workers: Workers) -> None:
+    async def story() -> None:
+        async with workers.store() as sleeper:
+            await sleeper.claim(SITE)
+            await sleeper.write(SITE, EARLY)
+            sleeper.claims.before_send = lambda: workers.redis.hset(workers.info, "owner", "another")
+            with pytest.raises(redis.WatchError):
+                await sleeper.write(SITE, LATE)
+            assert workers.redis.hlen(f"{workers.settings.prefix}:{{{SITE}}}:runs:user:ada") == 1
+            with pytest.raises(Superseded):  # when it is tried again
+                await sleeper.write(SITE, LATE)
+
+    asyncio.run(story())
+
+
+def test_a_store_of_an_earlier_version_is_adopted(workers: Workers) -> None:
+    workers.redis.hset(workers.info, "generation", 3)
+
+    async def story() -> None:
+        async with workers.store() as store:
+            await store.claim(SITE)
+            await store.write(SITE, EARLY, 3)
+            assert [run.number for run in (await store.read(SITE, 3)).runs] == [1]
+            assert await store.begin(SITE) == 4
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_did_not_arrive_is_no_loss(workers: Workers) -> None:
+    async def story() -> None:
+        async with workers.store() as store:
+            await store.claim(SITE)
+            await store.write(SITE, EARLY)
+            store.claims._held[SITE].writes -= 1
+            await store.write(SITE, EARLY)
+            await store.write(SITE, LATE)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("lost", ["a write", "the claim", "everything"])
+def test_a_redis_that_lost_what_it_had_acknowledged_is_found_out(workers: Workers, lost: str) -> None:
+    async def story() -> None:
+        async with workers.store() as store:
+            await store.claim(SITE)
+            before = {key: workers.redis.dump(key) for key in workers.redis.scan_iter(f"{workers.settings.prefix}:*")}
+            if lost == "the claim":
+                await store.claim(SITE)
+            await store.write(SITE, EARLY)
+            for key in list(workers.redis.scan_iter(f"{workers.settings.prefix}:*")):
+                workers.redis.delete(key)
+            for key, value in before.items() if lost != "everything" else ():
+                workers.redis.restore(key, 0, value)
+            after = workers.dump()
+            for _ in range(2):
+                with pytest.raises(WritesLost):
+                    await store.write(SITE, LATE)
+            assert workers.dump() == after
+            await store.claim(SITE)
+            await store.write(SITE, LATE)
+
+    asyncio.run(story())

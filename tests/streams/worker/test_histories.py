@@ -1,0 +1,128 @@
+"""A Redis that loses its last writes under a living worker: they are made good, and nothing of it shows."""
+
+import asyncio
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from models.engine.checkpoint import Changes
+from models.engine.settings import EngineSettings
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.claims import Superseded, WritesLost
+from streams.worker.stored import Log, Range
+from tests.support.fakes import MemoryStore, MemoryTable, Process, World
+
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=(), history=20), worker=WorkerSettings(checkpoint_events=10)
+)
+EVENTS = list(run(generate(3, 120, 32, 0.9), 32, "alder"))
+
+
+class Forgetful(MemoryStore):
+    """Forgets the last `writes` writes, and what was deleted since then, when there have been `after` of them."""
+
+    def __init__(self, world: World, after: int, writes: int) -> None:
+        super().__init__(world)
+        self._after, self._writes = after, writes
+        self._before: list[Any] = []
+        self._lost = False
+
+    async def claim(self, site: str) -> None:
+        self._lost = False
+
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+        self._check()
+        kept = (self._world.started, self._world.runs, self._world.rows)
+        self._before.append(deepcopy(kept))
+        if len(self._before) == self._after:
+            self._world.started, self._world.runs, self._world.rows = deepcopy(self._before[-self._writes])
+            self._lost = True
+        self._check()
+        await super().write(site, changes, generation)
+
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
+        self._check()
+        await super().trim(site, oldest, changes, generation)
+
+    def _check(self) -> None:
+        if self._lost:
+            raise WritesLost("it has fewer writes")
+
+
+class Changelog(MemoryTable):
+    """A table that remembers its changelog, and the events, as the loader asks for them."""
+
+    def __init__(self, world: World, compacted: bool = False) -> None:
+        super().__init__(world)
+        self.states: list[bytes] = []
+        self._compacted = compacted
+
+    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
+        await super().put(key, value, partition)
+        self.states.append(value or b"")
+
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
+        return self.states[:-2:-1] if self._compacted else self.states[::-1][:most]
+
+    async def ranges(self, logs: Any) -> dict[Log, Range]:
+        return {log: Range(0, len(self._world.messages[log.partition])) for log in logs}
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
+        return self._world.messages[log.partition][first : last + 1]
+
+
+def lived(after: int = 10**9, writes: int = 1, compacted: bool = False) -> World:
+    """What a worker left behind."""
+    world = World()
+    world.publish_events(EVENTS)
+    table = Changelog(world, compacted)
+    process = Process(world, SETTINGS, store=Forgetful(world, after, writes), table=table)
+    process.ledger.loader.events = table  # type: ignore[assignment]
+    asyncio.run(process.live())
+    return world
+
+
+def entries(world: World) -> Any:
+    """What Redis holds, as what can be compared."""
+    started = {number: (row.job, row.wait_s) for number, row in world.started["alder"].items()}
+    return started, world.runs["alder"], world.rows["alder"]
+
+
+@pytest.mark.parametrize("writes", [1, 2, 4, 8])
+@pytest.mark.parametrize("after", [9, 20, 30])
+def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes: int) -> None:
+    world, whole = lived(after, writes), lived()
+    assert world.outputs == whole.outputs
+    assert world.committed == whole.committed
+    assert entries(world) == entries(whole)
+    assert world.started.keys() == {"alder"}
+
+
+def test_where_it_cannot_be_made_good_the_worker_ends() -> None:
+    with pytest.raises(RuntimeError, match="cannot be made anew"):
+        lived(after=20, writes=4, compacted=True)
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_another_workers_claim_ends_a_worker_unless_the_partition_is_the_others_by_then(dropped: bool) -> None:
+    class Taken(MemoryStore):
+        process: Process
+
+        async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+            if dropped:
+                self.process.ledger.drop({0})
+            raise Superseded("another worker has it")
+
+    world = World()
+    world.publish_events(EVENTS[:9])
+    store = Taken(world)
+    store.process = Process(world, SETTINGS, store=store)
+    if dropped:
+        asyncio.run(store.process.live())
+    else:
+        with pytest.raises(Superseded):
+            asyncio.run(store.process.live())
+    assert (world.table, world.committed) == ({}, {})
