@@ -1,94 +1,193 @@
-"""An hour of heavy load, worked off as fast as it goes: the worker's memory stays flat, and nothing is left out.
+"""A million events through processor, ledger and a real Redis that loses its last second: memory stays flat.
 
-A shorter one, of no fewer events than the histories need to fill up, is `QUEUECAST_SOAK_EVENTS=500000 make bench`.
+As `tests/integration/test_soak.py`, with Kafka and Faust in memory and a cheap method, so that there is time for it.
+A shorter one, of no fewer events than the histories need to fill up: `QUEUECAST_SOAK_EVENTS=300000`.
 """
 
-import heapq
+import asyncio
 import os
-import time
+from collections import Counter, deque
 from collections.abc import Iterator
-from itertools import count, islice
+from itertools import islice
+from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
+import numpy as np
 import psutil
 import pytest
+from redis import Redis as Client
 
-from models.records import AnyEvent, Submit
-from models.simulation import SimulatedJob, generate, run
-from tests.support.deployment import Deploy, Deployment, jobs_predicted, metrics, until
+from deploy.local.stack import Redis
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Cancel, End, Start, Submit
+from streams.settings import RedisSettings, Settings, WorkerSettings
+from streams.worker.store import SiteStore, connect
+from streams.worker.stored import Log, Range
+from tests.support.fakes import MemoryTable, Message, Process, World
+from tests.support.forgetful import forgetful_redis, kill_and_lose, written
+from tests.support.soaked import Twice, hashed, merged
 
 pytestmark = pytest.mark.timeout(4 * 3600)
 
-EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1080000"))
-"""300 a second for an hour."""
+EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1000000"))
+SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
+FULL = len(SITES) * 165_000
+"""Events after which all that is learnt from is full; the largest part are 50,000 categories of run times a site."""
 
-SITES = ("alder", "birch", "cedar", "douglas")
-CPUS = 128
-USERS = 8
-"""Few, so that the run times' history, 64 runs of each category that there is, is nearly full after the warm-up."""
-
-CHUNK_JOBS = 2000
 BLOCK = 10_000
-"""Events between two looks at the memory; so many are sent ahead."""
-
-WARM_UP = 270_000
-"""Events, of 22,500 jobs a site, after which the histories count as full: the waits', of 6000 and of 20,000 jobs, are
-before; the run times' are to five sixths, and what they still take in is a few thousand runs."""
-
+KILLS = 20
 FLAT = 0.05
-"""How far the memory may move from where it was when the histories were full, as a share of it."""
+KEPT_MESSAGES = 20_000
+KEPT_STATES = 64
 
-SLOWEST = 100.0
-"""Events a second below which we wait no longer."""
-
-
-def test_memory_stays_flat_under_an_hours_load(deploy: Deploy) -> None:
-    here = deploy(history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
-    worker, sizes, submits, sent = here.worker, list[float](), 0, 0
-    worker.start()
-    process, begun = psutil.Process(worker.pid), time.monotonic()
-    load = islice(heapq.merge(*map(endless, SITES, count(1)), key=lambda event: event.time), EVENTS)
-    while block := list(islice(load, BLOCK)):
-        here.send(block)
-        submits += sum(isinstance(event, Submit) for event in block)
-        await_read(here, sent)
-        sent += len(block)
-        sizes.append(process.memory_info().rss / 1e6)
-    await_read(here, sent)
-    seconds = time.monotonic() - begun
-    warm = sizes[WARM_UP // BLOCK :]
-    level = median(warm[: max(len(warm) // 10, 1)])
-    print(
-        f"\n{sent} events in {seconds:.0f} s; MB every tenth of it: {', '.join(f'{s:.0f}' for s in tenths(sizes))}; "
-        f"after the warm-up {level:.0f}, then {min(warm):.0f} to {max(warm):.0f}"
-    )
-    here.worker.stop()
-    assert "Traceback" not in here.log
-    assert jobs_predicted(here) == submits
-    assert (1 - FLAT) * level <= min(warm) and max(warm) <= (1 + FLAT) * level
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=("zero",)),
+    worker=WorkerSettings(checkpoint_events=1000, checkpoint_seconds=1e9),
+)
 
 
-def endless(site: str, seed: int) -> Iterator[AnyEvent]:
-    """A busy site's events, made as they are asked for."""
-    return run(endless_jobs(seed), CPUS, site)
+class Recent(list[SimpleNamespace]):
+    """The latest messages of a partition, by their offsets."""
+
+    gone = 0
+
+    def __len__(self) -> int:
+        return self.gone + super().__len__()
+
+    def __getitem__(self, place: Any) -> Any:
+        return super().__getitem__(slice(place.start - self.gone, place.stop - self.gone))
+
+    def shorten(self) -> None:
+        """Forget the older ones."""
+        if (more := super().__len__() - KEPT_MESSAGES) > 0:
+            del self[:more]
+            self.gone += more
 
 
-def endless_jobs(seed: int) -> Iterator[SimulatedJob]:
-    """Workload after workload, each from where the one before ended."""
-    begin = 0
-    for chunk in count():
-        jobs = generate(CHUNK_JOBS * seed + chunk, CHUNK_JOBS, CPUS, load=0.7, start_time=begin, users=USERS)
-        for job in jobs:
-            yield msgspec.structs.replace(job, job=f"{chunk}-{job.job}")
-        begin = jobs[-1].submit
+class Counted:
+    """What was said, counted by topic, and as hashes; in memory that does not grow."""
+
+    def __init__(self) -> None:
+        self.records: Counter[str] = Counter()
+        self._hashes = np.ones(2 * EVENTS, np.uint64)
+
+    def append(self, output: tuple[str, bytes | None, bytes]) -> None:
+        """Count a record."""
+        topic, _, value = output
+        self._hashes[self.records.total()] = hashed(value)
+        self.records[topic.rpartition(".")[2]] += 1
+
+    @property
+    def repeats(self) -> int:
+        """Records that are the same as others."""
+        count = self.records.total()
+        return count - len(np.unique(self._hashes[:count]))
 
 
-def await_read(here: Deployment, number: int) -> None:
-    """Wait until the worker has read so many messages."""
-    until(lambda: metrics(here.worker)["queuecast_messages_read_total"][()] >= number, 2 * BLOCK / SLOWEST)
+class Endless(World):
+    """A world that keeps no more of what has been than a broker's topics would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said_so_far = self.outputs = Counted()  # type: ignore[assignment]
+        self.headers = deque(maxlen=1)  # type: ignore[assignment]
+        self.messages[0] = Recent()
+
+    def step(self, what: str) -> None:
+        """Nothing crashes here."""
 
 
-def tenths(sizes: list[float]) -> list[float]:
-    """The size at the end of each tenth of the load."""
-    return [sizes[len(sizes) * tenth // 10 - 1] for tenth in range(1, 11)]
+class Changelog(MemoryTable):
+    """The table, its changelog and the events, as the loader asks for them."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._states: deque[tuple[bytes, bytes]] = deque(maxlen=KEPT_STATES)
+
+    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
+        await super().put(key, value, partition)
+        self._states.append((key, value or b""))
+
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
+        return [value for site, value in reversed(self._states) if site == key]
+
+    async def ranges(self, logs: Any) -> dict[Log, Range]:
+        messages: Any = self._world.messages[0]
+        return {log: Range(messages.gone, len(messages)) for log in logs}
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
+        return [raw for raw in self._world.messages[0][first : last + 1] if raw.key == key]
+
+
+@pytest.fixture
+def redis(require_stack: None, tmp_path: Path) -> Iterator[Redis]:
+    with forgetful_redis(tmp_path / "redis") as server:
+        yield server
+
+
+def test_a_million_events(redis: Redis) -> None:
+    asyncio.run(soak(redis))
+
+
+async def soak(redis: Redis) -> None:
+    client = connect(RedisSettings(url=redis.url))
+    world, twice, lost, sizes = Endless(), Twice(5000), 0, list[tuple[float, float]]()
+    table, kinds = Changelog(world), Counter[type]()
+    process = Process(world, SETTINGS, store=SiteStore(client, "soak"), table=table)
+    process.ledger.loader.events = table  # type: ignore[assignment]
+    await process.processor.take_over({0})
+    load = islice(merged(SITES), EVENTS)
+    for number, block in enumerate(iter(lambda: list(islice(load, BLOCK)), [])):
+        kinds.update(map(type, block))
+        await take(process, twice, block[: BLOCK // 2])
+        if number % max(EVENTS // BLOCK // KILLS, 1) == 0:
+            kept = written(redis)
+            await take(process, twice, block[BLOCK // 2 :])
+            lost += kill_and_lose(redis, kept)
+            redis.start()
+        else:
+            await take(process, twice, block[BLOCK // 2 :])
+        sizes.append((psutil.Process().memory_info().rss / 1e6, memory_of(redis) / 1e6))
+    await process.ledger.checkpoint(0)
+    said = world.said_so_far
+    print(f"\n{len(world.messages[0])} events, {twice.jobs} jobs twice, {lost} bytes lost by Redis, {said.records}")
+    for kind, name in enumerate(("worker", "Redis")):
+        print(f"MB of {name}, every tenth: {' '.join(f'{size[kind]:.0f}' for size in sizes[9::10] or sizes)}")
+    assert said.repeats == 0
+    assert said.records["predictions"] == kinds[Submit]
+    assert said.records["outcomes"] == kinds[Start] + kinds[Cancel] + kinds[End]
+    scores = [handle.engine.scores for handle in process.ledger]
+    scored = sum(one["zero"].jobs for kept in scores for one in (kept.accuracy, kept.cancelled))
+    assert scored == kinds[Start] + kinds[Cancel]
+    assert all(is_flat([size[kind] for size in sizes]) for kind in (0, 1))
+    again = Process(world, SETTINGS, store=SiteStore(client, "soak"), table=table)
+    await again.processor.take_over({0})  # without events to make anything anew from: all that is counted is there
+    assert [one.engine.degraded for one in again.ledger] == [None] * len(SITES)
+    assert all(one.generation == 0 for one in again.ledger)
+    await client.aclose()
+
+
+def memory_of(server: Redis) -> int:
+    """Bytes that Redis uses."""
+    with Client.from_url(server.url) as client:
+        return int(client.info("memory")["used_memory"])
+
+
+async def take(process: Process, twice: Twice, events: list[AnyEvent]) -> None:
+    """Have the worker process events, some of them for the second time."""
+    log: Any = process.world.messages[0]
+    for event in events:
+        for one in twice.of(event):
+            process.world.publish(one.site.encode(), msgspec.json.encode(one))
+            await process.processor.take(Message(process.world, list.__getitem__(log, -1)))
+    log.shorten()
+
+
+def is_flat(sizes: list[float]) -> bool:
+    """Whether the size has not moved since the histories were full; true where they never were."""
+    full = sizes[FULL // BLOCK :]
+    level = median(full[: max(len(full) // 10, 1)]) if full else 0.0
+    return all((1 - FLAT) * level <= size <= (1 + FLAT) * level for size in full)

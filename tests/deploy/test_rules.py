@@ -111,7 +111,7 @@ FIRES = {
     "QueuecastNoWorker": [Data("5m", {'up{job="queuecast-serve",instance="b"}': "1x10"})],
     "QueuecastRestarting": [Data("25m", started("100x5 400x5 700x5 1000x10"))],
     "QueuecastBrokerDown": [Data("5m", {'queuecast_broker_up{instance="a"}': "1 0x9"})],
-    "QueuecastStoreDown": [Data("3m", {'queuecast_store_up{instance="a"}': "1 0x9"})],
+    "QueuecastStoreDown": [Data("2m", {'queuecast_store_up{instance="a"}': "1 0x9"})],
     "QueuecastCheckpointOld": [Data("4m", {'queuecast_checkpoint_age_seconds{instance="a"}': "0 70 130 190 250"})],
     "QueuecastEventsLost": [Data("5m", {'queuecast_events_lost_total{instance="a",partition="3"}': "_ _ 40x8"})],
     "QueuecastSiteSilent": [

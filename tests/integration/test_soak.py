@@ -1,0 +1,126 @@
+"""A long load on a Redis that is killed and loses its last second: nothing is lost or learnt twice, memory stays flat.
+
+500 users, an executable for each job, a fifth of the jobs sent once more when thousands have left since. The whole of
+it, of at least as many events as the histories need to fill up:
+
+    QUEUECAST_SOAK_EVENTS=1000000 pytest tests/integration/test_soak.py
+
+`tests/benchmarks/test_soak.py` is the same without Kafka and Faust.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from deploy.local.stack import Redis
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, until
+from tests.support.forgetful import forgetful_redis, kill_and_lose, written
+from tests.support.soaked import Expected, Twice, hashed, merged
+
+pytestmark = pytest.mark.timeout(6 * 3600)
+
+EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "6000"))
+LONG = EVENTS >= 50_000
+
+FULL_JOBS = 55_000
+"""Jobs of a site after which all that it learns from is full; the largest part are 50,000 categories of run times."""
+
+SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
+WARM_UP = len(SITES) * FULL_JOBS * 3
+BLOCK = 10_000 if LONG else 1500
+BLOCKS_BETWEEN_KILLS = 5 if LONG else 2
+
+FLAT = 0.05
+"""How far memory may move from where it was when the histories were full, as a share of it."""
+
+LOST_S = 1.0
+"""Seconds of writes that Redis loses each time."""
+
+SLOWEST = 30.0
+"""Events a second below which we wait no longer."""
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    with forgetful_redis(tmp_path / "redis") as server:
+        yield server
+
+
+def test_a_soak_with_a_redis_that_loses_its_last_second(deploy: Deploy, redis: Redis) -> None:
+    engine = {"history": 6000} if LONG else {"history": 600, "remembered": 200}
+    often = {"checkpoint_events": 1000, "checkpoint_seconds": 2.0} if LONG else {}
+    here = deploy(redis=redis.url, worker=often, **engine)
+    expected, twice = Expected(here.settings.engine), Twice(5000 if LONG else 400)
+    here.worker.start()
+    process, begun, sent, lost = psutil.Process(here.worker.pid), time.monotonic(), 0, 0
+    sizes: list[tuple[float, float]] = []
+    load = islice(merged(SITES), EVENTS)
+    for number, block in enumerate(iter(lambda: list(islice(load, BLOCK)), [])):
+        sending = [one for event in block for one in twice.of(event)]
+        here.send(sending)
+        if number % BLOCKS_BETWEEN_KILLS == 1:
+            await_read(here, sent + 1)
+            kept = written(redis)
+            time.sleep(LOST_S)
+            lost += kill_and_lose(redis, kept)
+            redis.start()
+        for event in block:
+            expected.apply(event)
+        sent += len(sending)
+        await_read(here, sent)
+        sizes.append((process.memory_info().rss / 1e6, here.redis.info("memory")["used_memory"] / 1e6))
+    took = time.monotonic() - begun
+    told = metrics(here.worker)
+    here.worker.kill()  # who comes back finds all that its states count
+    here.worker.start()
+    until(lambda: len(metrics(here.worker)["queuecast_events_total"]) == len(SITES))
+    here.worker.stop()
+    levels = [" ".join(f"{size[kind]:.0f}" for size in tenths(sizes)) for kind in (0, 1)]
+    print(f"\n{sent} events in {took:.0f} s, {twice.jobs} jobs twice, {lost} bytes lost by Redis")
+    print(f"MB every tenth of it: worker {levels[0]}; Redis {levels[1]}")
+    assert twice.jobs > 0 and lost > 0
+    assert "Traceback" not in here.log
+    assert "cannot be made anew" not in here.log and "degraded" not in here.log
+    assert said(here) == expected.records
+    scored = told["queuecast_wait_error_seconds_count"]
+    assert sum(jobs for labels, jobs in scored.items() if "zero" in labels) == expected.scored
+    assert is_flat([worker for worker, _ in sizes]) and is_flat([store for _, store in sizes])
+
+
+def await_read(here: Deployment, number: int) -> None:
+    """Wait until the worker has read so many messages."""
+    until(lambda: metrics(here.worker)["queuecast_messages_read_total"].get((), 0.0) >= number, 2 * BLOCK / SLOWEST)
+
+
+def is_flat(sizes: list[float]) -> bool:
+    """Whether the size has not moved since the histories were full; true where they never were."""
+    full = sizes[WARM_UP // BLOCK :]
+    level = median(full[: max(len(full) // 10, 1)]) if full else 0.0
+    return all((1 - FLAT) * level <= size <= (1 + FLAT) * level for size in full)
+
+
+def said(here: Deployment) -> set[int]:
+    """The predictions and outcomes, as hashes, read batch by batch, for there may be a million."""
+    topics = (here.topics.predictions, here.topics.outcomes)
+    places = [TopicPartition(topic, part) for topic in topics for part in range(PARTITIONS)]
+    found = set[int]()
+    with closing(KafkaConsumer(**here.settings.kafka.client_options(), auto_offset_reset="earliest")) as consumer:
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            for batch in consumer.poll(timeout_ms=100).values():
+                found.update(hashed(message.value) for message in batch)
+    return found
+
+
+def tenths(sizes: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The sizes at the end of each tenth of the load."""
+    return [sizes[max(len(sizes) * tenth // 10 - 1, 0)] for tenth in range(1, 11)]
