@@ -1,7 +1,11 @@
 """The compose files: well-formed, hardened, and in step with the settings, the commands and the local stack."""
 
+import ast
+import importlib.util
+import inspect
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -219,3 +223,28 @@ def test_the_image_has_what_is_compiled_where_it_is_looked_for(image: str) -> No
     assert re.search(
         r"^COPY --from=build --chown=queuecast:queuecast /var/cache/queuecast /var/cache/queuecast$", image, re.M
     )
+
+
+def test_what_the_image_runs_while_it_is_built_is_there(image: str) -> None:
+    """The names that its lines of Python take from the project's modules."""
+    lines = re.findall(r"python -c '([^']+)'", image)
+    imported = [node for line in lines for node in ast.walk(ast.parse(line)) if isinstance(node, ast.ImportFrom)]
+    assert {node.module for node in imported} == {"models.engine.warm_up"}
+    for node in imported:
+        module = importlib.import_module(str(node.module))
+        for name in node.names:
+            inspect.signature(getattr(module, name.name)).bind()
+    (entry,) = re.findall(r'^ENTRYPOINT \["(\w+)"\]$', image, re.M)
+    (command,) = re.findall(r'^CMD \["(\w+)"\]$', image, re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert entry in project["scripts"]
+    assert check_command([command]) == "worker"
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", image, re.M):
+        assert all((ROOT / file).exists() for file in copied.split()), copied
+
+
+def test_every_target_for_make_names_modules_that_are_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    modules = set(re.findall(r"python -m (\w+\.\w+)", makefile))
+    assert modules == {"deploy.sbom"}
+    assert all(importlib.util.find_spec(module) for module in modules)

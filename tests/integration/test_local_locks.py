@@ -137,8 +137,9 @@ def test_its_files_are_its_owners_alone(up: Up) -> None:
         assert stat.S_IMODE((up.data / server).stat().st_mode) == 0o700, server
 
 
-def test_no_password_is_in_a_command_line_a_log_or_what_it_says(up: Up) -> None:
-    commands = [word for child in (up.process, *up.children()) for word in child.cmdline()]
+def test_no_password_is_in_a_command_line_an_environment_a_log_or_what_it_says(up: Up) -> None:
+    processes = (up.process, *up.children())
+    commands = [word for child in processes for word in (*child.cmdline(), *child.environ().values())]
     said = [up.out, up.err, *(log.read_text() for log in up.data.glob("*/server.log"))]
     for secret in secrets_of(up.settings):
         assert not [text for text in (*commands, *said) if secret in text]

@@ -92,6 +92,20 @@ def test_who_does_not_finish_a_request_is_dropped(sent: bytes) -> None:
         assert time.monotonic() - begun > 0.2
 
 
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize("length", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked"])
+def test_a_body_that_comes_slowly_keeps_nothing_open(method: bytes, length: bytes) -> None:
+    """Nothing here has a body: it is answered without, and who goes on sending one is dropped."""
+    head = method + b" /healthz HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n"
+    with service(header_s=0.6) as (host, port, _), create_connection((host, port), timeout=30) as client:
+        client.sendall(head)
+        assert client.recv(4096).startswith(b"HTTP/1.1 200" if method == b"GET" else b"HTTP/1.1 405")
+        begun = time.monotonic()
+        while not closed(client, 0.2):
+            assert time.monotonic() - begun < 10.0
+            client.sendall(b"1\r\nx\r\n" if b"chunked" in length else b"x")
+
+
 def test_who_asks_again_on_the_same_connection_is_answered() -> None:
     with service(header_s=0.6) as (host, port, limits), create_connection((host, port), timeout=30) as client:
         for _ in range(4):
