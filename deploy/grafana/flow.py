@@ -9,7 +9,9 @@ QUANTILES = {0.5: "median", 0.9: "90 %", 0.99: "99 %"}
 INSTANCE = "{{instance}}"
 LATENCY, ANSWERS = "queuecast_prediction_latency_seconds", "queuecast_answer_latency_seconds"
 READ, LATE = "queuecast_messages_read_total", "queuecast_late_predictions_total"
+LOST = "queuecast_events_lost_total"
 REQUESTS, REQUEST = "queuecast_http_requests_total", "queuecast_http_request_duration_seconds"
+REFUSED = f'{PROCESSES},status_code=~"401|403|421|429"'
 OURS = '{__name__=~"queuecast_sites|queuecast_http_requests_total"}'
 """What a worker shows, and what the HTTP service."""
 
@@ -73,6 +75,21 @@ def flow() -> Dashboard:
                     ),
                 ]
             ],
+            "Durability": [
+                [
+                    lines(
+                        "Checkpoint age",
+                        "For how long the oldest event that is not durable yet has been waiting for that.",
+                        "s",
+                        _of_worker("queuecast_checkpoint_age_seconds"),
+                    ),
+                    counts(
+                        "Events lost",
+                        "Events that were deleted from their topic before they were read.",
+                        Query(counted(LOST, "partition", PROCESSES), "partition {{partition}}"),
+                    ),
+                ]
+            ],
             "Estimates and questions": [
                 [
                     stacked(
@@ -103,12 +120,20 @@ def flow() -> Dashboard:
                         Query(rate(REQUESTS, "path, status_code", PROCESSES), "{{path}} {{status_code}}"),
                     ),
                     lines("Time of a request", "From a request to the end of its answer.", "s", *_quantiles(REQUEST)),
+                ],
+                [
                     counts(
                         "Dropped connections",
                         "Connections that were slow, not read, or too many of one client.",
                         Query(counted("queuecast_http_dropped_connections_total", "why", PROCESSES), "{{why}}"),
                     ),
-                ]
+                    counts(
+                        "Refused requests",
+                        "By status: without a right token (401), without the right to it (403), under another host's "
+                        "name (421), too many in a minute (429).",
+                        Query(counted(REQUESTS, "status_code", REFUSED), "{{status_code}}"),
+                    ),
+                ],
             ],
             "Processes": [
                 [

@@ -70,6 +70,8 @@ class EventLogs:
             ends = await consumer.highwaters(*places.values())
             firsts = await consumer.earliest_offsets(*places.values())
             committed = await consumer.committed(*places.values())
+        for place in places:  # that nothing was lost is shown too
+            self.lost(place.partition, 0)
         return {one: Range(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
 
     def renewed(self, partition: int) -> None:

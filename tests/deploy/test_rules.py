@@ -96,6 +96,10 @@ def running(values: str) -> Series:
     return {'queuecast_live_jobs{site="s",phase="running",instance="a"}': values}
 
 
+def dropped(values: str) -> Series:
+    return {'queuecast_http_dropped_connections_total{why="slow",instance="b"}': values}
+
+
 OUT = role("wait")
 """Whose predictions go out."""
 
@@ -124,6 +128,7 @@ FIRES = {
     "QueuecastLagGrowing": [Data("30m", lag("0+200x30"))],
     "QueuecastDeadLetters": [Data("35m", rejects("_x30 12x10")), Data("90m", rejects("100+1x100"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
+    "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],
     "QueuecastEstimatesStale": [Data("30m", estimates("0x40"))],
     "QueuecastWorseThanTrivial": [
         *(
@@ -179,6 +184,7 @@ SHORT_OF_IT = {
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=200)), Data("25m", late(1, of=1))],
+    "QueuecastConnectionsDropped": [Data("30m", dropped("0+5x40")), Data("40m", dropped("0x19 90x30"))],
     "QueuecastEstimatesStale": [Data("34m", estimates("0x15 900x25"))],
     "QueuecastWorseThanTrivial": [
         Data("34h", OUT | trivial(10, 180) | errors("qespera", 1050, 10, 180), "30m"),
