@@ -11,7 +11,7 @@ LATENCY, ANSWERS = "queuecast_prediction_latency_seconds", "queuecast_answer_lat
 READ, LATE = "queuecast_messages_read_total", "queuecast_late_predictions_total"
 LOST = "queuecast_events_lost_total"
 REQUESTS, REQUEST = "queuecast_http_requests_total", "queuecast_http_request_duration_seconds"
-REFUSED = f'{PROCESSES},status_code=~"401|403|421|429"'
+REFUSED = "queuecast_http_refused_requests_total"
 OURS = '{__name__=~"queuecast_sites|queuecast_http_requests_total"}'
 """What a worker shows, and what the HTTP service."""
 
@@ -131,7 +131,7 @@ def flow() -> Dashboard:
                         "Refused requests",
                         "By status: without a right token (401), without the right to it (403), under another host's "
                         "name (421), too many in a minute (429).",
-                        Query(counted(REQUESTS, "status_code", REFUSED), "{{status_code}}"),
+                        Query(counted(REFUSED, "status_code", PROCESSES), "{{status_code}}"),
                     ),
                 ],
             ],

@@ -1,5 +1,6 @@
 """What applies to every request: security headers on its answer, and Prometheus metrics about it."""
 
+import prometheus_client
 from litestar.plugins.prometheus import PrometheusConfig
 from litestar.types import Message, Scope
 
@@ -21,6 +22,16 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 METRICS = PrometheusConfig(app_name="queuecast", prefix="queuecast_http", group_path=True, buckets=list(BUCKETS))
 """Counts requests by path template and status, and measures how long they take."""
 
+REFUSED = prometheus_client.Counter(
+    "queuecast_http_refused_requests_total",
+    "Requests that were refused: without a right token (401), without the right to it (403), under the name of another "
+    "host (421), too many in a minute (429).",
+    labelnames=["status_code"],
+)
+REFUSALS = (401, 403, 421, 429)
+for _status in REFUSALS:  # so that none is shown too
+    REFUSED.labels(_status)
+
 _headers = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
@@ -28,3 +39,9 @@ async def add_security_headers(message: Message, _: Scope) -> None:
     """Put the security headers on an answer before it is sent."""
     if message["type"] == "http.response.start":
         message["headers"] = [*message.get("headers", ()), *_headers]
+
+
+async def count_refused(message: Message, _: Scope) -> None:
+    """Count an answer that refuses; `METRICS` does not see those of other middleware."""
+    if message["type"] == "http.response.start" and message["status"] in REFUSALS:
+        REFUSED.labels(message["status"]).inc()

@@ -36,7 +36,7 @@ from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
 from streams.serve.access import Access, log_request, sees_all_jobs
 from streams.serve.hosts import CheckHost, names_of
-from streams.serve.middleware import METRICS, add_security_headers
+from streams.serve.middleware import METRICS, add_security_headers, count_refused
 from streams.serve.rate import rate_limit
 from streams.serve.service import (
     AccuracyReport,
@@ -321,7 +321,7 @@ def build_app(
             components=Components(security_schemes={"token": scheme} if access.asks else None),
         ),
         middleware=[METRICS.middleware, DefineMiddleware(CheckHost, names=names_of(serve))],
-        before_send=[add_security_headers, log_request],
+        before_send=[add_security_headers, log_request, count_refused],
         lifespan=lifespan,
         logging_config=None,
     )

@@ -14,6 +14,7 @@ from streams.errors import UserError
 from streams.serve import access as access_module
 from streams.serve.access import Access, address_of, follow
 from streams.serve.hosts import is_ours, names_of
+from streams.serve.middleware import REFUSALS, REFUSED
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings, load_settings
@@ -314,3 +315,16 @@ class TestLog:
         ]
         text = "".join(str(vars(record)) for record in caplog.records)
         assert not [token for token in TOKENS.values() if token.token in text]
+
+
+def test_what_is_refused_is_counted() -> None:
+    before = {status: REFUSED.labels(status)._value.get() for status in REFUSALS}
+    hosts = ("testserver", "testserver.local")
+    settings = Settings(serve=ServeSettings(tokens=TOKENS, requests_per_minute=2, hosts=hosts))
+    with TestClient(build_app(Service(FakeClient(), settings), settings)) as client:
+        assert client.get("/v1/sites", headers={"Host": "evil.example"}).status_code == 421
+        assert status(client, "/v1/sites", None) == 401
+        for expected in (403, 403, 429):
+            assert status(client, "/v1/users/bob/jobs", "ada") == expected
+    grown = {status: REFUSED.labels(status)._value.get() - before[status] for status in REFUSALS}
+    assert grown == {401: 1, 403: 2, 421: 1, 429: 1}
