@@ -14,9 +14,9 @@ import msgspec
 
 from models.records import AnyEvent, Start
 from models.simulation.comparison import SHORT_S
-from models.simulation.multifactor import Multifactor, Priorities
+from models.simulation.multifactor import Priorities
 from models.simulation.oracle import Oracle
-from models.simulation.policies import POLICIES
+from models.simulation.policies import Policy, scheduler_of
 from models.simulation.routing import Router
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
@@ -33,21 +33,16 @@ SOME_JOBS = 1000
 
 
 class GridSite(NamedTuple):
-    """A site of the grid; `load` is what its own jobs offer, as a share of what its processors could do.
-
-    `policy` is one of `POLICIES`, or what a multifactor scheduler goes by.
-    """
+    """A site of the grid; `load` is what its own jobs offer, as a share of what its processors could do."""
 
     name: str
     cpus: int
     load: float
-    policy: str | Priorities
+    policy: Policy
 
     def scheduler(self) -> Scheduler:
         """The site's scheduler, idle."""
-        if isinstance(self.policy, Priorities):
-            return Multifactor(self.name, self.cpus, MONDAY, priorities=self.policy)
-        return POLICIES[self.policy](self.name, self.cpus, MONDAY)
+        return scheduler_of(self.policy, self.name, self.cpus, MONDAY)
 
 
 THREE_SITES = (

@@ -158,13 +158,13 @@ class Multifactor(Backfilling):
         super()._leave(job)
         del self._fixed[job.job]
 
-    def _start(self, job: SimulatedJob) -> None:
-        super()._start(job)
-        self._hold(job, job.cpus)
+    def _place(self, running: Running) -> None:
+        super()._place(running)
+        self._hold(running.job, running.job.cpus)
 
-    def _end(self, running: Running, state: str) -> None:
+    def _lift(self, running: Running) -> None:
+        super()._lift(running)
         self._hold(running.job, -running.job.cpus)
-        super()._end(running, state)
 
     def _hold(self, job: SimulatedJob, cpus: int) -> None:
         """A user takes processors, or gives them back (less than 0)."""

@@ -135,6 +135,24 @@ class Scheduler(ABC):
             other._watch(copied)
         return other
 
+    def take_over(self, other: "Scheduler") -> list[AnyEvent]:
+        """Go on with the jobs of another scheduler, which is put out of use; what starts at once because of that.
+
+        This one is idle, and neither suspends jobs. What the other has learnt of ended jobs is lost.
+        """
+        self._withdrawals = other._withdrawals
+        for running in sorted(other.running.values(), key=lambda running: running.since):
+            self.now = running.since
+            self._enter(running.job)
+            if self.plans:
+                self.planned[running.job.job] = self.estimates.of(running.job, other.now - running.since)
+            self._run(running.job, done=0)
+        self.now = other.now
+        for job in other.queue.values():
+            self._enter(job)
+        self._dispatch()
+        return self._take_events()
+
     def start_of(self, job: str, before: int) -> int | None:
         """Move the clock until this job starts; when that is, or None where it does not start `before` then."""
         while job in self.queue:

@@ -371,3 +371,26 @@ def test_an_empty_workload_has_no_events() -> None:
     assert list(run([], CPUS, "a")) == []
     with pytest.raises(KeyError):
         list(run(EXAMPLE, CPUS, "a", "lottery"))
+
+
+def test_another_policy_goes_on_with_the_jobs_that_there_are() -> None:
+    # At 5, 1 runs on to 10 and 2 and 3 queue: 3 has less work, and its patience is still counted from 2.
+    jobs = [make(1, 0, 8, 10), make(2, 1, 8, 20), make(3, 2, 8, 5), make(4, 20, 1, 1), make(5, 21, 8, 1, patience=2)]
+    events = list(run(jobs, CPUS, "a", "fcfs", [(5, "lwf")]))
+    assert {event.job: event.time for event in events if isinstance(event, Start)} == {
+        "1": 0,
+        "3": 10,
+        "2": 15,
+        "4": 35,
+    }
+    assert [event.time for event in events if isinstance(event, End)] == [10, 15, 35, 36]
+    assert [event.job for event in events if isinstance(event, Cancel)] == ["5"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(jobs=workloads(), at=st.integers(90, 300), policy=st.sampled_from(["easy", "conservative", "fcfs", "lwf"]))
+def test_a_change_to_the_same_policy_changes_nothing(jobs: list[SimulatedJob], at: int, policy: str) -> None:
+    def started(changes: list[tuple[int, str]]) -> list[tuple[float, str]]:
+        return [(event.time, event.job) for event in run(jobs, CPUS, "a", policy, changes) if isinstance(event, Start)]
+
+    assert sorted(started([(at, policy)])) == sorted(started([]))
