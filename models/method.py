@@ -1,6 +1,7 @@
 """What a method of prediction is: it predicts from what is known now and learns from what became known."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -82,6 +83,18 @@ class WaitMethod(Method):
 
     learns: ClassVar[bool] = True
     """Whether it predicts from what it was itself shown, rather than from what is known of the site alone."""
+
+    @property
+    def degraded(self) -> str | None:
+        """Why its predictions are worse than usual now, if they are."""
+        return None
+
+    def pending(self) -> Future[Any] | None:
+        """What the next event would have to wait for, such as the end of a training; None where it would not.
+
+        Whoever has other things to do waits for it before that event; else the method itself does.
+        """
+        return None
 
     re_estimates: ClassVar[bool] = False
     """Whether it estimates queued jobs anew."""

@@ -8,6 +8,7 @@ The file is long because it is one story: what each kind of event does to the sa
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from models.engine.checkpoint import (
@@ -438,7 +439,12 @@ class Engine:
     def degraded(self) -> str | None:
         """Why predictions are worse than usual now, if they are."""
         started = self.context.history.count
-        return degradation(self.context.capacity, self.lost, started < self.gap_until, started < self.missed_until)
+        gap, missed = started < self.gap_until, started < self.missed_until
+        return degradation(self.context.capacity, self.lost, gap, missed, self.methods.counting.degraded)
+
+    def pending(self) -> Future[Any] | None:
+        """What `apply` would have to wait for, such as the end of a training in another thread; None: nothing."""
+        return self.methods.pending()
 
     def miss_events(self) -> None:
         """Note that events were lost on their way here; predictions say so until enough jobs have started since."""

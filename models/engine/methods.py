@@ -1,6 +1,8 @@
 """The methods that run at one site, made from its settings."""
 
 from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
 
 from models.engine.settings import EngineSettings
 from models.method import Method, RunMethod, SiteContext, WaitMethod
@@ -69,6 +71,11 @@ class SiteMethods:
             job.estimates[name] = method.predict(job, context)
         if self.what_if_method.name not in self.waits and self.what_if_method.learns:
             self.what_if_method.notice(job, context)
+
+    def pending(self) -> Future[Any] | None:
+        """What the next event would have to wait for; of several things the first. 1 µs."""
+        found = (method.pending() for method in self.learning.values())
+        return next((future for future in found if future is not None), None)
 
     def forget(self, key: JobKey) -> None:
         """A job left the queue and its wait will not be known."""

@@ -15,6 +15,7 @@ from streams.settings import SitesSettings, WorkerSettings
 from streams.worker.claims import Superseded
 from streams.worker.histories import Histories, SiteCheckpoint
 from streams.worker.loader import SiteLoader
+from streams.worker.parking import until_ready
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore
 from streams.worker.stored import (
@@ -249,6 +250,7 @@ class Ledger:
         handle = await self.handle(site, partition, own)
         for one in self._batch(partition).applied:
             if one.event.site == site:
+                await until_ready(handle.engine)
                 handle.engine.apply(one.event, one.arrived)
                 handle.offset, handle.stamp = one.offset, max(one.arrived or 0.0, handle.stamp)
                 handle.arrivals.add(one.arrived or 0.0)

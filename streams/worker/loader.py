@@ -12,6 +12,7 @@ from models.engine.engine import Engine
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.claims import WritesLost
+from streams.worker.parking import until_ready
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore, Stored, included
 from streams.worker.stored import Events, SiteHandle, StoredState, decode_stored
@@ -57,6 +58,7 @@ class SiteLoader:
         read = partial(self.events.read, handle.log, 0, offset - 1, site.encode())
         messages = await self._until_done("kafka: reading events", read, site)
         for number, message in enumerate(messages):
+            await until_ready(fresh.engine)
             self.replay(fresh, message)
             if number % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -159,6 +161,7 @@ class SiteLoader:
             return False
         read = partial(self.events.read, log_of, handle.offset + 1, stored.offset, key)
         for message in await self._until_done("kafka: reading events", read, handle.engine.site):
+            await until_ready(handle.engine)
             try:
                 self.replay(handle, message)
             except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +22,7 @@ from streams.worker.intake import Places, Unreadable, dead_letter, read_event
 from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
 from streams.worker.operations import change, note, read_operation, rebuilt_lately
+from streams.worker.parking import Parking
 from streams.worker.stored import AppliedEvent, SiteHandle
 from streams.worker.unknown_fields import UnknownFields
 
@@ -69,6 +71,7 @@ class Processor:
         self._last_alive: float | None = None  # by that clock
         self._overslept: RuntimeError | None = None
         self._busy = asyncio.Lock()  # the agent, the checkpoint timer and a rebalance take turns
+        self.parking = Parking(self._process, self._pending, self._supervised)
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -76,7 +79,15 @@ class Processor:
         return self._partitions
 
     async def take(self, message: faust.EventT) -> None:
-        """Process one message from the events topic."""
+        """Process one message from the events topic, or have it processed as soon as its site has a model for it."""
+        await self.parking.take(message)
+
+    def _pending(self, message: faust.EventT) -> Future[Any] | None:
+        """What a message has to wait for before it can be processed."""
+        handle = self._ledger.handles.get((message.message.key or b"").decode(errors="replace"))
+        return None if handle is None else handle.engine.pending()
+
+    async def _process(self, message: faust.EventT) -> None:
         async with self._busy:
             self.check_alive()
             raw = message.message
@@ -110,6 +121,10 @@ class Processor:
             self._ledger.record(partition, message, site, sends, applied)
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
+
+    async def _supervised(self, task: Awaitable[None]) -> None:
+        async with self._app.stopping_on_error():
+            await task
 
     async def _operate(self, operation: AnyOperation, message: faust.EventT) -> None:
         """Change a site as an operator says, and make that durable at once.
@@ -258,6 +273,8 @@ class Processor:
         """Make a last checkpoint of partitions that are being taken away, if there is time, and forget their sites."""
         self._revocations += 1
         self._partitions = self._partitions.difference(partitions)
+        for partition in partitions:
+            self.parking.drop(partition)
         try:
             async with asyncio.timeout(HAND_OVER_S), self._busy:
                 for partition in partitions:

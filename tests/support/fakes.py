@@ -1,6 +1,8 @@
 """Kafka, Redis and the table of sites in memory, and a crash at any step of what becomes durable there."""
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -216,6 +218,7 @@ class Process:
 
     def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
         self.world = world
+        self.error: Exception | None = None
         self.ledger = Ledger(
             fakes.get("table", MemoryTable(world)),
             fakes.get("store", MemoryStore(world)),
@@ -224,7 +227,7 @@ class Process:
             forget_days=settings.sites.forget_days,
         )
         self.metrics = Metrics(self.ledger, settings.worker.metric_sites)
-        app: Any = SimpleNamespace(producer=MemoryProducer(world))
+        app: Any = SimpleNamespace(producer=MemoryProducer(world), stopping_on_error=self._noting_errors)
         places = fakes.get("places", AnyPlace(settings, settings.topics.partitions))
         self.freshness = Freshness(
             lambda handle: (TOPIC, handle.partition), lambda place: len(world.messages[place[1]])
@@ -234,10 +237,26 @@ class Process:
         )
 
     async def live(self) -> None:
-        """Take over all partitions, process what they hold, and leave in good order."""
+        """Take over all partitions, process what they hold, and leave in good order.
+
+        Raises:
+            Exception: whatever stops the worker.
+        """
         owned = set(self.world.messages)
         await self.processor.take_over(owned)
         for partition in sorted(owned):
             for message in self.world.delivered(partition):
                 await self.processor.take(message)
+        while self.processor.parking and self.error is None:
+            await asyncio.sleep(0.001)
+        if self.error is not None:
+            raise self.error
         await self.processor.hand_over(owned)
+
+    @asynccontextmanager
+    async def _noting_errors(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+            raise

@@ -7,7 +7,7 @@ event from which on it counts: `Training.pending` says so before that event come
 
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -127,9 +127,9 @@ class Training(Generic[M]):
         self._future: Future[tuple[M, bytes]] | None = None
 
     @property
-    def lost(self) -> bool:
-        """Whether the model that should count is lost, and a new one is being trained in its place."""
-        return self._state.lost
+    def degraded(self) -> str | None:
+        """Why predictions are worse than usual: the model is lost, and a new one is being trained in its place."""
+        return "the model was lost: trained anew" if self._state.lost else None
 
     def step(self) -> None:
         """The notes have changed: the next model counts, or a training begins, if it is time for that. O(1).
@@ -174,6 +174,8 @@ class Training(Generic[M]):
         begun, state.begun, self._future = state.begun, -1, None
         try:
             self.model, encoded = future.result()
+        except CancelledError:  # the process is about to exit
+            raise
         except Exception:
             log.exception("a training failed; the model before it stays")
         else:

@@ -153,13 +153,13 @@ def test_a_model_that_is_lost_is_trained_anew_at_once() -> None:
     model = method.training.model
     assert model is not None
     again = method.restarted(without=model.encode())
-    assert again.training.lost and again.training.model is None
+    assert again.training.degraded and again.training.model is None
     twice = again.restarted()
     for job in range(30, 36):
         for one in (again, twice):
             run(one, range(job, job + 1))
-        assert again.training.model == twice.training.model and again.training.lost == twice.training.lost
-    assert not again.training.lost and again.training.model is not None
+        assert again.training.model == twice.training.model and again.training.degraded == twice.training.degraded
+    assert not again.training.degraded and again.training.model is not None
 
 
 def test_a_model_that_cannot_be_read_is_lost() -> None:
@@ -174,9 +174,9 @@ def test_a_model_that_cannot_be_read_is_lost() -> None:
     again.notes.rows.restore(method.notes.rows.kept, method.notes.count, method.notes.rows.oldest)
     again.notes.load()
     again.training.load(method.training.save())
-    assert again.training.lost
+    assert again.training.degraded
     run(again, range(30, 40))
-    assert not again.training.lost
+    assert not again.training.degraded
 
 
 def test_what_is_no_training_is_refused() -> None:
