@@ -88,19 +88,21 @@ class JobNotes:
         self._pending.pop(key, None)
 
     def settled(self, count: int | None = None) -> Iterator[Pair]:
-        """The jobs that were settled, in that order, of which the note was among the last rows.
+        """The jobs that were settled, in that order, of which the note was among the last rows; 4 µs a job.
 
         What it goes through is copied at once (0.01 µs a job) and read later, which another thread may do.
 
         Parameters:
             count: as it was when there were so many rows; by default now.
         """
+        return map(read_pair, self.settled_rows(count))
+
+    def settled_rows(self, count: int | None = None) -> Iterator[Pair]:
+        """As `settled`, but the rows as they are stored, for `read_pair`: 0.1 µs a job."""
         count = self.count if count is None else count
         first, pairs = count - self._depth, tuple(self._settled.values())
         return (
-            (_read(note.value).value, _read(settled.value).value)
-            for note, settled in pairs
-            if note.number >= first and settled.number < count
+            (note.value, settled.value) for note, settled in pairs if note.number >= first and settled.number < count
         )
 
     def put(self, kind: int, value: bytes) -> None:
@@ -160,3 +162,9 @@ class JobNotes:
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[_Note | _Settled | _Other] = msgspec.msgpack.Decoder(_Note | _Settled | _Other)
 _read = _decoder.decode
+
+
+def read_pair(rows: Pair) -> Pair:
+    """A job's note, and what it was settled with, from its two rows."""
+    note, settled = rows
+    return _read(note).value, _read(settled).value

@@ -1,24 +1,29 @@
-"""One thread for what takes long: one task at a time in a process, at a lower priority than the events."""
+"""What takes long, one task at a time: a thread that waits, and a process of its own that works (`child`)."""
 
 import atexit
-import os
+import logging
+import pickle
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
 from typing import Any, TypeVar
+
+from models.waits.boosted.child import Child, ChildDied, Item, Work
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-NICENESS = 10
-"""By how much the thread's priority is lower, where threads have one of their own (Linux)."""
+IDLE_S = 60.0
+"""Seconds without a task after which the process, some 120 MB, is let go."""
 
 _Task = tuple[Future[Any], Callable[[], Any]]
 _tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
 _ending = threading.Event()
 _begin = threading.Lock()
 _thread: threading.Thread | None = None
+_child: Child | None = None
 
 
 def run(task: Callable[[], T]) -> "Future[T]":
@@ -33,8 +38,63 @@ def run(task: Callable[[], T]) -> "Future[T]":
     return future
 
 
+def in_child(work: Work, items: Iterable[Item]) -> bytes:
+    """What work makes of items, done in the process; for tasks alone.
+
+    Work that cannot be pickled is done here, as where no process can be started.
+
+    Raises:
+        WorkFailed: it raised an error there; here it raises the error itself.
+        ChildDied: the process was killed, twice.
+        CancelledError: this process is about to exit.
+    """
+    pickled = _pickled(work)
+    if pickled is None:
+        return work(items)
+    kept = list(items)
+    try:
+        return _ask(pickled, kept)
+    except ChildDied as error:
+        log.warning("the process for training died (%s); once more", error)
+        return _ask(pickled, kept)
+    except OSError as error:
+        log.warning("trained in this process, for no other can be started: %s", error)
+        return work(kept)
+
+
+def _pickled(work: Work) -> bytes | None:
+    """What another process makes the same work of; None where it could not, as of functions of the main module."""
+    try:
+        pickled = pickle.dumps(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle raises is not always its own
+        log.info("trained in this process, for the work cannot be sent to another: %s", error)
+        return None
+    return None if b"__main__" in pickled else pickled
+
+
+def _ask(work: bytes, items: Iterable[Item]) -> bytes:
+    global _child
+    with _begin:
+        go_on()
+        _child = child = _child or Child()
+    try:
+        return child.call(work, items)
+    except ChildDied:
+        _let_go()
+        go_on()
+        raise
+
+
+def _let_go() -> None:
+    global _child
+    with _begin:
+        if _child is not None:
+            _child.close()
+            _child = None
+
+
 def go_on() -> None:
-    """Called by a task every now and then, so that the process need not wait for its end when it exits itself.
+    """Called by work every now and then, so that the process need not wait for its end when it exits itself.
 
     Raises:
         CancelledError: the process is about to exit.
@@ -43,10 +103,16 @@ def go_on() -> None:
         raise CancelledError
 
 
+def _next() -> _Task | None:
+    try:
+        return _tasks.get(timeout=IDLE_S)
+    except queue.Empty:
+        _let_go()
+        return _tasks.get()
+
+
 def _work() -> None:
-    with suppress(OSError, AttributeError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-    while (found := _tasks.get()) is not None and not _ending.is_set():
+    while (found := _next()) is not None and not _ending.is_set():
         future, task = found
         if future.set_running_or_notify_cancel():
             try:
@@ -58,7 +124,11 @@ def _work() -> None:
 
 @atexit.register
 def _end() -> None:
-    _ending.set()
+    with _begin:
+        _ending.set()
+        if _child is not None:
+            _child.kill()
     _tasks.put(None)
     if _thread is not None:
         _thread.join()
+    _let_go()

@@ -8,11 +8,12 @@ event from which on it counts: `Training.pending` says so before that event come
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from models.site.notes import JobNotes, Pair
+from models.site.notes import JobNotes, Pair, read_pair
 from models.waits.boosted import background
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,10 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     model: bytes
 
 
+def _fit(fit: Callable[[Iterable[Pair]], M], encode: Callable[[M], bytes], rows: Iterable[Pair]) -> bytes:
+    return encode(fit(map(read_pair, rows)))
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _read_stored = msgspec.msgpack.Decoder(_Stored).decode
 
@@ -97,10 +102,11 @@ class Training(Generic[M]):
     '100'
 
     Parameters:
-        fit: trains a model on notes and what they were settled with, and on nothing else; in another thread. What it
-            raises is logged, and the model before stays.
-        encode: the model as it is stored; in that thread too.
-        decode: the inverse; raises ValueError where it is none, or one of an earlier version.
+        fit: trains a model on notes and what they were settled with, and on nothing else. What it raises is logged,
+            and the model before stays. To be done in another process it must be pickled, so it is a function of a
+            module, or a `functools.partial` of one and a few settings, and no method of what holds the notes.
+        encode: the model as it is stored; there too.
+        decode: the inverse, in another thread; raises ValueError where it is none, or one of an earlier version.
         kind: under which the notes have it.
 
     Raises:
@@ -160,11 +166,12 @@ class Training(Generic[M]):
     def _training(self) -> "Future[tuple[M, bytes]]":
         """The training under way; begun again where another process had begun it."""
         if self._future is None:
-            jobs, fit, encode = self._notes.settled(self._state.begun), self._fit, self._encode
+            rows, decode = self._notes.settled_rows(self._state.begun), self._decode
+            work = partial(_fit, self._fit, self._encode)
 
             def train() -> tuple[M, bytes]:
-                model = fit(jobs)
-                return model, encode(model)
+                encoded = background.in_child(work, rows)
+                return decode(encoded), encoded
 
             self._future = background.run(train)
         return self._future

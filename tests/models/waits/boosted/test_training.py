@@ -166,8 +166,10 @@ def test_a_model_that_cannot_be_read_is_lost() -> None:
     method = Method()
     run(method, range(30))
 
-    def refuse(_: bytes) -> str:
-        raise ValueError("of other features")
+    def refuse(stored: bytes) -> str:
+        if stored == (method.training.model or "").encode():
+            raise ValueError("of other features")
+        return stored.decode()
 
     again = Method()
     again.training = Training(again.notes, summary, str.encode, refuse, SMALL)
