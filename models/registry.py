@@ -39,6 +39,7 @@ METHODS: "Registry[WaitMethod]" = Registry(
         "conservative": "models.waits.simulated:SimulatedConservative",
         "policy": "models.waits.policy:Policy",
         "ibl": "models.waits.ibl:Ibl",
+        "boosted": "models.waits.boosted.method:Boosted",
     },
 )
 """The methods for waits."""

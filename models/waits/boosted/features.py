@@ -1,0 +1,97 @@
+"""What is known of a job when it is submitted, as one row of numbers for the trees."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from models.durations import DAY_S
+from models.method import SiteContext
+from models.site.features import FEATURES
+from models.site.features import features_of as summaries_of
+from models.site.state import Job
+from models.waits.boosted import live, recent
+from models.waits.boosted.recent import Codes, Recent
+
+Stored = npt.NDArray[np.float16]
+"""A row as it is stored. Trees see no other numbers, neither in training nor later, so both see the same."""
+
+WEEK_DAYS: Final = 7
+_THURSDAY: Final = 3  # the first of January 1970
+
+_OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "down")
+
+NAMES = (*FEATURES, *_OF_JOB, *live.NAMES, *recent.NAMES)
+"""The features in their order. Seconds, processors and work stand as log2(1 + x), with the sign of x."""
+
+_LOGARITHMIC = np.array(
+    [
+        name not in ("share", "hour", "weekday", "down")
+        and not (name.startswith(("recent_", "last_")) and not name.endswith("_ago"))
+        for name in NAMES
+    ]
+)
+
+
+class Extra(Protocol):
+    """What gives further features, such as the waits in a simulated schedule."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of its features, in their order: a part of the forest's schema."""
+
+    def features(self, job: Job, context: SiteContext) -> Sequence[float]:
+        """What it says of a job that is not yet part of the state, rounded by whoever asks. Asking changes nothing."""
+
+
+class RowMaker:
+    """Makes the rows, from what is known of the site, the waits of late, and what else gives features.
+
+    Parameters:
+        horizon: in rows of notes, see `Recent`.
+        extras: what gives further features.
+    """
+
+    def __init__(self, horizon: int, extras: Sequence[Extra] = ()) -> None:
+        self.recent = Recent(horizon)
+        self._extras = tuple(extras)
+        self.names = (*NAMES, *(name for extra in self._extras for name in extra.names))
+
+    def row(self, job: Job, codes: Codes, rows: int, context: SiteContext) -> Stored:
+        """The features of `names` for a job that is not yet part of the state; 0.1 ms at 1000 live jobs.
+
+        Parameters:
+            codes: those of `models.waits.boosted.recent.codes_of`.
+            rows: how many rows of notes there are.
+        """
+        now = job.submit
+        summaries = summaries_of(job, context.state, now) if job.features is None else job.features
+        found = live.live_features(job, context.state.table, now, context.cpus)
+        values = np.concatenate([summaries, _of_job(job, context), found, self.recent.features(codes, now, rows)])
+        row = stored(values, _LOGARITHMIC)
+        if not self._extras:
+            return row
+        further = [value for extra in self._extras for value in extra.features(job, context)]
+        return np.concatenate([row, stored(np.array(further), np.zeros(len(further), np.bool_))])
+
+
+def stored(values: npt.NDArray[np.float64], logarithmic: npt.NDArray[np.bool_]) -> Stored:
+    """Values as they are stored: finite, in 16 bits, on a logarithmic scale where asked."""
+    logs = np.copysign(np.log2(1.0 + np.abs(values)), values)
+    return np.where(logarithmic, logs, values).clip(-60_000.0, 60_000.0).astype(np.float16)
+
+
+def _of_job(job: Job, context: SiteContext) -> list[float]:
+    capacity = context.capacity
+    down = capacity.down_nodes / capacity.nodes if capacity is not None and capacity.nodes else 0.0
+    return [
+        job.walltime or 0.0,
+        -1.0 if job.run_s is None else job.run_s,
+        job.cpus / max(context.cpus, 1),
+        float(job.nodes or 0),
+        float(job.memory or 0),
+        job.submit % DAY_S / 3600.0,
+        (job.submit // DAY_S + _THURSDAY) % WEEK_DAYS,
+        down,
+    ]

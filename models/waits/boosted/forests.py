@@ -1,0 +1,119 @@
+"""The forests of one training: what they say of a wait, on two scales and at several quantiles."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from models.waits.boosted.forest import Boosting, Forest
+
+Floats = npt.NDArray[np.float64]
+
+SCALE_S: Final = 30.0
+"""On the logarithmic scale, waits are told apart down to about so many seconds."""
+
+MAX_WAIT_S: Final = 400 * 86_400.0
+"""No longer wait is predicted."""
+
+
+class Aim(NamedTuple):
+    """What a forest is to predict: a quantile of the waits on a scale, "log" or "root"."""
+
+    scale: str
+    quantile: float
+
+
+POINT: Final = (Aim("log", 0.5), Aim("root", 0.5))
+"""What the point estimate comes from. Least absolute errors: on the scale of logarithms all waits count alike, on that
+of square roots the long ones count more, as in the mean absolute error."""
+
+QUANTILES: Final = (Aim("log", 0.1), Aim("log", 0.9), Aim("log", 0.95))
+
+
+class TrainingRows(NamedTuple):
+    """Jobs that left the queue: their features (n, f), waits in seconds (n), and how much each counts (n)."""
+
+    features: npt.NDArray[np.float32]
+    waits: Floats
+    weights: Floats
+
+
+class Said(NamedTuple):
+    """What forests say of a wait, seconds: its median as by each scale, and its quantiles by their probability.
+
+    The quantile of 0.5 is the median of `medians`, which is the point estimate.
+    """
+
+    medians: dict[str, float]
+    quantiles: dict[float, float]
+
+
+class Forests:
+    """Forests by what they aim at, trained on the same jobs.
+
+    Parameters:
+        jobs: how many they were trained on.
+    """
+
+    def __init__(self, forests: Mapping[Aim, Forest], jobs: int) -> None:
+        self._forests = dict(forests)
+        self.jobs = jobs
+
+    @classmethod
+    def fit(cls, rows: TrainingRows, aims: Iterable[Aim], names: Sequence[str], parameters: Boosting) -> "Forests":
+        """Train one forest for each aim."""
+        found = {}
+        for aim in aims:
+            target = _to_scale(aim.scale, rows.waits)
+            found[aim] = Forest.fit(rows.features, target, aim.quantile, parameters, names, rows.weights)
+        return cls(found, len(rows.waits))
+
+    def say(self, row: npt.NDArray[np.float32]) -> "Said":
+        """What the forests say of a job, by its features (f); 30 µs for five."""
+        rows = row.reshape(1, -1)
+        said = {aim: _from_scale(aim.scale, float(forest.predict(rows)[0])) for aim, forest in self._forests.items()}
+        medians = {aim.scale: wait_s for aim, wait_s in said.items() if aim.quantile == 0.5}
+        point = float(np.median(list(medians.values())))
+        return Said(medians, _uncrossed(point, {q: wait_s for (_, q), wait_s in said.items() if q != 0.5}))
+
+    def encode(self) -> bytes:
+        """All of it, compressed."""
+        parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._forests.items()]
+        return msgspec.msgpack.encode((self.jobs, parts))
+
+    @classmethod
+    def decode(cls, encoded: bytes, names: Sequence[str]) -> "Forests":
+        """The inverse of `encode`.
+
+        Raises:
+            ValueError: they are none, or of other features.
+        """
+        try:
+            jobs, parts = msgspec.msgpack.decode(encoded, type=tuple[int, list[tuple[str, float, bytes]]])
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not forests: {error}") from error
+        return cls({Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in parts}, jobs)
+
+
+def _uncrossed(point: float, others: Mapping[float, float]) -> dict[float, float]:
+    """Quantiles that never cross each other nor the point, which is that of 0.5."""
+    lower, upper = point, point
+    found = {0.5: point}
+    for q in sorted((q for q in others if q < 0.5), reverse=True):
+        found[q] = lower = min(lower, others[q])
+    for q in sorted(q for q in others if q > 0.5):
+        found[q] = upper = max(upper, others[q])
+    return dict(sorted(found.items()))
+
+
+def _to_scale(scale: str, waits: Floats) -> Floats:
+    return np.log1p(waits / SCALE_S) if scale == "log" else np.sqrt(waits)
+
+
+def _from_scale(scale: str, value: float) -> float:
+    """A wait in seconds, within 0 and `MAX_WAIT_S`."""
+    value = max(value, 0.0)
+    wait_s = SCALE_S * np.expm1(min(value, 20.0)) if scale == "log" else value * value
+    return float(min(wait_s, MAX_WAIT_S))

@@ -1,0 +1,174 @@
+"""The method as the engine uses it: what it learns from, when a model counts, and that a restart changes nothing."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.method import SiteContext
+from models.records import AnyEvent, Prediction, Submit
+from models.site.state import Job
+from models.waits.boosted import features
+from models.waits.boosted.method import Boosted
+from tests.support.engines import encoded, workload
+from tests.support.events import cancel, start, submit
+
+FAST: dict[str, Any] = {"window": 300, "every": 100, "trees": 8, "leaf_rows": 5}
+SETTINGS = EngineSettings(
+    method="boosted", shadows=(), bounds="", what_if="boosted", runtimes="closest", parameters={"boosted": FAST}
+)
+
+
+def method_of(engine: Engine) -> Boosted:
+    method = engine.methods.waits["boosted"]
+    assert isinstance(method, Boosted)
+    return method
+
+
+def events() -> list[AnyEvent]:
+    """Enough for some models to be trained, one after the other."""
+    return workload(5, jobs=500)
+
+
+class Worker:
+    """An engine and what is durable of it."""
+
+    def __init__(self) -> None:
+        self.engine = Engine("s", SETTINGS)
+        self._rows: dict[str, dict[int, Any]] = {}
+        self._started: list[Any] = []
+
+    def restart(self) -> None:
+        """Go on from what is durable."""
+        state, changes = self.engine.checkpoint()
+        runs = list(self.engine.context.runs)
+        for name, rows in changes.rows.items():
+            self._rows.setdefault(name, {}).update({row.number: row for row in rows})
+        self._started += changes.started
+        rows = {name: list(found.values()) for name, found in self._rows.items()}
+        self.engine = Engine.load(state, self._started, runs, SETTINGS, rows)
+
+
+def said(restarts: Sequence[int] = ()) -> list[bytes]:
+    """What is said of each event, by a worker that is restarted before these."""
+    worker, found = Worker(), []
+    for place, event in enumerate(events()):
+        if place in restarts:
+            worker.restart()
+        found.append(encoded(worker.engine.apply(event)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[bytes]:
+    return said()
+
+
+def test_the_same_events_give_the_same_bytes(expected: list[bytes]) -> None:
+    assert said() == expected
+
+
+def test_a_restart_changes_nothing_even_while_a_model_is_trained(expected: list[bytes]) -> None:
+    engine, begun, counts = Engine("s", SETTINGS), [], []
+    for event in events():
+        engine.apply(event)
+        state = method_of(engine).training._state
+        begun.append(state.begun)
+        counts.append(state.counts)
+    begins = [place for place, (old, new) in enumerate(pairwise(begun)) if old < new]
+    swaps = [place for place, (old, new) in enumerate(pairwise(counts)) if old < new]
+    assert len(begins) >= 3 and len(swaps) >= 3
+    restarts = [begins[0] + 2, begins[1] + 5, swaps[1] + 1, swaps[1] + 2, swaps[2] + 40]
+    assert said(restarts) == expected
+
+
+def test_what_is_saved_beside_the_rows_is_small() -> None:
+    engine = Engine("s", SETTINGS)
+    for event in events():
+        engine.apply(event)
+    assert len(method_of(engine).save()) < 8_000
+
+
+def test_there_is_no_estimate_before_the_first_model_counts() -> None:
+    engine, made = Engine("s", SETTINGS), []
+    for event in events():
+        predictions = (record for record in engine.apply(event) if isinstance(record, Prediction))
+        made += [prediction for prediction in predictions if prediction.reason != "nodes down"]
+    first = next(place for place, prediction in enumerate(made) if prediction.predicted_wait_s is not None)
+    assert 50 <= first <= 200
+    assert {prediction.reason for prediction in made[:first]} == {"no model yet"}
+    for prediction in made[first:]:
+        assert prediction.bounds is not None and prediction.predicted_wait_s == prediction.bounds["0.5"]
+        bounds = [prediction.bounds[q] for q in ("0.1", "0.5", "0.9", "0.95")]
+        assert bounds == sorted(bounds) and bounds[0] >= 0.0
+
+
+def test_a_job_that_is_only_considered_has_the_same_estimate_and_leaves_nothing() -> None:
+    engine, compared = Engine("s", SETTINGS), 0
+    for event in events():
+        if isinstance(event, Submit) and event.job not in {key[0] for key in engine.context.state.jobs}:
+            method, job = method_of(engine), Job.of(event)
+            engine.methods.predict_run(job, engine.context)
+            saved = method.save(), method._notes.count
+            [considered] = method.what_ifs([job], engine.context)
+            assert (method.save(), method._notes.count) == saved
+            before = method.training.model
+            predictions = [record for record in engine.apply(event) if isinstance(record, Prediction)]
+            withheld = any(prediction.reason == "nodes down" for prediction in predictions)
+            if predictions and not withheld and before is method_of(engine).training.model:
+                assert predictions[0].predicted_wait_s == considered.wait_s
+                compared += considered.wait_s is not None
+        else:
+            engine.apply(event)
+    assert compared > 100
+
+
+def two_kinds(cancelled_share: float) -> Iterator[AnyEvent]:
+    """Jobs of one processor start after a minute. Larger ones start after an hour, or are cancelled after a second."""
+    for number in range(400):
+        time, large = 10_000.0 * number, number % 2
+        yield submit(str(number), time, cpus=8 if large else 1, user="ada", walltime=600.0)
+        if large and number % 100 < 100 * cancelled_share:
+            yield cancel(str(number), time + 1.0)
+        else:
+            yield start(str(number), time + (3600.0 if large else 60.0))
+
+
+@pytest.mark.parametrize(("weight", "large_s"), [(0.0, 3600.0), (1.0, 1.0)])
+def test_a_cancelled_job_counts_as_much_as_it_is_told_to(weight: float, large_s: float) -> None:
+    parameters = {"boosted": FAST | {"cancelled": weight, "trees": 60, "rate": 0.3}}
+    engine = Engine("s", msgspec.structs.replace(SETTINGS, parameters=parameters))
+    for event in two_kinds(cancelled_share=0.8):
+        engine.apply(event)
+    jobs = [Job("", 0, 5e6, user="ada", cpus=cpus, walltime=600.0, planned_run_s=600.0) for cpus in (1, 8)]
+    small, large = (estimate.wait_s for estimate in method_of(engine).what_ifs(jobs, engine.context))
+    assert small == pytest.approx(60.0, abs=30.0) and large == pytest.approx(large_s, rel=0.3, abs=30.0)
+
+
+class Ages:
+    """A further feature."""
+
+    names = ("submit",)
+
+    def features(self, job: Job, context: SiteContext) -> Sequence[float]:
+        return [job.submit / 1e9]
+
+
+def test_other_features_can_be_added_and_are_part_of_the_schema() -> None:
+    method = Boosted(extras=[Ages()], **FAST)
+    engine = Engine("s", SETTINGS)
+    job = Job("1", 0, 2e9, cpus=4)
+    row = method._maker.row(job, (0,) * 6, 0, engine.context)
+    assert method._maker.names == (*features.NAMES, "submit") and len(row) == len(method._maker.names)
+    assert (row.dtype, float(row[-1])) == (np.float16, 2.0)
+    assert float(row[0]) == pytest.approx(np.log2(5.0), rel=1e-3)  # cpus
+
+
+def test_something_else_is_not_a_saved_state() -> None:
+    with pytest.raises(ValueError, match="not a saved state"):
+        Boosted().load(b"x")
