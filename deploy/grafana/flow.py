@@ -52,6 +52,11 @@ def flow() -> Dashboard:
                         "Messages that could not be taken for an event that fits, by reason.",
                         Query(counted("queuecast_rejects_total", "reason", PROCESSES), "{{reason}}"),
                     ),
+                    counts(
+                        "Held apart",
+                        "Of these, the events that are well formed and not believed, by reason.",
+                        Query(counted("queuecast_quarantined_total", "reason", PROCESSES), "{{reason}}"),
+                    ),
                     stacked(
                         "Anomalies",
                         "Events of the sites that did not fit what was known, each second, by reason.",

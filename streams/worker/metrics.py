@@ -40,6 +40,12 @@ class Metrics:
         self._rejected = Counter(
             "queuecast_rejects", "Messages sent to the dead letters, by reason.", ["reason"], registry=self.registry
         )
+        self._held_apart = Counter(
+            "queuecast_quarantined",
+            "Events held apart: well formed, but their time, size or number is not believed; by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self._unknown_fields = Counter(
             "queuecast_unknown_fields",
             "Fields of events that no event has, by name; they are ignored.",
@@ -112,9 +118,11 @@ class Metrics:
         """An event had a field that no event has."""
         self._unknown_fields.labels(name).inc()
 
-    def rejected(self, reason: str) -> None:
-        """A message went to the dead letters."""
+    def rejected(self, reason: str, held_apart: bool = False) -> None:
+        """A message went to the dead letters; `held_apart`: as an event that is not believed."""
         self._rejected.labels(reason).inc()
+        if held_apart:
+            self._held_apart.labels(reason).inc()
 
     def predicted(self, arrived: float) -> None:
         """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""

@@ -212,7 +212,7 @@ class Processor:
     async def _reject(
         self, reason: str, detail: str, site: str | None, raw: Any, quarantine: bool = False
     ) -> Awaitable[Any]:
-        self._metrics.rejected(reason)
+        self._metrics.rejected(reason, quarantine)
         letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value, quarantine)
         return await self._produce(self._topics.dead_letters, raw.key, letter)
 

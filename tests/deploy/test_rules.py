@@ -80,6 +80,10 @@ def rejects(values: str) -> Series:
     return {'queuecast_rejects_total{reason="not_json",instance="a"}': values}
 
 
+def held_apart(values: str) -> Series:
+    return {'queuecast_quarantined_total{reason="implausible_time",instance="a"}': values}
+
+
 def lag(values: str) -> Series:
     return {'queuecast_event_lag{partition="3",instance="a"}': values}
 
@@ -127,6 +131,7 @@ FIRES = {
     "QueuecastUnknownFields": [Data("40m", {'queuecast_unknown_fields_total{field="wallclock"}': "_x30 1x20"})],
     "QueuecastLagGrowing": [Data("30m", lag("0+200x30"))],
     "QueuecastDeadLetters": [Data("35m", rejects("_x30 12x10")), Data("90m", rejects("100+1x100"))],
+    "QueuecastHeldApart": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],
     "QueuecastEstimatesStale": [Data("30m", estimates("0x40"))],
@@ -183,6 +188,7 @@ SHORT_OF_IT = {
     "QueuecastUnknownFields": [Data("120m", {'queuecast_unknown_fields_total{field="wallclock"}': "1x150"})],
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
+    "QueuecastHeldApart": [Data("60m", held_apart("100x60")), Data("10m", held_apart("_x5 15x10"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=200)), Data("25m", late(1, of=1))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+5x40")), Data("40m", dropped("0x19 90x30"))],
     "QueuecastEstimatesStale": [Data("34m", estimates("0x15 900x25"))],

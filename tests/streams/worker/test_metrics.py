@@ -155,11 +155,13 @@ def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     shown.read("events", 3, 41, timestamp=1000.5)
     shown.read("events", 3, 42, timestamp=1001.5)
     shown.rejected("empty")
+    shown.rejected("implausible_time", held_apart=True)
     shown.predicted(now - 0.25)
     shown.predicted(now + 60.0)  # a broker whose clock is ahead
     found = samples(shown)
     assert found["queuecast_messages_read_total"] == {(): 2}
-    assert found["queuecast_rejects_total"] == {("empty",): 1}
+    assert found["queuecast_rejects_total"] == {("empty",): 1, ("implausible_time",): 1}
+    assert found["queuecast_quarantined_total"] == {("implausible_time",): 1}
     assert found["queuecast_last_message_timestamp_seconds"] == {(): 1001.5}
     assert found["queuecast_prediction_latency_seconds_count"] == {(): 2}
     assert found["queuecast_prediction_latency_seconds_sum"] == {(): 0.25}
