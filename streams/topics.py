@@ -32,6 +32,9 @@ EVENT_MESSAGE_BYTES = 1 << 20
 MIN_SAFE_COPIES = 3
 """Copies of a topic from which on a message counts as sent only when two of them have it."""
 
+IN_SYNC = "min.insync.replicas"
+"""The configuration that says how many copies must have a message before it counts as sent."""
+
 BROKER_STAMPS = {"message.timestamp.type": "LogAppendTime"}
 """The configuration of a topic whose messages the broker stamps, whatever the sender's clock says."""
 
@@ -178,21 +181,26 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         | {"max.message.bytes": str(STATE_MESSAGE_BYTES), "segment.bytes": str(STATE_MESSAGE_BYTES)},
     }
     if kept.replication >= MIN_SAFE_COPIES:  # what is acknowledged is on two brokers, and one may be away
-        return {name: values | {"min.insync.replicas": "2"} for name, values in found.items()}
+        return {name: values | {IN_SYNC: "2"} for name, values in found.items()}
     return found
 
 
 def create_topics(settings: Settings) -> dict[str, bool]:
-    """Make the topics that are missing; returns for each topic whether it was made now.
+    """Make the topics that are missing, and mend those of earlier versions; returns of each whether it was made now.
+
+    Where there are topics already, the others get as many partitions as these, whatever the settings say.
 
     Raises:
         UserError: the broker cannot be reached, or refuses.
     """
     made = {}
     with admin(settings.kafka) as client:
-        for name, configuration in configurations(settings).items():
+        wanted_configurations = configurations(settings)
+        before = {len(topic["partitions"]) for topic in client.describe_topics(list(wanted_configurations))} - {0}
+        partitions = before.pop() if len(before) == 1 else settings.topics.partitions
+        for name, configuration in wanted_configurations.items():
             wanted = {
-                "num_partitions": settings.topics.partitions,
+                "num_partitions": partitions,
                 "replication_factor": settings.topics.replication,
                 "configs": configuration,
             }
@@ -207,6 +215,7 @@ def create_topics(settings: Settings) -> dict[str, bool]:
             _raise_limit(client, settings)
         stamped = dict.fromkeys((*Topics(settings.kafka.prefix).stamped, *event_topics(settings)))
         _stamp_by_broker(client, [name for name in stamped if not made[name]])
+        _make_safe(client, [name for name, new in made.items() if not new])
     return made
 
 
@@ -230,6 +239,31 @@ def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
     old = [name for name, value in told.items() if value is not None and value["value"] != BROKER_STAMPS[key]]
     if old:
         client.alter_configs([ConfigResource(kind, name, BROKER_STAMPS) for name in old])
+
+
+def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple[int, int | None]]:
+    """How many copies topics have, and how many of these must have a message before it counts as sent.
+
+    A topic that is missing is left out; the second number is None for those who may not know it.
+    """
+    described = client.describe_topics(list(names))
+    copies = {
+        topic["name"]: min(len(one["replica_nodes"]) for one in topic["partitions"])
+        for topic in described
+        if topic["partitions"]
+    }
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {IN_SYNC: None}) for name in copies]
+    found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
+    told = {name: found.get(name, {}).get(IN_SYNC) for name in copies}
+    return {name: (count, int(told[name]["value"]) if told[name] else None) for name, count in copies.items()}
+
+
+def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:
+    """Have two copies acknowledge, where a topic of an earlier version has three and one is enough for it."""
+    found = copies_of(client, names)
+    unsafe = [name for name, (copies, least) in found.items() if copies >= MIN_SAFE_COPIES and least == 1]
+    if unsafe:
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {IN_SYNC: "2"}) for name in unsafe])
 
 
 class TopicState(msgspec.Struct, frozen=True):

@@ -19,7 +19,17 @@ from streams.faults import PERMISSIONS, explain
 from streams.operate.result import CheckResult
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
-from streams.topics import Topics, admin, configurations, more_partitions, partitions_of
+from streams.topics import (
+    IN_SYNC,
+    MIN_SAFE_COPIES,
+    Topics,
+    admin,
+    configurations,
+    copies_of,
+    event_topics,
+    more_partitions,
+    partitions_of,
+)
 from streams.worker.store import check_redis, connect, remembered_partitions
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
@@ -74,7 +84,7 @@ def packages() -> CheckResult:
 def _of_kafka(settings: Settings) -> Iterator[CheckResult]:
     try:
         with admin(settings.kafka) as client:
-            for check in (brokers, topics, topic_settings, stamps, workers, dead_letters):
+            for check in (brokers, topics, copies, topic_settings, stamps, workers, dead_letters):
                 yield _kafka_result(check, client, settings)
     except UserError as error:
         yield CheckResult("brokers", "fail", str(error))
@@ -115,6 +125,23 @@ def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     return CheckResult("topics", "ok", f"{len(counts)} with {next(iter(counts.values()))} partitions each")
 
 
+def copies(client: KafkaAdminClient, settings: Settings) -> CheckResult:
+    """Whether the topics have the copies that they should, and enough of them have what is acknowledged."""
+    wanted, found = settings.topics.replication, copies_of(client, configurations(settings))
+    if unwritable := [name for name, (count, least) in found.items() if least is not None and least > count]:
+        text = f"nothing can be written: {IN_SYNC} is more than the copies of {', '.join(unwritable)}"
+        return CheckResult("copies", "fail", text, f"lower {IN_SYNC} with kafka-configs.sh, or add copies")
+    if few := {name: count for name, (count, _) in found.items() if count < wanted}:
+        text = f"fewer than the {wanted} of the settings: {_listed(few)}"
+        return CheckResult("copies", "warn", text, "add some with kafka-reassign-partitions.sh")
+    safe = MIN_SAFE_COPIES
+    if unsafe := [name for name, (count, least) in found.items() if count >= safe and least == 1]:
+        text = f"what is acknowledged may be on one broker alone ({IN_SYNC}=1): {', '.join(unsafe)}"
+        return CheckResult("copies", "warn", text, "run `queuecast topics`, which sets 2")
+    counts = sorted({count for count, _ in found.values()})
+    return CheckResult("copies", "ok", f"{' or '.join(map(str, counts)) or 'none'} of each topic")
+
+
 def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     """Whether the topics' retention, compaction and largest message are as queuecast sets them."""
     expected = configurations(settings)
@@ -126,6 +153,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
         (name, key, actual, value)
         for name, values in expected.items()
         for key, value in values.items()
+        if key != IN_SYNC  # that depends on the copies
         if (actual := found[name].get(key, {}).get("value")) != value
     ]
     if not wrong:
@@ -140,7 +168,7 @@ def topic_settings(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 
 def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     """When the latest event arrived, by the broker's clock. The broker's retention counts from this timestamp."""
-    places = _places(client, Topics(settings.kafka.prefix).events)
+    places = _event_places(client, settings)
     found = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.MAX_TIMESTAMP))
     latest_ms = max((place.timestamp for place in found.values()), default=-1)
     if latest_ms < 0:
@@ -161,12 +189,12 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
         committed = client.list_group_offsets({names.group: None})[names.group]
     except CoordinatorNotAvailableError:
         members, committed = 0, {}
-    places = _places(client, names.events)
+    places = _event_places(client, settings)
     first = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     lags = {}
     lost = {
-        f"partition {place.partition}": missing
+        _named(place, names.events): missing
         for place in places
         if place in committed and (missing := first[place].offset - committed[place].offset) > 0
     }
@@ -176,7 +204,7 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     for place in places:
         done = max(committed[place].offset if place in committed else -1, first[place].offset)
         if lag := last[place].offset - done:
-            lags[f"partition {place.partition}"] = lag
+            lags[_named(place, names.events)] = lag
     if cut := [name for name, lag in lags.items() if lag < 0]:
         text = f"more events done than the topic {names.events} has: {', '.join(cut)}"
         advice = "it was made anew or cut short; workers that start now go on from its beginning"
@@ -204,9 +232,19 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     return CheckResult("dead letters", "ok", "none within a day")
 
 
+def _event_places(client: KafkaAdminClient, settings: Settings) -> list[TopicPartition]:
+    """The partitions of all topics of events: the shared one, and those of sites with one to themselves."""
+    return [place for topic in event_topics(settings) for place in _places(client, topic)]
+
+
 def _places(client: KafkaAdminClient, topic: str) -> list[TopicPartition]:
     (found,) = client.describe_topics([topic])
     return [TopicPartition(topic, number) for number in range(len(found["partitions"]))]
+
+
+def _named(place: TopicPartition, shared: str) -> str:
+    number = f"partition {place.partition}"
+    return number if place.topic == shared else f"{place.topic} {number}"
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -66,13 +66,15 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
         async with app.stopping_on_error():
             await processor.checkpoint_due()
 
-    _follow_partitions(app, processor, table, topics.events, partitions)
+    _follow_partitions(app, processor, table, names, partitions)
     _add_estimates_and_answers(app, settings, processor, ledger, metrics, freshness)
     _add_pages(app, processor, ledger, metrics, names)
     return app
 
 
-def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable, events: str, partitions: int) -> None:
+def _follow_partitions(
+    app: QueuecastApp, processor: Processor, table: SiteTable, events: Collection[str], partitions: int
+) -> None:
     """Load the sites of partitions that come, and hand over those of partitions that go."""
 
     @table.on_recover
@@ -80,13 +82,14 @@ def _follow_partitions(app: QueuecastApp, processor: Processor, table: SiteTable
         # Until Faust has sought back, which follows: of what it delivers before, it has dropped a part.
         app.consumer.stop_flow()
         async with app.stopping_on_error():  # Faust would ignore the error
-            if (found := app.consumer.partitions_of(events)) not in (0, partitions):
-                raise UserError(more_partitions(events, found, partitions))
-            await processor.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic == events})
+            for topic in events:
+                if (found := app.consumer.partitions_of(topic)) not in (0, partitions):
+                    raise UserError(more_partitions(topic, found, partitions))
+            await processor.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic in events})
 
     @app.on_partitions_revoked.connect(weak=False)
     async def hand_over(_: faust.App, revoked: set[Any], **__: Any) -> None:
-        await processor.hand_over({tp.partition for tp in revoked if tp.topic == events})
+        await processor.hand_over({tp.partition for tp in revoked if tp.topic in events})
 
     @app.on_before_shutdown.connect(weak=False)
     async def hand_over_all(*_: Any, **__: Any) -> None:

@@ -4,13 +4,17 @@ import re
 import signal
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+import msgspec
 import psutil
 import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, ResourceType
+from kafka.errors import KafkaError
 
 from deploy.local.stack.process import LOOPBACK
+from models.records import DeadLetter, Submit
 from tests.support.command import Command
 from tests.support.deployment import until
 from tests.support.doors import Doors, assert_no_secrets, permissions
@@ -81,6 +85,45 @@ def test_a_broker_of_another_authority_is_not_talked_to(doors: Doors) -> None:
 )
 def test_what_is_not_permitted_is_told(doors: Doors, user: str, arguments: list[str], said: str) -> None:
     assert said in doors.refusal(user, *arguments)
+
+
+def test_who_has_a_topic_of_its_own_speaks_for_its_site_alone(doors: Doors) -> None:
+    assert doors.run("source", "feed", str(doors.trace), "--site", "alder")[0] == 0
+    for site, topic in (("birch", "queuecast.events.birch"), ("made", "queuecast.events")):
+        assert f"user 'source' may not see {topic}" in doors.refusal("source", "feed", str(doors.trace), "--site", site)
+    assert "may not see queuecast.events.alder" in doors.refusal("feeder", "feed", str(doors.trace), "--site", "alder")
+    forged = msgspec.json.encode(Submit(site="birch", time=1e9, job="1", cpus=1))
+    with closing(KafkaProducer(**doors.client_options("source"), enable_idempotence=False)) as producer:
+        for topic in ("queuecast.events", "queuecast.events.birch"):
+            with pytest.raises(KafkaError):  # of a topic that it may not see it is not even told that it is there
+                producer.send(topic, forged, b"birch").get(20)
+        producer.send("queuecast.events.alder", forged, b"birch").get(20)
+        producer.send("queuecast.events.alder", forged, b"alder").get(20)
+    with closing(KafkaProducer(**doors.client_options("feeder"), enable_idempotence=False)) as producer:
+        producer.send("queuecast.events", forged.replace(b"birch", b"alder"), b"alder").get(20)
+    with doors.command("worker", "worker") as worker:
+        until(lambda: len(letters(doors)) >= 3)
+        assert sorted((letter.topic, letter.reason) for letter in letters(doors)) == [
+            ("queuecast.events", "wrong_topic"),
+            ("queuecast.events.alder", "wrong_key"),
+            ("queuecast.events.alder", "wrong_site"),
+        ]
+        until(lambda: 'queuecast_events_total{site="alder"}' in page(doors.web_port))
+        assert "birch" not in page(doors.web_port)
+        worker_ends(worker)
+
+
+def letters(doors: Doors) -> list[DeadLetter]:
+    """All dead letters, as who comes by the inner door sees them."""
+    topic = "queuecast.dead-letters"
+    with closing(KafkaConsumer(bootstrap_servers=doors.inner, auto_offset_reset="earliest")) as consumer:
+        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(places)
+        ends, found = consumer.end_offsets(places), []
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            for batch in consumer.poll(timeout_ms=100).values():
+                found += [msgspec.json.decode(message.value, type=DeadLetter) for message in batch]
+    return found
 
 
 @contextmanager

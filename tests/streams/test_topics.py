@@ -3,15 +3,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
+from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError, TopicAlreadyExistsError
 
 from streams import topics
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
-from streams.topics import Topics, check_group, check_topics
+from streams.topics import IN_SYNC, Topics, check_group, check_topics, configurations, create_topics
 
 SETTINGS = Settings(kafka=KafkaSettings(security="sasl_tls", username="ada", password="hunter2"))
-EVENTS, PREDICTIONS = "queuecast.events", "queuecast.predictions"
+EVENTS, PREDICTIONS, OUTCOMES = "queuecast.events", "queuecast.predictions", "queuecast.outcomes"
 
 
 class Broker:
@@ -90,3 +90,50 @@ def test_a_group_that_one_may_not_use(broker: Broker, told: Any) -> None:
 def test_a_worker_uses_every_topic() -> None:
     found = Topics("x.")
     assert set(found.uses) == set(found)
+
+
+class Cluster(Broker):
+    """Topics that are there with two partitions and some copies, and what is made and changed of them."""
+
+    def __init__(self, copies: int, in_sync: str | None) -> None:
+        super().__init__()
+        self.made: dict[str, int] = {}
+        self.changed: dict[str, dict[str, str]] = {}
+        self.in_sync = in_sync
+        partition = {"replica_nodes": [*range(copies)]}
+        self.there = {name: [partition] * 2 for name in configurations(SETTINGS) if name != OUTCOMES}
+
+    def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        return [{"name": name, "partitions": self.there.get(name, [])} for name in names]
+
+    def create_topics(self, wanted: dict[str, Any], wait_for_metadata: bool) -> None:
+        for name, values in wanted.items():
+            if name in self.there:
+                raise TopicAlreadyExistsError
+            self.made[name] = values["num_partitions"]
+
+    def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
+        told = {} if self.in_sync is None else {IN_SYNC: {"value": self.in_sync}}
+        return {"topic": {resource.name: told for resource in resources}}
+
+    def alter_configs(self, resources: list[Any]) -> None:
+        self.changed |= {resource.name: resource.configs for resource in resources}
+
+
+@pytest.mark.parametrize(
+    ("copies", "in_sync", "mended"), [(3, "1", True), (3, "2", False), (3, None, False), (2, "1", False)]
+)
+def test_topics_that_are_there_have_two_copies_acknowledge_where_they_have_three(
+    monkeypatch: pytest.MonkeyPatch, copies: int, in_sync: str | None, mended: bool
+) -> None:
+    cluster = Cluster(copies, in_sync)
+
+    @contextmanager
+    def admin(_: KafkaSettings) -> Iterator[Cluster]:
+        yield cluster
+
+    monkeypatch.setattr(topics, "admin", admin)
+    made = create_topics(SETTINGS)
+    assert cluster.made == {OUTCOMES: 2}  # as many partitions as the others have
+    assert made == {name: name == OUTCOMES for name in configurations(SETTINGS)}
+    assert cluster.changed == ({name: {IN_SYNC: "2"} for name in cluster.there} if mended else {})

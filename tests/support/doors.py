@@ -10,7 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import redis
 from kafka.admin import (
     ACL,
@@ -25,12 +27,13 @@ from kafka.admin import (
 
 from deploy.local.stack import Kafka, Redis, free_port
 from deploy.local.stack.process import LOOPBACK
+from streams.settings import KafkaSettings
 from tests.support.certificates import Authority
 from tests.support.command import Command
 from tests.support.traces import made_trace
 
 README = (Path(__file__).parents[2] / "deploy/README.md").read_text(encoding="utf-8")
-USERS = ("admin", "worker", "feeder", "reader", "asker", "doctor", "stranger")
+USERS = ("admin", "worker", "feeder", "source", "reader", "asker", "doctor", "stranger")
 REDIS_PASSWORD, REDIS_WORKER_PASSWORD = "redis-s3cret", "redis-worker-s3cret"
 SECRETS = (*(f"{user}-s3cret" for user in USERS), "wr0ng", REDIS_PASSWORD, REDIS_WORKER_PASSWORD)
 
@@ -47,6 +50,7 @@ class Doors:
             "KAFKA_SECURITY": "sasl_tls",
             "KAFKA_CA_FILE": str(authority),
             "TOPICS_PARTITIONS": "2",
+            "SITES_OWN_TOPIC": "alder,birch",
             "REDIS_URL": f"rediss://{redis}/0",
             "REDIS_USERNAME": "worker",
             "REDIS_PASSWORD": REDIS_WORKER_PASSWORD,
@@ -54,6 +58,13 @@ class Doors:
             "WORKER_WEB_PORT": self.web_port,
             "WORKER_CHECKPOINT_SECONDS": "0.5",
         }
+
+    def client_options(self, user: str) -> dict[str, Any]:
+        """How a client that is none of ours comes in as a user."""
+        chosen = {field: self._common[f"KAFKA_{field.upper()}"] for field in ("bootstrap", "security", "ca_file")}
+        return msgspec.convert(
+            chosen | {"username": user, "password": f"{user}-s3cret"}, KafkaSettings
+        ).client_options()
 
     def command(self, user: str, *arguments: str, **changes: str) -> Command:
         """A command that runs as a user, with other settings than the right ones where they are given."""
@@ -120,7 +131,7 @@ def let_in(bootstrap: str) -> None:
 
 def permissions() -> list[ACL]:
     rows = re.findall(r"^\| (\w+)[^|]*\| (topics?|group)[^|]* \| `([^`]+)` \| (.+) \|$", README, re.MULTILINE)
-    assert len(rows) == 20
+    assert len(rows) == 22
     found = []
     for user, kind, name, operations in rows:
         pattern = ACLResourcePatternType.PREFIXED if kind == "topics" else ACLResourcePatternType.LITERAL

@@ -17,8 +17,8 @@ from streams.operate import doctor
 from streams.operate.doctor import MAX_CLOCK_DIFFERENCE_S, MAX_LAG_EVENTS
 from streams.operate.result import CheckResult
 from streams.operate.sites import fields, freshness
-from streams.settings import KafkaSettings, Settings
-from streams.topics import Topics, configurations
+from streams.settings import KafkaSettings, Settings, SitesSettings
+from streams.topics import IN_SYNC, Topics, configurations
 
 SETTINGS = Settings()
 NOW = 1.8e9
@@ -34,6 +34,7 @@ class Broker:
         self.configs = {name: dict(values) for name, values in configurations(SETTINGS).items()}
         self.ends, self.committed, self.members = [500, 700], [500, 700], [{}]
         self.first_of_day = -1
+        self.copies, self.in_sync = 1, 1
         self.latest_s = NOW - 60
 
     def describe_cluster(self) -> dict[str, Any]:
@@ -43,18 +44,21 @@ class Broker:
         return namedtuple("Data", "broker_version")((4, 1))
 
     def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-        return [{"name": name, "partitions": [{}] * self.partitions[name]} for name in names]
+        partition = {"replica_nodes": [*range(self.copies)]}
+        return [{"name": name, "partitions": [partition] * self.partitions.get(name, 2)} for name in names]
 
     def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
         assert config_filter == "all"
         names = [resource.name for resource in resources]
-        return {"topic": {name: {key: {"value": v} for key, v in self.configs[name].items()} for name in names}}
+        known = {name: self.configs[name] | {IN_SYNC: str(self.in_sync)} for name in names if self.configs[name]}
+        return {"topic": {name: {key: {"value": v} for key, v in found.items()} for name, found in known.items()}}
 
     def describe_groups(self, names: list[str]) -> dict[str, Any]:
         return {name: {"members": self.members} for name in names}
 
     def list_group_offsets(self, groups: dict[str, None]) -> dict[str, Any]:
-        found = {TopicPartition(TOPICS.events, n): Offset(at, -1) for n, at in enumerate(self.committed)}
+        places = {topic: enumerate(self.committed) for topic in (TOPICS.events, TOPICS.own_events("alder"))}
+        found = {TopicPartition(topic, n): Offset(at, -1) for topic, done in places.items() for n, at in done}
         return dict.fromkeys(groups, found)
 
     def list_partition_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, Offset]:
@@ -189,9 +193,32 @@ def test_events_that_were_deleted_unread_are_told(broker: Broker, store: Store) 
     assert (found.state, found.found) == ("fail", "events were deleted before they were read: partition 0: 50")
 
 
-def test_topics_with_three_copies_need_two_of_them(broker: Broker, store: Store) -> None:
+def test_topics_with_three_copies_need_two_of_them_in_sync(broker: Broker, store: Store) -> None:
+    assert looked()["copies"].found == "1 of each topic"
     settings = Settings(topics=msgspec.structs.replace(SETTINGS.topics, replication=3))
-    assert f"{TOPICS.events} has min.insync.replicas=" in looked(settings)["topic settings"].found
+    found = looked(settings)["copies"]
+    assert (found.state, found.advice) == ("warn", "add some with kafka-reassign-partitions.sh")
+    assert f"fewer than the 3 of the settings: {TOPICS.events}: 1" in found.found
+    broker.copies = 3
+    found = looked(settings)["copies"]
+    assert (found.state, found.advice) == ("warn", "run `queuecast topics`, which sets 2")
+    broker.in_sync = 2
+    assert looked(settings)["copies"] == CheckResult("copies", "ok", "3 of each topic")
+    assert looked(settings)["topic settings"].state == "ok"
+    broker.copies = 1
+    assert looked()["copies"].state == "fail"
+    assert "nothing can be written" in looked()["copies"].found
+
+
+def test_topics_of_sites_of_their_own_are_looked_at_too(broker: Broker, store: Store) -> None:
+    settings = Settings(sites=SitesSettings(own_topic=("alder",)))
+    own = TOPICS.own_events("alder")
+    broker.partitions[own], broker.configs[own] = 0, dict(broker.configs[TOPICS.events])
+    assert looked(settings)["topics"].found == f"missing or not ours to see: {own}"
+    broker.partitions[own] = 2
+    assert looked(settings)["topics"].state == "ok"
+    broker.ends = [500, 800]
+    assert looked(settings)["workers"].found == (f"1 running, events to do: partition 1: 100, {own} partition 1: 100")
 
 
 def test_lag_is_told_by_partition(broker: Broker, store: Store) -> None:
@@ -255,6 +282,7 @@ def test_a_check_that_fails_hides_no_other(
     assert list(found) == list(well)
     assert {name for name, result in found.items() if result.state == state} == {
         "topics",
+        "copies",
         "stamps",
         "workers",
         "dead letters",
@@ -320,7 +348,7 @@ def test_a_redis_that_is_away_does_not_hide_the_broker(
     monkeypatch.setattr(doctor, "check_redis", away)
     assert main(["doctor", "--json"]) == 1
     results = [msgspec.json.decode(line, type=CheckResult) for line in capsys.readouterr().out.splitlines()]
-    assert [result.state for result in results] == ["ok"] * 9 + ["fail"]
+    assert [result.state for result in results] == ["ok"] * 10 + ["fail"]
     assert results[-1] == CheckResult("redis version", "fail", "redis at h:1: gone")
 
 
