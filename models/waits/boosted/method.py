@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
 import msgspec
@@ -109,6 +110,15 @@ class Boosted(WaitMethod):
             return Estimate(None, "no model yet")
         bounds = {f"{q:g}": wait_s for q, wait_s in said.quantiles.items()} if self.parameters.quantiles else None
         return Estimate(said.quantiles[0.5], f"boosted: {self.training.model.jobs} jobs", bounds)
+
+    @property
+    def degraded(self) -> str | None:
+        """That the model was lost, if it was."""
+        return self.training.degraded
+
+    def pending(self) -> Future[Any] | None:
+        """The training that must be done before the next event."""
+        return self.training.pending()
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started, and waited so long."""

@@ -169,6 +169,18 @@ def test_other_features_can_be_added_and_are_part_of_the_schema() -> None:
     assert float(row[0]) == pytest.approx(np.log2(5.0), rel=1e-3)  # cpus
 
 
+def test_a_model_that_has_to_count_soon_is_waited_for() -> None:
+    engine = Engine("s", SETTINGS)
+    for event in events():
+        waiting = engine.pending()
+        if waiting is not None:
+            waiting.result()
+            assert engine.pending() is None
+        engine.apply(event)
+        assert method_of(engine).degraded is None
+    assert method_of(engine).training.model is not None
+
+
 def test_something_else_is_not_a_saved_state() -> None:
     with pytest.raises(ValueError, match="not a saved state"):
         Boosted().load(b"x")
