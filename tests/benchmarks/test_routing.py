@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.registry import METHODS
+from models.registry import DEFAULT_WHAT_IF, METHODS
 from models.simulation.grid import (
     EIGHT_SITES,
     MULTIFACTOR_SITES,
@@ -56,8 +56,11 @@ ORACLE, UNTOLD = "oracle", "oracle, run times predicted"
 BY_WHAT_IF = "by what-if: "
 EASY, NAMED, TOLD = "by what-if; all taken for EASY", "by what-if; policies named", "told all run times"
 
-LEARNING = tuple(name for name in ("order", "boosted", "blend") if name in METHODS)
-"""The methods that learn a site's policy from what happens there."""
+
+def by_what_if(*methods: str) -> tuple[str, ...]:
+    """The rules of those of these methods that there are, but of the one that "by what-if" goes by already."""
+    return tuple(BY_WHAT_IF + name for name in methods if name in METHODS and name != DEFAULT_WHAT_IF)
+
 
 SUPPOSING_EASY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="easy")
 
@@ -75,8 +78,8 @@ class Grid(NamedTuple):
     rules: tuple[str, ...]
 
 
-SIMULATED = (*OURS, EASY, NAMED, TOLD, *(BY_WHAT_IF + name for name in LEARNING), ORACLE)
-UNLIKE = (*OURS, *(BY_WHAT_IF + name for name in LEARNING), UNTOLD, ORACLE)
+SIMULATED = (*OURS, *by_what_if("policy", "blend"), EASY, NAMED, TOLD, ORACLE)
+UNLIKE = (*OURS, *by_what_if("policy", "order", "boosted", "blend"), UNTOLD, ORACLE)
 
 GRIDS = {
     "three": Grid(THREE_SITES, (1, 2, 3, 4, 5), 60, 15, SIMULATED),
