@@ -42,7 +42,7 @@ class Extra(Protocol):
         """Of its features, in their order: a part of the forest's schema."""
 
     def features(self, job: Job, context: SiteContext) -> Sequence[float]:
-        """What it says of a job that is not yet part of the state, rounded by whoever asks. Asking changes nothing."""
+        """What it says of a job that is not yet part of the state; stored as log2(1 + x). Asking changes nothing."""
 
 
 class RowMaker:
@@ -73,7 +73,7 @@ class RowMaker:
         if not self._extras:
             return row
         further = [value for extra in self._extras for value in extra.features(job, context)]
-        return np.concatenate([row, stored(np.array(further), np.zeros(len(further), np.bool_))])
+        return np.concatenate([row, stored(np.array(further), np.ones(len(further), np.bool_))])
 
 
 def stored(values: npt.NDArray[np.float64], logarithmic: npt.NDArray[np.bool_]) -> Stored:

@@ -162,10 +162,10 @@ class Ages:
 def test_other_features_can_be_added_and_are_part_of_the_schema() -> None:
     method = Boosted(extras=[Ages()], **FAST)
     engine = Engine("s", SETTINGS)
-    job = Job("1", 0, 2e9, cpus=4)
+    job = Job("1", 0, 3e9, cpus=4)
     row = method._maker.row(job, (0,) * 6, 0, engine.context)
     assert method._maker.names == (*features.NAMES, "submit") and len(row) == len(method._maker.names)
-    assert (row.dtype, float(row[-1])) == (np.float16, 2.0)
+    assert (row.dtype, float(row[-1])) == (np.float16, 2.0)  # log2(1 + 3)
     assert float(row[0]) == pytest.approx(np.log2(5.0), rel=1e-3)  # cpus
 
 
