@@ -40,6 +40,7 @@ METHODS: "Registry[WaitMethod]" = Registry(
         "policy": "models.waits.policy:Policy",
         "ibl": "models.waits.ibl:Ibl",
         "boosted": "models.waits.boosted.method:Boosted",
+        "order": "models.waits.order:LearntOrder",
     },
 )
 """The methods for waits."""

@@ -146,7 +146,7 @@ def _easy(live: Live, whole: bool, to_the_end: bool) -> tuple[Floats, Floats, In
             cpus = jobs.cpus[job]
             if cpus > free and not reserved:
                 reserved = True
-                shadow, extra = _reservation(cpus, free, now, jobs.cpus, limits, releases[:running])
+                shadow, extra = reservation(cpus, free, now, jobs.cpus, limits, releases[:running])
             late = now + jobs.planned_s[job] > shadow
             if cpus > free or (late and cpus > extra):
                 waiting[kept] = job
@@ -236,7 +236,7 @@ def _begin(
     """Let a job run from now on; gives how many then run."""
     limits[job] = now + jobs.planned_s[job]
     heapq.heappush(ends, (now + jobs.run_s[job], job))
-    _insert(job, limits, releases, running)
+    insert(job, limits, releases, running)
     return running + 1
 
 
@@ -248,14 +248,14 @@ def _next_ends(
     now, released = ends[0][0], 0
     while len(ends) > 0 and ends[0][0] == now:
         job = heapq.heappop(ends)[1]
-        _remove(job, limits, releases, running)
+        remove(job, limits, releases, running)
         running -= 1
         released += jobs.cpus[job]
     return now, running, released
 
 
 @njit(cache=True)
-def _insert(job: int, limits: Floats, releases: Ints, count: int) -> None:
+def insert(job: int, limits: Floats, releases: Ints, count: int) -> None:
     """Take a job into those that run, `releases[:count]`, which are in the order of their limits."""
     place = count
     while place > 0 and limits[releases[place - 1]] > limits[job]:
@@ -265,7 +265,7 @@ def _insert(job: int, limits: Floats, releases: Ints, count: int) -> None:
 
 
 @njit(cache=True)
-def _remove(job: int, limits: Floats, releases: Ints, count: int) -> None:
+def remove(job: int, limits: Floats, releases: Ints, count: int) -> None:
     """Take a job out of `releases[:count]`."""
     place = 0
     while releases[place] != job:
@@ -275,7 +275,7 @@ def _remove(job: int, limits: Floats, releases: Ints, count: int) -> None:
 
 
 @njit(cache=True)
-def _reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, releases: Ints) -> tuple[float, int]:
+def reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, releases: Ints) -> tuple[float, int]:
     """When the plan has `wanted` processors free, infinity for never, and how many more are free then."""
     time = now
     for job in releases:

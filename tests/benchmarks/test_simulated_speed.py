@@ -12,7 +12,6 @@ from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.runs import RunHistory
 from models.site.state import Job, Phase, SiteState
-from models.waits.simulated import Simulated
 
 RUNNING = QUEUED = 1000
 PREDICTIONS = 200
@@ -48,10 +47,9 @@ def looped(context: SiteContext) -> float:
     return time.thread_time() - begin
 
 
-@pytest.mark.parametrize("name", ["fcfs", "lwf", "easy", "conservative"])
+@pytest.mark.parametrize("name", ["fcfs", "lwf", "easy", "conservative", "order"])
 def test_one_wait_at_a_busy_site(name: str) -> None:
     site, method = busy_site(), method_named(name)
-    assert isinstance(method, Simulated)
     method.predict(Job("compiles", 0, NOW, cpus=1, run_s=60.0), site)
     seconds = []
     for number in range(PREDICTIONS):

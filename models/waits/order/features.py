@@ -1,0 +1,160 @@
+"""What a scheduler may order its queue by, of each queued job: age, size, length, and what its user had and has."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from models.durations import DAY_S
+from models.waits.order.usage import HALF_LIVES_S, HALVES, LN_2
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+USER_SCALES = (0.02, 0.06, 0.2, 0.6)
+"""Shares of the machine: a user's fairshare is 2 to the minus of the share that he used over each of these."""
+
+ACCOUNT_SCALES = (0.06, 0.2, 0.6)
+"""The same for accounts, for the longest half-life only."""
+
+HELD_SHARES = (0.2, 0.3, 0.4, 0.5, 0.6)
+"""Shares of the machine that a user may be kept from holding more than."""
+
+SMALL, SHORT_S = 0.05, 3600.0
+"""The share of the machine and the planned run time up to which a job is small and short; sites prefer such."""
+
+MIN_PLANNED_S = 30.0
+"""Planned run times below this are alike."""
+
+NAMES = (
+    "age, days",
+    "age, log2 of hours",
+    "processors, log2",
+    "planned run time, log2",
+    "share of the machine",
+    "small and short",
+    *(f"user's usage, {half / DAY_S:.0f} d, {scale}" for half in HALF_LIVES_S for scale in USER_SCALES),
+    *(f"account's usage, {HALF_LIVES_S[-1] / DAY_S:.0f} d, {scale}" for scale in ACCOUNT_SCALES),
+    *(f"user would hold over {share}" for share in HELD_SHARES),
+    "user's jobs before it, log2",
+    "user's running jobs, log2",
+)
+"""The features, in their order. Weights of other features are not taken back."""
+
+COUNT = len(NAMES)
+USER = 6
+"""The first of those of the user's usage."""
+ACCOUNT = USER + len(HALF_LIVES_S) * len(USER_SCALES)
+HELD = ACCOUNT + len(ACCOUNT_SCALES)
+BEFORE = HELD + len(HELD_SHARES)
+
+_USER_SCALES, _ACCOUNT_SCALES = np.array(USER_SCALES), np.array(ACCOUNT_SCALES)
+_HELD_SHARES = np.array(HELD_SHARES)
+
+
+class Queued(NamedTuple):
+    """Queued jobs as columns, in the order in which they came: processors, expected and planned run times, ages, codes
+    of users and accounts (0: nobody), and the places of the weights of the queues that they are in. Seconds.
+    """
+
+    cpus: Ints
+    run_s: Floats
+    planned_s: Floats
+    age_s: Floats
+    user: Ints
+    account: Ints
+    queue: Ints
+
+
+class Running(NamedTuple):
+    """Running jobs as columns: processors, how long they hold them from now on, expected and planned, and codes."""
+
+    cpus: Ints
+    left_s: Floats
+    planned_s: Floats
+    user: Ints
+    account: Ints
+
+
+class People(NamedTuple):
+    """By the code of a user or account: what was used, (codes, half-lives), decayed processor-seconds; and of users
+    how many processors and how many jobs they have running.
+    """
+
+    users: Floats
+    accounts: Floats
+    held: Ints
+    runs: Ints
+
+
+class Fair(NamedTuple):
+    """The features of usage by code, each 2 to the minus of a share."""
+
+    users: Floats
+    accounts: Floats
+
+
+@njit(cache=True)
+def fair_of(people: People, site_cpus: int) -> Fair:
+    """O(codes): the features of usage."""
+    halves, scales = len(HALVES), len(_USER_SCALES)
+    users = np.empty((len(people.users), halves * scales))
+    accounts = np.empty((len(people.accounts), len(_ACCOUNT_SCALES)))
+    whole = max(site_cpus, 1) * HALVES / LN_2  # what the machine's use sums up to, if it was always full
+    for user in range(len(users)):
+        for half in range(halves):
+            for scale in range(scales):
+                share = people.users[user, half] / whole[half]
+                users[user, half * scales + scale] = 2.0 ** (-share / _USER_SCALES[scale])
+    for account in range(len(accounts)):
+        share = people.accounts[account, halves - 1] / whole[halves - 1]
+        for scale in range(len(_ACCOUNT_SCALES)):
+            accounts[account, scale] = 2.0 ** (-share / _ACCOUNT_SCALES[scale])
+    users[0], accounts[0] = 1.0, 1.0
+    return Fair(users, accounts)
+
+
+@njit(cache=True)
+def features_of(queued: Queued, jobs: Ints, before: Ints, people: People, site_cpus: int) -> Floats:
+    """The features of some of the queued jobs, (jobs, COUNT).
+
+    Parameters:
+        before: of each of `jobs`, how many of the same user's queued jobs came before it.
+    """
+    fair, table = fair_of(people, site_cpus), np.empty((len(jobs), COUNT))
+    for row in range(len(jobs)):
+        job, out = jobs[row], table[row]
+        age_s, user = max(queued.age_s[job], 0.0), queued.user[job]
+        out[0] = age_s / DAY_S
+        out[1] = np.log2(1.0 + age_s / 3600.0)
+        out[2] = np.log2(max(queued.cpus[job], 1))
+        out[3] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
+        out[4] = queued.cpus[job] / max(site_cpus, 1)
+        out[5] = 1.0 if out[4] <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
+        out[USER:ACCOUNT] = fair.users[user]
+        out[ACCOUNT:HELD] = fair.accounts[queued.account[job]]
+        share = (people.held[user] + queued.cpus[job]) / max(site_cpus, 1)
+        for place in range(len(_HELD_SHARES)):
+            out[HELD + place] = 1.0 if share > _HELD_SHARES[place] else 0.0
+        out[BEFORE] = np.log2(1.0 + before[row])
+        out[BEFORE + 1] = np.log2(1.0 + people.runs[user])
+    return table
+
+
+@njit(cache=True)
+def before_each(user: Ints, users: int) -> Ints:
+    """Of each queued job, how many of its user's queued jobs came before it; 0 for the jobs of nobody known."""
+    seen, before = np.zeros(users, np.int64), np.empty(len(user), np.int64)
+    for job in range(len(user)):
+        before[job] = seen[user[job]]
+        seen[user[job]] += user[job] > 0
+    return before
+
+
+@njit(cache=True)
+def accrue(used: Floats, cpus: Ints, codes: Ints, seconds: Floats) -> None:
+    """Add what running jobs used over so many seconds up to now, each at its code's place; O(running)."""
+    for job in range(len(cpus)):
+        for half in range(len(HALVES)):
+            used[codes[job], half] += cpus[job] * HALVES[half] / LN_2 * (1.0 - 2.0 ** (-seconds[job] / HALVES[half]))

@@ -1,0 +1,126 @@
+"""Which of two queued jobs goes first, learnt from pairs: one that started, and one that could have and did not.
+
+Logistic regression on the differences of their features, by AdaGrad (Duchi, Hazan and Singer 2011).
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from models.waits.order.features import COUNT, NAMES
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_QUEUES = 32
+"""Queues that have a weight of their own; the one longest without a start leaves."""
+
+NO_QUEUE = COUNT + MOST_QUEUES
+"""The place of the weight of queues that have none; it is 0."""
+
+STEP = 0.1
+"""The learning rate."""
+
+KEPT = 0.999
+"""What is kept, at each pair, of the squared gradients: sites change their priorities, so steps must stay large."""
+
+FIRST_SQUARES = 0.01
+"""The squared gradients before anything is learnt."""
+
+PRIOR = {"age, days": 1.0, "age, log2 of hours": 0.5}
+"""Weights before anything is learnt: who came first goes first."""
+
+
+class SavedPreference(msgspec.Struct, array_like=True):
+    """The features' names, the places of the queues' weights in the order of their last starts, and what was learnt."""
+
+    names: tuple[str, ...]
+    queues: dict[str, int]
+    weights: bytes
+    squares: bytes
+
+
+class Preference:
+    """Scores queued jobs: the higher goes first."""
+
+    def __init__(self) -> None:
+        self.weights = np.zeros(NO_QUEUE + 1)
+        for name, weight in PRIOR.items():
+            self.weights[NAMES.index(name)] = weight
+        self._squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
+        self._queues: dict[str, int] = {}
+
+    def places(self, queues: Sequence[str | None]) -> Ints:
+        """Where the weights of queues are."""
+        found = (NO_QUEUE if name is None else self._queues.get(name, NO_QUEUE) for name in queues)
+        return np.fromiter(found, np.int64, len(queues))
+
+    def see(self, queue: str | None) -> None:
+        """A job of this queue has started: from now on the queue has a weight."""
+        if queue is None:
+            return
+        place = self._queues.pop(queue, None)
+        if place is None and len(self._queues) < MOST_QUEUES:
+            place = COUNT + len(self._queues)
+        elif place is None:
+            place = self._queues.pop(next(iter(self._queues)))
+            self.weights[place], self._squares[place] = 0.0, FIRST_SQUARES
+        self._queues[queue] = place
+
+    def scores(self, features: Floats, places: Ints) -> Floats:
+        """The scores of jobs, (jobs,), from their features, (jobs, COUNT), and the places of their queues' weights."""
+        return np.asarray(_scores(features, places, self.weights))
+
+    def learn(self, features: Floats, places: Ints) -> None:
+        """The first of these jobs started, and any of the others could have; 0.3 µs each."""
+        _learn(features, places, self.weights, self._squares)
+
+    def saved(self) -> SavedPreference:
+        """What was learnt."""
+        return SavedPreference(NAMES, self._queues, self.weights.tobytes(), self._squares.tobytes())
+
+    def restore(self, saved: SavedPreference) -> None:
+        """Take back what was learnt, unless it was of other features."""
+        if saved.names == NAMES and len(saved.weights) == self.weights.nbytes:
+            self._queues = saved.queues
+            self.weights, self._squares = (np.frombuffer(raw).copy() for raw in (saved.weights, saved.squares))
+
+
+@njit(cache=True)
+def _scores(features: Floats, places: Ints, weights: Floats) -> Floats:
+    """Sums in one order, so that a job's score does not depend on how many are scored with it."""
+    found = np.empty(len(features))
+    for job in range(len(features)):
+        score = weights[places[job]]
+        for feature in range(features.shape[1]):
+            score += weights[feature] * features[job, feature]
+        found[job] = score
+    return found
+
+
+@njit(cache=True)
+def _learn(features: Floats, places: Ints, weights: Floats, squares: Floats) -> None:
+    count = features.shape[1]
+    difference = np.empty(count)
+    for other in range(1, len(features)):
+        margin = weights[places[0]] - weights[places[other]]
+        for feature in range(count):
+            difference[feature] = features[0, feature] - features[other, feature]
+            margin += weights[feature] * difference[feature]
+        surprise = 1.0 / (1.0 + np.exp(min(margin, 700.0)))
+        for feature in range(count):
+            if difference[feature] != 0.0:
+                _step(feature, surprise * difference[feature], weights, squares)
+        if places[0] != places[other]:
+            _step(places[0], surprise, weights, squares)
+            _step(places[other], -surprise, weights, squares)
+        weights[-1] = 0.0
+
+
+@njit(cache=True)
+def _step(place: int, gradient: float, weights: Floats, squares: Floats) -> None:
+    squares[place] = KEPT * squares[place] + gradient * gradient
+    weights[place] += STEP * gradient / np.sqrt(squares[place])

@@ -1,0 +1,134 @@
+"""EASY backfilling in a given order of the queue, with limits on what users may hold.
+
+The rules are those of `models.waits.schedules.easy`, but a job whose user would hold too much is passed over: it
+neither starts nor has processors reserved.
+"""
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from models.waits.order.features import Running
+from models.waits.schedules import insert, remove, reservation
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Column = NDArray[Any]
+
+
+GRAIN = 0.02
+"""Jobs that end within so small a share of the time until then are taken to end together: a few hundred looks at the
+queue are enough for a week, whatever is queued, and no start is later by more than that."""
+
+
+class Line(NamedTuple):
+    """Queued jobs as columns, the first to start first: processors, expected and planned run times in seconds, and the
+    codes of their users.
+    """
+
+    cpus: Ints
+    run_s: Floats
+    planned_s: Floats
+    user: Ints
+
+
+class Limits(NamedTuple):
+    """What a user may have running, infinity for no limit: processors of one job, processors of several, and jobs."""
+
+    alone: float = np.inf
+    several: float = np.inf
+    jobs: float = np.inf
+
+
+@njit(cache=True)
+def schedule(free: int, running: Running, line: Line, users: int, limits: Limits, asked: int, only_now: bool) -> Floats:
+    """Seconds until each queued job starts, (queued,), infinity where that is never or was not asked for.
+
+    O(queued² + queued·running) at worst; a pass over the queue ends where no job behind can start.
+
+    Parameters:
+        free: processors that are free now.
+        users: one more than the highest code of a user; 0 is nobody, and has no limit.
+        asked: the place of the job up to whose start the schedule is wanted; -1 for all.
+        only_now: whether only the jobs are wanted that start at once.
+    """
+    first, total = len(running.cpus), len(line.cpus)
+    held, runs = np.zeros(users, np.int64), np.zeros(users, np.int64)
+    cpus, user = np.concatenate((running.cpus, line.cpus)), np.concatenate((running.user, line.user))
+    limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned end, once it runs
+    for job in range(first):
+        held[user[job]] += cpus[job]
+        runs[user[job]] += 1
+    ends = [(running.left_s[job], job) for job in range(first)]
+    heapq.heapify(ends)
+    releases = np.empty(first + total, np.int64)
+    releases[:first] = np.argsort(running.planned_s, kind="mergesort")
+    starts, waiting = np.full(total, np.inf), np.arange(total)
+    fewest, shortest = _least(line.cpus), _least(line.planned_s)  # of each job and those behind it
+    now, count, run = 0.0, total, first
+    while True:
+        kept, place, head, shadow, extra = 0, 0, -1, -1.0, 0
+        while place < count and free >= fewest[waiting[place]]:
+            job = waiting[place]
+            if shadow >= 0.0 and extra < fewest[job] and now + shortest[job] > shadow:
+                break
+            place += 1
+            wanted, its = line.cpus[job], line.user[job]
+            fits = wanted <= free
+            if its > 0 and _is_over(wanted, held[its], runs[its], limits):
+                fits = False
+            elif not fits and head < 0:
+                head = job
+            elif fits and head >= 0:
+                if shadow < 0.0:
+                    shadow, extra = reservation(line.cpus[head], free, now, cpus, limit_s, releases[:run])
+                late = now + line.planned_s[job] > shadow
+                fits = not late or wanted <= extra
+                extra -= wanted if fits and late else 0
+            if not fits:
+                waiting[kept] = job
+                kept += 1
+                continue
+            starts[job] = now
+            if job == asked:
+                return starts
+            free -= wanted
+            held[its] += wanted
+            runs[its] += 1
+            limit_s[first + job] = now + line.planned_s[job]
+            heapq.heappush(ends, (now + line.run_s[job], first + job))
+            insert(first + job, limit_s, releases, run)
+            run += 1
+        if kept < place:
+            for rest in range(place, count):
+                waiting[kept] = waiting[rest]
+                kept += 1
+            count = kept
+        if count == 0 or len(ends) == 0 or only_now:
+            return starts
+        until = ends[0][0] * (1.0 + GRAIN)
+        while len(ends) > 0 and ends[0][0] <= until:
+            now, job = heapq.heappop(ends)
+            remove(job, limit_s, releases, run)
+            run -= 1
+            free += cpus[job]
+            held[user[job]] -= cpus[job]
+            runs[user[job]] -= 1
+
+
+@njit(cache=True)
+def _is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
+    """Whether a user who has so much running may not have another job of so many processors."""
+    return held + wanted > (limits.several if runs > 0 else limits.alone) or runs + 1 > limits.jobs
+
+
+@njit(cache=True)
+def _least(values: Column) -> Column:
+    """The least value of each job and those behind it; once some have started, no more than that."""
+    least = values.copy()
+    for place in range(len(least) - 2, -1, -1):
+        least[place] = min(least[place], least[place + 1])
+    return least

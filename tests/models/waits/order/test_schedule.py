@@ -1,0 +1,85 @@
+"""EASY in a given order, with limits: by hand, and what holds of every schedule."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.waits.order.features import Running
+from models.waits.order.schedule import GRAIN, Limits, Line, schedule
+from models.waits.schedules import Jobs, Live, easy
+
+Row = tuple[int, float, float, int]
+"""A job: processors, run time, planned run time, user."""
+
+
+def starts(free: int, running: Sequence[Row], queued: Sequence[Row], limits: Limits | None = None) -> list[float]:
+    def columns(rows: Sequence[Row]) -> list[np.ndarray]:
+        table = np.array(rows, np.float64).reshape(-1, 4).T
+        return [table[0].astype(np.int64), table[1].copy(), table[2].copy(), table[3].astype(np.int64)]
+
+    on = columns(running)
+    found = schedule(
+        free, Running(on[0], on[1], on[2], on[3], on[3]), Line(*columns(queued)), 10, limits or Limits(), -1, False
+    )
+    return list(found.tolist())
+
+
+def test_the_first_that_does_not_fit_gets_a_reservation() -> None:
+    queued = [(4, 100.0, 100.0, 1), (1, 60.0, 60.0, 2), (1, 40.0, 40.0, 3)]
+    assert starts(1, [(3, 50.0, 50.0, 0)], queued) == [50.0, 150.0, 0.0]
+
+
+def test_jobs_start_in_the_order_that_is_given() -> None:
+    assert starts(0, [(1, 10.0, 10.0, 0)], [(1, 30.0, 30.0, 2), (1, 20.0, 20.0, 1)]) == [10.0, 40.0]
+
+
+def test_a_user_who_would_hold_too_much_is_passed_over() -> None:
+    queued = [(2, 100.0, 100.0, 1), (4, 10.0, 10.0, 2)]
+    running = [(2, 50.0, 50.0, 1)]
+    assert starts(6, running, queued, Limits(several=3.0)) == [50.0, 0.0]
+    assert starts(6, running, queued, Limits(jobs=1.0)) == [50.0, 0.0]
+    assert starts(8, [], queued, Limits(alone=3.0)) == [0.0, np.inf]
+    assert starts(8, [], [(2, 9.0, 9.0, 0)] * 2, Limits(alone=1.0, several=1.0, jobs=1.0)) == [0.0, 0.0]  # nobody known
+
+
+def test_up_to_the_job_that_is_asked_for() -> None:
+    running = Running(np.array([4]), np.array([10.0]), np.array([10.0]), np.array([0]), np.array([0]))
+    line = Line(np.full(3, 4), np.full(3, 5.0), np.full(3, 5.0), np.arange(3))
+    assert schedule(0, running, line, 5, Limits(), 1, False).tolist() == [10.0, 15.0, np.inf]
+    assert schedule(4, running, line, 5, Limits(), -1, True).tolist() == [0.0, np.inf, np.inf]
+
+
+jobs = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st.integers(0, 3)).map(
+    lambda job: (job[0], job[1], job[1] * job[2], job[3])
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(jobs, max_size=4), st.lists(jobs, min_size=1, max_size=20), st.sampled_from([np.inf, 6.0]))
+def test_nobody_starts_before_there_is_room(running: list[Row], queued: list[Row], several: float) -> None:
+    cpus = 32
+    found = starts(cpus - sum(job[0] for job in running), running, queued, Limits(several=several))
+    held = [(0.0, job[1], job) for job in running]
+    held += [(start, start + job[1], job) for start, job in zip(found, queued, strict=True)]
+    assert np.isfinite(found).all()
+    for start, _, job in held:
+        beside = [other for begin, end, other in held if begin <= start < end]
+        assert sum(other[0] for other in beside) <= cpus
+        its = [other[0] for other in beside if other[3] == job[3]]
+        alone = not running or job not in running
+        assert job[3] == 0 or start == 0.0 or len(its) == 1 or sum(its) <= several or not alone
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(jobs, max_size=4), jobs)
+def test_one_job_starts_as_under_easy(running: list[Row], job: Row) -> None:
+    def columns(rows: Sequence[Row]) -> Jobs:
+        table = np.array(rows, np.float64).reshape(-1, 4).T
+        return Jobs(table[0].astype(np.int64), table[1].copy(), table[2].copy())
+
+    true_s = float(easy(Live(32, columns(running), columns([job])), True)[0])
+    (found,) = starts(32 - sum(other[0] for other in running), running, [job])
+    assert true_s <= found <= true_s * (1 + GRAIN) ** 2 + 1e-9 or found == pytest.approx(true_s)
