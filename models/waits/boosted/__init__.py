@@ -1,2 +1,6 @@
 """Waits by boosted trees: what a job finds at its submission against what became of jobs before it, learnt by LightGBM
-in the background and in force from a fixed event on."""
+in the background and in force from a fixed event on.
+
+`live` and `recent` give the features, `features` makes a row of them; the notes of jobs hold the rows. `forest` is one
+quantile on one scale, `forests` are those of one training, `training` says when they count, and `method` is the method.
+"""

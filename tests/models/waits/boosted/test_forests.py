@@ -1,0 +1,49 @@
+"""What several forests say together."""
+
+import numpy as np
+import pytest
+
+from models.waits.boosted.forest import Boosting
+from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
+
+BOOSTING = Boosting(trees=40, rate=0.3, leaf_rows=5)
+
+
+@pytest.fixture(scope="module")
+def forests() -> Forests:
+    """Of jobs that wait for one to three minutes, or for ten to thirty hours where their feature is above 5."""
+    dice = np.random.default_rng(1)
+    features = dice.uniform(0, 10, (600, 2)).astype(np.float32)
+    waits = np.where(features[:, 0] > 5, 36000.0, 60.0) * dice.uniform(1, 3, 600)
+    rows = TrainingRows(features, waits, np.ones(600))
+    return Forests.fit(rows, (*POINT, *QUANTILES), ("load", "noise"), BOOSTING)
+
+
+@pytest.mark.parametrize(("load", "shortest_s"), [(2.0, 60.0), (8.0, 36000.0)])
+def test_the_estimate_is_the_median_and_quantiles_never_cross_it(
+    forests: Forests, load: float, shortest_s: float
+) -> None:
+    said = forests.say(np.array([load, 3.0], np.float32))
+    assert said.quantiles[0.5] == np.median(list(said.medians.values()))
+    assert list(said.quantiles) == [0.1, 0.5, 0.9, 0.95]
+    waits = list(said.quantiles.values())
+    assert waits == sorted(waits)
+    assert shortest_s * 0.9 < waits[0] and waits[-1] < shortest_s * 3.1
+    assert said.quantiles[0.5] == pytest.approx(2 * shortest_s, rel=0.3)
+
+
+def test_forests_that_are_stored_say_the_same(forests: Forests) -> None:
+    row = np.array([7.0, 1.0], np.float32)
+    again = Forests.decode(forests.encode(), ("load", "noise"))
+    assert (again.say(row), again.jobs) == (forests.say(row), 600)
+
+
+@pytest.mark.parametrize("stored", [b"x", b"\x92\x01\x90\x00"])
+def test_something_else_is_refused(stored: bytes) -> None:
+    with pytest.raises(ValueError, match="not forests"):
+        Forests.decode(stored, ("load",))
+
+
+def test_forests_of_other_features_are_refused(forests: Forests) -> None:
+    with pytest.raises(ValueError, match="other features"):
+        Forests.decode(forests.encode(), ("load",))
