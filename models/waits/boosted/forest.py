@@ -97,6 +97,26 @@ class _Encoded(msgspec.Struct, array_like=True, frozen=True):
     trees: list[bytes]
 
 
+class Binned:
+    """Features cut into bins, for forests that share them, how they are cut and what each row weighs.
+
+    That is a fifth of a forest's training.
+
+    Raises:
+        ValueError: there are no rows, or a value is not finite.
+    """
+
+    def __init__(self, features: Rows, parameters: Boosting, weights: Floats | None = None) -> None:
+        if features.ndim != 2 or not len(features):
+            raise ValueError(f"features of shape {features.shape}")
+        if not np.isfinite(features).all():
+            raise ValueError("features must be finite")
+        self.shape = features.shape
+        settings = parameters.as_named_by_lightgbm(0.5)
+        rows, unlabelled = np.ascontiguousarray(features, np.float32), np.zeros(len(features))
+        self.data: Any = _lightgbm().Dataset(rows, unlabelled, weight=weights, params=settings).construct()
+
+
 class Forest:
     """Trees whose leaves' values are added up. It is never changed.
 
@@ -122,7 +142,7 @@ class Forest:
     @classmethod
     def fit(
         cls,
-        features: Rows,
+        features: "Rows | Binned",
         target: Floats,
         quantile: float,
         parameters: Boosting,
@@ -132,22 +152,22 @@ class Forest:
         """Learn a quantile of the target, given the features. 3 s of CPU for 60,000 rows, 90 features and 150 trees.
 
         Parameters:
-            features: finite, of shape [n, len(names)].
+            features: finite, of shape [n, len(names)]; or as they were binned for several forests.
             target: finite, of shape [n].
             quantile: between 0 and 1; at 0.5 the absolute error is what is least.
-            weights: how much each row counts, of shape [n]; all alike by default.
+            weights: how much each row counts, of shape [n]; all alike by default. Those of `Binned` are in it.
 
         Raises:
             ValueError: shapes do not fit, or a value is not finite.
             CancelledError: the process is about to exit.
         """
-        if features.shape != (len(target), len(names)) or not len(target):
-            raise ValueError(f"features of shape {features.shape} for {len(target)} targets and {len(names)} names")
-        if not (np.isfinite(features).all() and np.isfinite(target).all()):
-            raise ValueError("features and targets must be finite")
-        lightgbm, settings = _lightgbm(), parameters.as_named_by_lightgbm(quantile)
-        data = lightgbm.Dataset(np.ascontiguousarray(features, np.float32), target, weight=weights, params=settings)
-        booster = lightgbm.Booster(settings, data)
+        binned = features if isinstance(features, Binned) else Binned(features, parameters, weights)
+        if binned.shape != (len(target), len(names)):
+            raise ValueError(f"features of shape {binned.shape} for {len(target)} targets and {len(names)} names")
+        if not np.isfinite(target).all():
+            raise ValueError("targets must be finite")
+        binned.data.set_label(target)
+        booster = _lightgbm().Booster(parameters.as_named_by_lightgbm(quantile), binned.data)
         for _ in range(parameters.trees):
             go_on()
             booster.update()

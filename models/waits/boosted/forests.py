@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from models.waits.boosted.forest import Boosting, Forest
+from models.waits.boosted.forest import Binned, Boosting, Forest
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,10 +64,10 @@ class Forests:
     @classmethod
     def fit(cls, rows: TrainingRows, aims: Iterable[Aim], names: Sequence[str], parameters: Boosting) -> "Forests":
         """Train one forest for each aim."""
-        found = {}
+        found, binned = {}, Binned(rows.features, parameters, rows.weights)
         for aim in aims:
             target = _to_scale(aim.scale, rows.waits)
-            found[aim] = Forest.fit(rows.features, target, aim.quantile, parameters, names, rows.weights)
+            found[aim] = Forest.fit(binned, target, aim.quantile, parameters, names)
         return cls(found, len(rows.waits))
 
     def say(self, row: npt.NDArray[np.float32]) -> "Said":

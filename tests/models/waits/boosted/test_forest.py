@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.waits.boosted.forest import Boosting, Floats, Forest, Rows
+from models.waits.boosted.forest import Binned, Boosting, Floats, Forest, Rows
 
 SMALL = Boosting(trees=12, leaves=7, leaf_rows=3)
 
@@ -63,6 +63,17 @@ def test_the_same_data_gives_the_same_bytes_whatever_was_trained_before() -> Non
     once = Forest.fit(features, target, 0.5, SMALL, names(features)).encode()
     Forest.fit(*data(2, 200), 0.9, SMALL, names(features))
     assert Forest.fit(features, target, 0.5, SMALL, names(features)).encode() == once
+
+
+def test_forests_that_share_their_bins_are_the_same() -> None:
+    features, target = data(1, 300)
+    weights = np.linspace(0.5, 1.0, 300)
+    for weight in (None, weights):
+        binned = Binned(features, SMALL, weight)
+        for label, quantile in ((target, 0.5), (np.sqrt(target), 0.9), (target, 0.1)):
+            shared = Forest.fit(binned, label, quantile, SMALL, names(features))
+            alone = Forest.fit(features, label, quantile, SMALL, names(features), weight)
+            assert shared.encode() == alone.encode()
 
 
 def test_targets_without_any_difference_give_one_value() -> None:
