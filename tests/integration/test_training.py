@@ -1,0 +1,71 @@
+"""Models that are trained in the background count from the same event on, wherever a worker dies."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly
+from models.records import AnyEvent, Prediction
+from models.registry import METHODS
+from models.waits.boosted.training import ROWS_PER_EVENT
+from tests.support import trained
+from tests.support.deployment import Deploy, Deployment, engine_after, parts, simulated, unique
+from tests.support.packages import install
+
+SITE = "alder"
+ENGINE = {"method": "trained", "shadows": (), "bounds": "", "what_if": "trained", "history": 80}
+
+
+def before_it_waits(engine: Engine, events: list[AnyEvent]) -> int:
+    """How many records events lead to before the next training that they begin is waited for."""
+    method = engine.methods.counting
+    assert isinstance(method, trained.Trained)
+    begin, records = method.notes.count, 0
+    for event in events:
+        state = method.training._state
+        if state.begun >= begin and method.notes.count + ROWS_PER_EVENT >= state.due:
+            return records
+        records += sum(not isinstance(record, Anomaly) for record in engine.apply(event))
+    raise AssertionError("it never waits")
+
+
+def count(here: Deployment, events: list[AnyEvent]) -> int:
+    return sum(map(len, here.expected(events).values()))
+
+
+def test_a_worker_killed_during_a_training_says_what_a_replay_says(
+    deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "trained", trained.Trained)
+    here = deploy(worker={"checkpoint_events": 30, "checkpoint_seconds": 1e9}, **ENGINE)
+    events = simulated(SITE, 200)
+    first, second = parts(events, 2)
+    expected, stored = here.expected(events), here.expected_in_redis(events, SITE)
+    predictions = [msgspec.json.decode(one, type=Prediction) for one in expected[here.topics.predictions, SITE]]
+    assert sum(one.reason == "mean" for one in predictions) > 100
+    waits = before_it_waits(Engine(SITE, here.settings.engine), first)
+    settled = count(here, first)
+    waits_again = settled + before_it_waits(engine_after(first, SITE, here.settings.engine), second)
+
+    modules = {"queuecast_trained": Path(trained.__file__).read_text()}
+    points = {"queuecast.wait_methods": {"trained": "queuecast_trained:Trained"}}
+    install(tmp_path / "packages", "queuecast-trained", "1.0", modules, points)
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"), prepend=os.pathsep)
+    monkeypatch.setenv(trained.GATE, str(gate))
+    gate.touch()  # a worker warms up with trainings, too
+    here.worker.start()
+    for part, outputs, all_of_it in ((first, waits, settled), (second, waits_again, count(here, events))):
+        gate.unlink()
+        here.send(part)
+        here.await_outputs(outputs)
+        here.worker.kill()  # while a training is under way, and an event waits for it
+        gate.touch()
+        here.worker.start()
+        here.await_outputs(all_of_it)
+    here.stop()
+    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert here.stored(SITE) == stored
