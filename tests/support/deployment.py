@@ -250,7 +250,7 @@ Deploy = Callable[..., Deployment]
 def page(worker: WorkerProcess) -> str:
     """What a worker shows Prometheus now."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(worker.url, timeout=10) as answer:
+    with opener.open(worker.url, timeout=PATIENCE_S) as answer:  # a busy machine is no fault of the worker's
         return str(answer.read(), "utf-8")
 
 
