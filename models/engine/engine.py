@@ -122,7 +122,8 @@ class Engine:
         if self.events % EVENTS_PER_SWEEP == 0 and self._live.expiry.times:
             records.extend(self._give_up())
             self.scores.begin_week(min(self._live.expiry.times))
-        records.extend(self._estimate_again())
+        if self._reestimates.any_due(self.clock.now):
+            records.extend(self._estimate_again())
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
@@ -134,9 +135,11 @@ class Engine:
         if isinstance(event, JobEvent) and self._live.may_be_forgotten(event.key, event.time):
             return [Anomaly("forgotten_job", f"job {event.job} is not known, and may have left before", rejected=True)]
         records = list(self._handlers[type(event)](event))
-        if not any(isinstance(record, Anomaly) and record.reason not in EFFECTIVE for record in records):
-            self._live.expiry.tick(self.clock.of(event.time, arrived))
-            self.clock.tick(event.time, arrived)
+        for record in records:
+            if isinstance(record, Anomaly) and record.reason not in EFFECTIVE:
+                return records
+        self._live.expiry.tick(self.clock.of(event.time, arrived))
+        self.clock.tick(event.time, arrived)
         return records
 
     # What an event does, a handler for each kind; the README has them as a table.

@@ -6,6 +6,8 @@ from models.records import Alter, AnyEvent, Capacity, Start, Submit
 from models.site.clock import MAX_AGE_S, SiteClock
 from models.site.size import MIN_STARTED_JOBS, doubted_capacity, doubted_job
 
+_WITH_ELIGIBLE, _WITH_SIZE = (Submit, Alter), (Submit, Start, Alter, Capacity)  # a union would be made at each event
+
 
 def doubt(event: AnyEvent, arrived: float | None, clock: SiteClock, context: SiteContext) -> Anomaly | None:
     """Why an event is not believed, by its time and by the sizes that it names; None where it is. 2 µs.
@@ -25,19 +27,19 @@ def _held_apart(reason: str, detail: str) -> Anomaly:
 
 
 def _doubted_eligible(event: AnyEvent) -> str | None:
-    if not isinstance(event, Submit | Alter) or event.eligible is None or event.eligible <= event.time + MAX_AGE_S:
+    if not isinstance(event, _WITH_ELIGIBLE) or event.eligible is None or event.eligible <= event.time + MAX_AGE_S:
         return None
     return f"eligible at {event.eligible:.0f}, more than 400 days later"
 
 
 def _doubted_size(event: AnyEvent, context: SiteContext, now: float) -> str | None:
+    if not isinstance(event, _WITH_SIZE) or event.cpus is None:
+        return None
     settled = context.history.count >= MIN_STARTED_JOBS
     declared = 0 if context.capacity is None else context.capacity.cpus
     if isinstance(event, Capacity):
         largest = int(context.history.window.maximum[0]) if len(context.history) else 0
         return doubted_capacity(event, declared, context.most_cpus, largest, settled)
-    if not isinstance(event, Submit | Start | Alter) or event.cpus is None:
-        return None
     reason = doubted_job(event.cpus, declared, context.most_cpus, settled)
     if reason is not None and not declared:
         context.size.doubt(now)

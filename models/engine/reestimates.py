@@ -48,10 +48,14 @@ class Reestimates:
             self._due = [(due(job), job.key) for job in self._state.in_phase(Phase.QUEUED)]
             heapify(self._due)
 
+    def any_due(self, now: float) -> bool:
+        """Whether `take` may give a job at `now` (Unix seconds); O(1)."""
+        return bool(self._due) and self._due[0][0] <= now
+
     def take(self, now: float) -> Iterator[Job]:
         """The jobs whose turn it is at `now` (Unix seconds), those first that have been due for longest."""
         state, taken = self._state, 0
-        while taken < MAX_LOOKS_PER_EVENT and self._due and self._due[0][0] <= now:
+        while taken < MAX_LOOKS_PER_EVENT and self.any_due(now):
             time, key = heappop(self._due)
             job = state.jobs.get(key)
             if job is not None and job.phase is Phase.QUEUED and due(job) == time:

@@ -1,6 +1,7 @@
 """What time it is at a site, by its events and by when they arrived; and which times are not believed."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from statistics import median
 
 import msgspec
@@ -33,7 +34,7 @@ EVENTS_TO_SET_BACK = 32
 """Accepted events in a row that must lie over a day behind to set a replayed site's time back."""
 
 
-class SiteClock(msgspec.Struct, array_like=True):
+class SiteClock(msgspec.Struct, array_like=True, dict=True):
     """The time of a site. It is a part of the stored state, so new fields go to the end.
 
     A site is *live* while the broker's time minus the events' time is, by the median, under a day; otherwise it is
@@ -69,9 +70,9 @@ class SiteClock(msgspec.Struct, array_like=True):
         ordered = sorted(times)
         return cls(ordered[len(ordered) // 2], min(events, MAX_CONFIRMING)) if ordered else cls()
 
-    @property
+    @cached_property
     def live(self) -> bool:
-        """Whether events come as they happen."""
+        """Whether events come as they happen. Worked out once a change of the lags; it is not stored."""
         return bool(self.lags) and abs(median(self.lags)) < DAY_S
 
     def doubt(self, time: float, arrived: float | None) -> str | None:
@@ -99,19 +100,24 @@ class SiteClock(msgspec.Struct, array_like=True):
         else:
             enough = self.doubted >= min(max(self.believed, 2), MAX_CONFIRMING)
         if enough:
-            self.now, self.believed, self.doubted, self.lags = time, self.doubted, 0, []
+            self.now, self.believed, self.doubted = time, self.doubted, 0
+            self._set_lags([])
         return enough
 
     def tick(self, time: float, arrived: float | None = None) -> None:
         """An event was accepted."""
         if arrived is not None and (len(self.lags) < MAX_LAGS or arrived >= self.lag_noted + LAG_EVERY_S):
-            self.lags = [*self.lags[1 - MAX_LAGS :], arrived - time]
+            self._set_lags([*self.lags[1 - MAX_LAGS :], arrived - time])
             self.lag_noted = arrived
         time = self.of(time, arrived)
         self.believed = min(self.believed + 1, MAX_CONFIRMING)
         self.doubted = 0
         self.behind = self.behind + 1 if time < self.now - DAY_S and not self.live else 0
         self.now = time if self.behind >= EVENTS_TO_SET_BACK else max(self.now, time)
+
+    def _set_lags(self, lags: list[float]) -> None:
+        self.lags = lags
+        self.__dict__.pop("live", None)
 
     def of(self, time: float, arrived: float | None) -> float:
         """What an accepted event says of the time: at a live site no more than its arrival does."""

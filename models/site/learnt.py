@@ -68,7 +68,7 @@ class LearntJobs:
         found = fingerprint(key)
         if found in self._recent:
             return True
-        place = int(np.searchsorted(self._merged, np.uint64(found)))
+        place = int(self._merged.searchsorted(np.uint64(found)))
         return place < len(self._merged) and int(self._merged[place]) == found
 
     @property
