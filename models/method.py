@@ -29,6 +29,11 @@ class Method:
     rows: Rows | None = None
     """The method's rows, where it has such; it sets this when it is made."""
 
+    @property
+    def parts(self) -> "Mapping[str, Method]":
+        """The methods that it is made of, by name: their rows are stored beside its own, the rest it stores itself."""
+        return {}
+
     def save(self) -> bytes:
         """What this method keeps for itself, so that `load` in another process goes on as if nothing happened."""
         return b""

@@ -192,6 +192,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     `predicted_wait_s` and bounds are of the whole wait. `predicted_wait_s` is null where no
     estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
     is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
+    `starts_at_once` is the probability that the wait is under a minute; it is left out where the method does not tell.
     """
 
     v: Version = VERSION
@@ -208,6 +209,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     reason: str
     degraded: str | None = None
     waited_s: float | msgspec.UnsetType = msgspec.UNSET
+    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(msgspec.Struct, kw_only=True, frozen=True):
@@ -292,6 +294,7 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     lag_events: int = 0
     lag_s: float = 0.0
     stale: str | None = None
+    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
@@ -402,6 +405,7 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     live: LiveState
     site_cpus: int
     why: Why | None = None
+    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):

@@ -41,6 +41,7 @@ METHODS: "Registry[WaitMethod]" = Registry(
         "ibl": "models.waits.ibl:Ibl",
         "boosted": "models.waits.boosted.method:Boosted",
         "order": "models.waits.order:LearntOrder",
+        "blend": "models.waits.blend:Blend",
     },
 )
 """The methods for waits."""

@@ -99,7 +99,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
 def _answered(prediction: Prediction) -> dict[str, Any]:
     """The fields of a prediction that every answer repeats."""
     names = ("made_at", "predicted_wait_s", "predicted_run_s", "predicted_start", "bounds", "method", "reason")
-    return {name: getattr(prediction, name) for name in (*names, "degraded")}
+    return {name: getattr(prediction, name) for name in (*names, "degraded", "starts_at_once")}
 
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:

@@ -1,6 +1,6 @@
 """The methods that run at one site, made from its settings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -37,9 +37,8 @@ class SiteMethods:
         self.rows = self._rows()
 
     def _rows(self) -> dict[str, Rows]:
-        waits = {name: method.rows for name, method in self.learning.items()}
-        runs = {f"run.{name}": method.rows for name, method in self.runs.items()}
-        return {key: rows for key, rows in (waits | runs).items() if rows is not None}
+        named = [*self.learning.items(), *((f"run.{name}", method) for name, method in self.runs.items())]
+        return {key: rows for name, method in named for key, rows in _rows_of(name, method)}
 
     @property
     def learning(self) -> dict[str, WaitMethod]:
@@ -92,6 +91,14 @@ class SiteMethods:
             for name, method in methods.items():
                 if name in saved and (with_rows or method.rows is None):
                     method.load(saved[name])
+
+
+def _rows_of(name: str, method: Method) -> Iterator[tuple[str, Rows]]:
+    """The rows of a method and of those that it is made of, by their keys."""
+    if method.rows is not None:
+        yield name, method.rows
+    for part, inner in method.parts.items():
+        yield from _rows_of(f"{name}.{part}", inner)
 
 
 def plan_run(job: Job, runtimes: str) -> None:

@@ -77,6 +77,7 @@ class Outgoing:
             method=name,
             reason=estimate.reason,
             degraded=degraded,
+            starts_at_once=msgspec.UNSET if estimate.starts_at_once is None else estimate.starts_at_once,
         )
 
     def again(self, job: Job, later: LaterEstimate, degraded: str | None) -> Prediction:
@@ -91,6 +92,7 @@ class Outgoing:
             bounds=estimate.bounds,
             reason=estimate.reason,
             waited_s=max(later.made_at - job.ready, 0.0),
+            starts_at_once=msgspec.UNSET,
         )
 
     def outcomes(
@@ -138,7 +140,9 @@ def withhold(job: Job, reason: str | None) -> None:
     """Take the job's estimates of its wait back, if there is a reason to."""
     if reason is not None:
         for name, estimate in job.estimates.items():
-            job.estimates[name] = msgspec.structs.replace(estimate, wait_s=None, bounds=None, reason=reason)
+            job.estimates[name] = msgspec.structs.replace(
+                estimate, wait_s=None, bounds=None, reason=reason, starts_at_once=None
+            )
 
 
 def nodes_down(capacity: Capacity | None, withhold_down: float) -> str | None:

@@ -36,11 +36,14 @@ class Phase(StrEnum):
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one method says of one job: the wait in seconds or None, why, and bounds by probability."""
+    """What one method says of one job: the wait in seconds or None, why, bounds by probability, and the probability
+    that the wait is under a minute, where the method tells these.
+    """
 
     wait_s: float | None
     reason: str
     bounds: dict[str, float] | None = None
+    starts_at_once: float | None = None
 
 
 REQUEST = (

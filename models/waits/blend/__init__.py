@@ -1,0 +1,20 @@
+"""The blend: what several methods say of a wait, mixed by how well each did lately, with bounds that hold.
+
+- `mixture`: how the experts are weighed, by Bernstein online aggregation (Wintenberger 2017), and how far a bound is
+  shifted, by quantile tracking (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023). A weighted median of
+  the experts would be slower to move, and the exponentiated gradient needs a rate to be chosen; here each expert has
+  its own, from its regrets.
+- `quantiles`: each bound apart, for each kind of job: by how long the site's mixture says that it waits. A kind of
+  which little is known leans on the site.
+- `at_once`: the probability that a wait is under a minute.
+- `deadlines`: a job that queues beyond a bound is known to exceed it, long before it starts.
+- `conditional`: what is left of a wait.
+
+Every estimate counts once its job has started, or as soon as it is known on which side of it the wait will be. A job
+that was cancelled counts as if it had started then, as in the measures. Before anything was learnt the trivial rules,
+"no wait" and "as of late", weigh as much as any expert.
+"""
+
+from models.waits.blend.method import Blend
+
+__all__ = ["Blend"]

@@ -1,0 +1,111 @@
+"""The probability that a job starts at once: that its wait is under a minute."""
+
+import msgspec
+import numpy as np
+from numba import njit
+
+from models.waits.blend.mixture import Floats
+
+AT_ONCE_S = 60.0
+"""A wait that is shorter counts as none."""
+
+RATE = 0.1
+"""Of the regression: how far the first jobs move a coefficient; later ones move it less (AdaGrad)."""
+
+BINS, BIN_RATE = 8, 0.05
+"""Ranges of the regression's answer that are corrected apart, and how far one job moves their correction."""
+
+MAX_LOGIT = 6.0
+"""A probability is never surer than that."""
+
+SOFT_S = 10.0
+"""Waits are compared with a minute as their logarithms, after so many seconds have been added to both."""
+
+
+class _Saved(msgspec.Struct, array_like=True, frozen=True):
+    coefficients: bytes
+    squares: bytes
+    corrections: bytes
+
+
+class AtOnce:
+    """Logistic regression, one job at a time, on how far below or above a minute each estimate and bound lies.
+
+    The coefficients learn by AdaGrad (J. Duchi, E. Hazan, Y. Singer, JMLR 12, 2011). What is left is corrected for each
+    range of probabilities, so that of the jobs that are said to start at once with 80 %, 80 % do; 3 µs.
+
+    Parameters:
+        inputs: how many estimates and bounds there are.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        self._coefficients = np.zeros(1 + inputs)
+        self._squares = np.zeros(1 + inputs)
+        self._corrections = np.zeros(BINS)
+
+    def say(self, waits_s: Floats) -> float:
+        """The probability for a job of which these were said, (inputs,) in seconds, nan: nothing."""
+        return float(_say(waits_s, self._coefficients, self._corrections))
+
+    def hear(self, waits_s: Floats, at_once: bool) -> None:
+        """It is known whether such a job started at once."""
+        _hear(waits_s, self._coefficients, self._squares, self._corrections, at_once)
+
+    def save(self) -> bytes:
+        """What was learnt."""
+        parts = (self._coefficients, self._squares, self._corrections)
+        return msgspec.msgpack.encode(_Saved(*(part.tobytes() for part in parts)))
+
+    def load(self, saved: bytes) -> None:
+        """Take back what `save` gave; where there were other inputs it begins anew."""
+        kept = msgspec.msgpack.decode(saved, type=_Saved)
+        if len(kept.coefficients) == self._coefficients.nbytes:
+            self._coefficients = np.frombuffer(kept.coefficients).copy()
+            self._squares = np.frombuffer(kept.squares).copy()
+            self._corrections = np.frombuffer(kept.corrections).copy()
+
+
+@njit(cache=True)
+def _input(wait_s: float) -> float:
+    if np.isnan(wait_s):
+        return 0.0
+    far = np.log((wait_s + SOFT_S) / (AT_ONCE_S + SOFT_S))
+    return float(min(max(-far, -2.0), 2.0))
+
+
+@njit(cache=True)
+def _logit(waits_s: Floats, coefficients: Floats) -> float:
+    logit = coefficients[0]
+    for i in range(len(waits_s)):
+        logit += coefficients[1 + i] * _input(waits_s[i])
+    return float(min(max(logit, -MAX_LOGIT), MAX_LOGIT))
+
+
+@njit(cache=True)
+def _bin(logit: float) -> int:
+    return min(int(_probability(logit) * BINS), BINS - 1)
+
+
+@njit(cache=True)
+def _probability(logit: float) -> float:
+    return float(1.0 / (1.0 + np.exp(-min(max(logit, -MAX_LOGIT), MAX_LOGIT))))
+
+
+@njit(cache=True)
+def _say(waits_s: Floats, coefficients: Floats, corrections: Floats) -> float:
+    logit = _logit(waits_s, coefficients)
+    return float(_probability(logit + corrections[_bin(logit)]))
+
+
+@njit(cache=True)
+def _hear(waits_s: Floats, coefficients: Floats, squares: Floats, corrections: Floats, at_once: bool) -> None:
+    logit = _logit(waits_s, coefficients)
+    place, truth = _bin(logit), 1.0 if at_once else 0.0
+    corrections[place] += BIN_RATE * (truth - _probability(logit + corrections[place]))
+    error = truth - _probability(logit)
+    for i in range(len(coefficients)):
+        value = 1.0 if i == 0 else _input(waits_s[i - 1])
+        slope = error * value
+        squares[i] += slope * slope
+        if squares[i] > 0.0:
+            coefficients[i] += RATE * slope / np.sqrt(squares[i] + 1e-2)

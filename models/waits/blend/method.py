@@ -1,0 +1,263 @@
+"""The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from itertools import tee
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import numpy as np
+
+from models.method import SiteContext, WaitMethod
+from models.records import JobKey
+from models.site.notes import JobNotes
+from models.site.rows import Rows
+from models.site.state import Estimate, Job, Phase
+from models.waits.blend.at_once import AT_ONCE_S, AtOnce
+from models.waits.blend.conditional import Told
+from models.waits.blend.deadlines import Deadline, Deadlines
+from models.waits.blend.mixture import UNIT_S, Floats
+from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
+from models.waits.blend.recent import recent_quantiles
+from models.waits.boosted.forests import Said as ForestsSaid
+from models.waits.boosted.method import Boosted
+from models.waits.qespera import Qespera
+
+NOTES = 12_000
+"""Queued jobs that are remembered with what was said of them; 500 bytes each."""
+
+TRIVIAL = ("zero", "recent")
+"""The trivial rules: no wait, and as of the last jobs to start."""
+
+FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
+"""The two estimates of `Boosted`, by the scale on which its forests learnt."""
+
+AT_ONCE = QUANTILES
+"""Beside the bounds, the minute has a deadline."""
+
+MIN_NAMED = 0.05
+"""The least weight with which an expert is named in the reason."""
+
+BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
+
+_HEAD = struct.Struct("<dd")  # since when the job waits; deadlines before this time are not watched
+
+
+class _Note(NamedTuple):
+    """What is noted of a job at its submission."""
+
+    ready: float
+    watched: float
+    said: Said
+
+    def encode(self) -> bytes:
+        return _HEAD.pack(self.ready, self.watched) + self.said.encode()
+
+    @classmethod
+    def decode(cls, value: bytes, experts: int) -> "_Note | None":
+        said = Said.decode(value[_HEAD.size :], experts)
+        if said is None:
+            return None
+        ready, watched = _HEAD.unpack_from(value)
+        return cls(ready, watched, said)
+
+    def deadlines(self, key: JobKey) -> Iterator[Deadline]:
+        """When its bounds are exceeded, and the minute is over."""
+        for place, bound_s in enumerate((*self.said.bounds.tolist(), AT_ONCE_S)):
+            if self.ready + bound_s >= self.watched:  # false where there is no bound
+                yield self.ready + bound_s, key, place
+
+
+class _Saved(msgspec.Struct, array_like=True, frozen=True):
+    experts: dict[str, bytes]
+    quantiles: bytes
+    at_once: bytes
+    passed: float
+
+
+class Blend(WaitMethod):
+    """What several methods say of a wait, mixed by how each did lately; see the package."""
+
+    name: ClassVar[str] = "blend"
+    re_estimates: ClassVar[bool] = True
+    rows: Rows
+
+    def __init__(self) -> None:
+        self._boosted = Boosted()
+        self._points: dict[str, WaitMethod] = {"qespera": Qespera()}
+        names = [*TRIVIAL, *self._points, *FORESTS]
+        self._notes = JobNotes(NOTES)
+        self.rows = self._notes.rows
+        self._quantiles = Quantiles(names, [1.0] * len(names))
+        self._at_once = AtOnce(len(names) + QUANTILES)
+        self._deadlines = Deadlines()
+
+    @property
+    def parts(self) -> Mapping[str, WaitMethod]:
+        """The experts that are methods."""
+        return {**self._points, "boosted": self._boosted}
+
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
+        """The wait, its bounds, and whether the job starts at once; none while no job has started."""
+        told = [expert.predict(job, context) for expert in self._points.values()]
+        self._boosted.predict(job, context)
+        said = self._mixed(told, self._boosted.said, context)
+        estimate = self._estimate(said)
+        if said is not None:
+            note = _Note(job.ready, self._deadlines.passed, said)
+            self._notes.note(job.key, note.encode())
+            self._deadlines.add(note.deadlines(job.key))
+        self._pass(job.submit, context)  # last, so that a considered job is told the same
+        return estimate
+
+    def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
+        """What `predict` would say of each."""
+        asked, *copies = tee(jobs, 1 + len(self._points))
+        points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
+        for job, *told in zip(asked, *points, strict=True):
+            yield self._estimate(self._mixed(told, self._boosted.consider(job, context), context))
+
+    def _mixed(self, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext) -> Said | None:
+        """The mixture of what the experts told, in the order of their names."""
+        if not context.history.count:
+            return None
+        waits_s = np.full((QUANTILES, self._quantiles.experts - 1), np.nan)
+        waits_s[:, 0] = 0.0
+        waits_s[:, 1] = recent_quantiles(context.history, PROBABILITIES)
+        for place, estimate in enumerate(told, len(TRIVIAL)):
+            waits_s[MEDIAN, place] = np.nan if estimate.wait_s is None else estimate.wait_s
+        if forests is not None:
+            waits_s[:, -2] = [forests.quantiles[probability] for probability in PROBABILITIES]
+            waits_s[MEDIAN, -2:] = [forests.medians[scale] for scale in FORESTS.values()]
+        return self._quantiles.say(waits_s)
+
+    def _estimate(self, said: Said | None) -> Estimate:
+        if said is None:
+            return Estimate(None, "no history")
+        bounds = dict(zip(BOUNDS, said.bounds.tolist(), strict=True))
+        weights = self._quantiles.weights(said)
+        first = sorted(weights, key=lambda name: -weights[name])[:3]
+        reason = ", ".join(f"{name} {weights[name]:.0%}" for name in first if weights[name] >= MIN_NAMED)
+        at_once = consistent(self._at_once.say(_inputs(said)), said.bounds)
+        return Estimate(said.bounds[MEDIAN].item(), f"mixed of {reason}", bounds, at_once)
+
+    def _pass(self, now: float, context: SiteContext) -> None:
+        """Time has passed: jobs that still queue beyond a bound are known to exceed it."""
+        for time, key, place in self._deadlines.until(now):
+            job, value = context.state.jobs.get(key), self._notes.peek(key)
+            if job is None or value is None or job.phase is not Phase.QUEUED:
+                continue
+            note = _Note.decode(value, self._quantiles.experts)
+            if note is not None and note.ready == job.ready and time >= note.watched:
+                self._hear(note.said, place, held=False)
+
+    def _hear(self, said: Said, place: int, held: bool) -> None:
+        if place == AT_ONCE:
+            self._at_once.hear(_inputs(said), held)
+        else:
+            self._quantiles.hear(said, place, held)
+
+    def _left(self, job: Job, wait_s: float, at: float, context: SiteContext) -> None:
+        """A job has left the queue after `wait_s` seconds: the bounds that it did not exceed, or not by then, held."""
+        value = self._notes.take(job.key)
+        note = None if value is None else _Note.decode(value, self._quantiles.experts)
+        if note is not None:
+            known = job.ready == note.ready
+            for place, bound_s in enumerate((*note.said.bounds.tolist(), AT_ONCE_S)):
+                exceeded = known and note.watched <= note.ready + bound_s < self._deadlines.passed
+                if not exceeded:
+                    self._hear(note.said, place, held=wait_s <= bound_s)
+        self._pass(at, context)
+
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
+        """A job started."""
+        for expert in self.parts.values():
+            expert.learn(job, wait_s, context)
+        assert job.start is not None
+        self._left(job, wait_s, job.start, context)
+
+    def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
+        """A job was cancelled in the queue. It counts as if it had started then, as in the measures."""
+        for expert in self.parts.values():
+            expert.cancelled(job, waited_s, context)
+        self._left(job, waited_s, job.ready + waited_s, context)
+
+    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
+        """A job ended."""
+        for expert in self.parts.values():
+            expert.ended(job, wait_s, run_s, context)
+
+    def forget(self, key: JobKey) -> None:
+        """The job's wait will not be known."""
+        for expert in self.parts.values():
+            expert.forget(key)
+        self._notes.forget(key)
+
+    def pending(self) -> Future[Any] | None:
+        """The training that the next event would have to wait for, if there is one."""
+        found = (expert.pending() for expert in self.parts.values())
+        return next((future for future in found if future is not None), None)
+
+    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
+        """When the queued jobs will start: what is left of their waits, given that they waited so long."""
+        found = {}
+        for job in context.state.in_phase(Phase.QUEUED):
+            later = self._later(job, now, None)
+            if later is not None and later.wait_s is not None:
+                found[job.key] = job.ready + later.wait_s
+        return found
+
+    def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
+        """The whole wait of a queued job, from what was said at its submission, that it has waited since, and the order
+        of the queue as it is now.
+        """
+        return self._later(job, now, None)
+
+    def _later(self, job: Job, now: float, simulated: float | None) -> Estimate | None:
+        """What is left by the distribution, given the wait so far; halfway to what is left by the simulated schedule.
+
+        Halfway between their logarithms, that is: where one says 10 minutes and the other 40, it is 20.
+        """
+        first = job.estimates.get(self.name)
+        if first is None or first.wait_s is None or first.bounds is None:
+            return None
+        waited_s = max(now - job.ready, 0.0)
+        left_s = np.array(Told(first.bounds).after(waited_s, PROBABILITIES)) - waited_s
+        if simulated is not None:
+            left_s *= math.sqrt((max(simulated - now, 0.0) + AT_ONCE_S) / (left_s[MEDIAN] + AT_ONCE_S))
+        bounds = dict(zip(BOUNDS, (waited_s + left_s).tolist(), strict=True))
+        return Estimate(bounds["0.5"], "given how long it has waited", bounds)
+
+    def save(self) -> bytes:
+        """What was learnt, and what the experts keep; 20 KB."""
+        experts = {name: expert.save() for name, expert in self.parts.items()}
+        saved = _Saved(experts, self._quantiles.save(), self._at_once.save(), self._deadlines.passed)
+        return msgspec.msgpack.encode(saved)
+
+    def load(self, saved: bytes) -> None:
+        """Take back what `save` gave."""
+        kept = msgspec.msgpack.decode(saved, type=_Saved)
+        for name, expert in self.parts.items():
+            if name in kept.experts:
+                expert.load(kept.experts[name])
+        self._quantiles.load(kept.quantiles)
+        self._at_once.load(kept.at_once)
+        self._notes.load()
+        noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
+        watched = (deadline for key, note in noted if note is not None for deadline in note.deadlines(key))
+        self._deadlines.restore(kept.passed, watched)
+
+
+def consistent(at_once: float, bounds_s: Floats) -> float:
+    """A probability to start within a minute that does not contradict the bounds."""
+    for probability, bound_s in zip(PROBABILITIES, bounds_s.tolist(), strict=True):
+        at_once = max(at_once, probability) if bound_s < AT_ONCE_S else min(at_once, probability)
+    return at_once
+
+
+def _inputs(said: Said) -> Floats:
+    """What the probability to start at once is worked out from: the estimates and the bounds, seconds."""
+    estimates = said.experts[MEDIAN, :-1].astype(np.float64)
+    return np.concatenate((UNIT_S * ((1.0 + estimates) ** 4 - 1.0), said.bounds))

@@ -1,0 +1,154 @@
+"""The quantiles of a job's wait, each mixed from what the experts say, and shifted until it holds as it should."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from models.waits.blend.mixture import Floats, Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
+
+PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
+"""The bounds that are given; that of a half is the point estimate."""
+
+QUANTILES = len(PROBABILITIES)
+MEDIAN = PROBABILITIES.index(0.5)
+
+STEPS = (0.02, 0.01, 0.02, 0.02)
+"""How far a job moves the shift of each bound, on the scale. The median moves less, for its error counts too."""
+
+KIND_EDGES_S = (60.0, 3600.0)
+"""Jobs are of one kind by how long the site's mixture says that they wait: the edges, seconds."""
+
+KINDS = len(KIND_EDGES_S) + 1
+
+
+class Said(NamedTuple):
+    """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 2) on the scale, by
+    the weights of the site and of the kind; and its bounds, (quantiles,) in seconds, where they are known.
+    """
+
+    experts: NDArray[np.float32]
+    mixed: Floats
+    bounds: Floats
+    kind: int
+
+    def encode(self) -> bytes:
+        """As bytes, 240 for eight experts."""
+        whole = (self.experts.astype("<f4"), self.mixed.astype("<f8"), self.bounds.astype("<f8"))
+        return bytes([self.kind]) + b"".join(part.tobytes() for part in whole)
+
+    @classmethod
+    def decode(cls, value: bytes, experts: int) -> "Said | None":
+        """The inverse; None where there were other experts."""
+        sizes = (4 * QUANTILES * experts, 8 * QUANTILES * 2, 8 * QUANTILES)
+        if len(value) != 1 + sum(sizes):
+            return None
+        said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
+        mixed = np.frombuffer(value, "<f8", QUANTILES * 2, 1 + sizes[0]).reshape(QUANTILES, 2)
+        return cls(said, mixed, np.frombuffer(value, "<f8", QUANTILES, 1 + sizes[0] + sizes[1]), value[0])
+
+
+class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
+    experts: list[str]
+    total: bytes
+    squares: bytes
+    extent: bytes
+    seen: bytes
+    shift: bytes
+
+
+class Quantiles:
+    """The quantiles' mixtures and shifts of one site.
+
+    The median of what was mixed is an expert for the other quantiles, the last: where nobody knows them, they lie some
+    way, that of the shift, from it.
+
+    Parameters:
+        experts: their names, in the order of what they say.
+        prior: their weights before anything was learnt, in the same order.
+    """
+
+    def __init__(self, experts: Sequence[str], prior: Sequence[float]) -> None:
+        self._names = [*experts, "median"]
+        self._prior = np.array([*prior, np.mean(prior)], np.float64)
+        self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
+
+    @property
+    def experts(self) -> int:
+        """How many there are, the mixed median included."""
+        return len(self._names)
+
+    def say(self, waits_s: Floats) -> Said:
+        """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs."""
+        said = np.full((QUANTILES, self.experts), np.nan, np.float32)
+        mixed, bounds = np.full((QUANTILES, 2), np.nan), np.full(QUANTILES, np.nan)
+        kind = _say(waits_s, self._prior, self._learnt, said, mixed, bounds)
+        return Said(said, mixed, bounds, kind)
+
+    def hear(self, said: Said, quantile: int, held: bool) -> None:
+        """It is known whether a job of which this was said waits no longer than the bound; 5 µs."""
+        if not np.isnan(said.bounds[quantile]):
+            _hear(self._learnt, said.experts, said.mixed, said.bounds, said.kind, quantile, held)
+
+    def weights(self, said: Said) -> dict[str, float]:
+        """What each expert would weigh in the median of such a job at the site, by its name."""
+        heard = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior)
+        found = weights(heard, *(part[0, MEDIAN] for part in self._learnt[:3]))
+        return dict(zip(self._names, found.tolist(), strict=True))
+
+    def save(self) -> bytes:
+        """What was learnt, under the experts' names."""
+        return msgspec.msgpack.encode(_SavedLearnt(self._names, *(part.tobytes() for part in self._learnt)))
+
+    def load(self, saved: bytes) -> None:
+        """Take back what `save` gave; of other experts' the names tell which are still here."""
+        kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
+        places = {name: place for place, name in enumerate(kept.experts)}
+        here = [place for place, name in enumerate(self._names) if name in places]
+        there = [places[self._names[place]] for place in here]
+        for own, part in zip(self._learnt, (kept.total, kept.squares, kept.extent, kept.seen, kept.shift), strict=True):
+            if own.ndim == 2:
+                own[:] = np.frombuffer(part).reshape(own.shape)
+            else:
+                own[:, :, here] = np.frombuffer(part).reshape(*own.shape[:2], -1)[:, :, there]
+
+
+@njit(cache=True)
+def _say(
+    waits_s: Floats, prior: Floats, learnt: Learnt, said: NDArray[np.float32], mixed: Floats, bounds: Floats
+) -> int:
+    """Fill in what was said, mixed and bounded; gives the job's kind, from 1."""
+    for q in range(QUANTILES):
+        for k in range(waits_s.shape[1]):
+            if not np.isnan(waits_s[q, k]):
+                said[q, k] = scaled(max(waits_s[q, k], 0.0))
+    kind = 1
+    first = mix(said[MEDIAN].astype(np.float64), prior, learnt, 1, MEDIAN)
+    for edge in KIND_EDGES_S:
+        kind += seconds(first.site) >= edge
+    value = np.full(QUANTILES, np.nan)
+    for q in (MEDIAN, 0, 2, 3):
+        if q != MEDIAN:
+            said[q, -1] = value[MEDIAN]
+        found = mix(said[q].astype(np.float64), prior, learnt, kind, q)
+        mixed[q, 0], mixed[q, 1] = found.site, found.kind
+        value[q] = found.both + learnt.shift[0, q] + learnt.shift[kind, q]
+    low, middle, high, highest = value
+    bounds[0] = seconds(min(low, middle))
+    bounds[1] = seconds(middle)
+    bounds[2] = seconds(max(high, middle))
+    bounds[3] = seconds(max(highest, high, middle))
+    return kind
+
+
+@njit(cache=True)
+def _hear(
+    learnt: Learnt, said: NDArray[np.float32], mixed: Floats, bounds: Floats, kind: int, q: int, held: bool
+) -> None:
+    values = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 1])
+    learn(learnt, kind, q, PROBABILITIES[q], said[q].astype(np.float64), values, held)
+    if not (held and bounds[q] <= 0.0):  # it cannot be lower
+        follow(learnt, kind, q, PROBABILITIES[q], STEPS[q], held)

@@ -1,0 +1,186 @@
+"""Several methods mixed into one, in the engine: from the first job on, across a restart, and for considered jobs."""
+
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.engine.what_if import consider
+from models.method import WaitMethod
+from models.records import AnyEvent, Prediction
+from models.registry import METHODS
+from models.site.rows import Rows
+from models.site.state import Estimate, Job, Phase
+from models.waits.blend import Blend
+from models.waits.blend.method import consistent
+from tests.support.engines import engine_after, outcome, predicted, workload
+from tests.support.events import cancel, capacity, end, start, submit
+
+BLEND = EngineSettings(method="blend", shadows=(), bounds="", what_if="blend")
+
+
+def blend_of(engine: Engine) -> Blend:
+    method = engine.methods.waits["blend"]
+    assert isinstance(method, Blend)
+    return method
+
+
+def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
+    """Jobs that each wait so long."""
+    events: list[AnyEvent] = [capacity(100)]
+    for number in range(jobs):
+        at, job = gap_s * number, str(number)
+        events += [submit(job, at, cpus=4, walltime=600.0), start(job, at + wait_s), end(job, at + wait_s + 60.0)]
+    return sorted(events, key=lambda event: event.time)
+
+
+def test_without_history_there_is_no_estimate_and_then_that_of_the_trivial_rules() -> None:
+    engine = engine_after(capacity(100), settings=BLEND)
+    first = predicted(engine, submit("1", 0.0, cpus=4))
+    assert (first.predicted_wait_s, first.reason, first.bounds) == (None, "no history", None)
+    outcome(engine, start("1", 300.0))
+    second = predicted(engine, submit("2", 400.0, cpus=4))
+    assert second.predicted_wait_s is not None and 0.0 <= second.predicted_wait_s <= 300.0
+
+
+def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() -> None:
+    engine = engine_after(*steady(60, 7200.0), settings=BLEND)
+    said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
+    assert said.bounds is not None and list(said.bounds) == ["0.1", "0.5", "0.9", "0.95"]
+    assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
+    assert all(low <= high for low, high in pairwise(said.bounds.values()))
+    assert isinstance(said.starts_at_once, float) and said.starts_at_once < 0.1
+
+
+def test_jobs_that_start_at_once_are_said_to() -> None:
+    engine = engine_after(*steady(60, 3.0), settings=BLEND)
+    said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
+    assert said.predicted_wait_s == pytest.approx(3.0, abs=1.0)
+    assert isinstance(said.starts_at_once, float) and said.starts_at_once > 0.9
+
+
+def test_a_probability_does_not_contradict_the_bounds() -> None:
+    bounds = np.array([0.0, 10.0, 100.0, 1000.0])
+    assert [consistent(p, bounds) for p in (0.2, 0.7, 0.99)] == [0.5, 0.7, 0.9]
+
+
+def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
+    engine = Engine("s", BLEND)
+    asked = 0
+    for event in workload(1):
+        if event.kind == "submit":
+            job = Job.of(event)
+            [what_if] = consider(engine, [msgspec.structs.replace(job, id="", attempt=0)])
+            records = [record for record in engine.apply(event) if isinstance(record, Prediction)]
+            for said in records[:1]:
+                names = ("predicted_wait_s", "bounds", "starts_at_once", "reason", "predicted_run_s")
+                assert [getattr(what_if, name) for name in names] == [getattr(said, name) for name in names]
+                asked += said.predicted_wait_s is not None
+        else:
+            engine.apply(event)
+    assert asked > 50
+
+
+def test_asking_changes_nothing() -> None:
+    engine = engine_after(*steady(30, 700.0), submit("queued", 40_000.0), settings=BLEND)
+    before, _ = engine.checkpoint()
+    list(consider(engine, [Job("", 0, 40_100.0, cpus=4)]))
+    blend_of(engine).starts(engine.context, 50_000.0)
+    assert engine.checkpoint()[0] == before
+
+
+def test_it_goes_on_after_a_restart_as_if_nothing_had_happened() -> None:
+    events = workload(2)
+    for cut in range(50, len(events), 97):
+        whole, first = Engine("s", BLEND), Engine("s", BLEND)
+        for event in events[:cut]:
+            whole.apply(event), first.apply(event)
+        state, changes = first.checkpoint()
+        second = Engine.load(state, changes.started, changes.runs, BLEND, changes.rows)
+        for event in events[cut:]:
+            assert second.apply(event) == whole.apply(event)
+        assert blend_of(second).save() == blend_of(whole).save()
+
+
+def test_a_job_that_queues_beyond_its_bounds_is_known_to_exceed_them() -> None:
+    waiting = [submit(f"w{number}", 60_000.0 + number, cpus=4, walltime=600.0) for number in range(200)]
+    engine = engine_after(*steady(60, 60.0), *waiting, settings=BLEND)
+    bounds = []
+    for number, at in enumerate((60_300.0, 90_000.0, 90_001.0)):
+        said = engine.apply(submit(f"x{number}", at, cpus=4, walltime=600.0))[0]  # re-estimates follow it
+        assert isinstance(said, Prediction) and said.bounds is not None
+        bounds.append(said.bounds)
+    before, _, after = bounds
+    assert after["0.9"] > 2 * before["0.9"]
+
+
+def test_a_cancelled_job_counts_as_if_it_had_started() -> None:
+    events = steady(80, 500.0)
+    started = engine_after(*events, settings=BLEND)
+    withdrawn = engine_after(
+        *events[: 3 * 40],
+        *(cancel(e.job, e.time) if e.kind == "start" else e for e in events[3 * 40 :]),
+        settings=BLEND,
+    )
+    one, other = (predicted(engine, submit("new", 1e6, cpus=4)) for engine in (started, withdrawn))
+    assert one.predicted_wait_s == pytest.approx(other.predicted_wait_s, rel=0.1)
+
+
+def test_queued_jobs_are_estimated_anew_given_how_long_they_have_waited() -> None:
+    engine = engine_after(*steady(60, 3000.0), submit("queued", 100_000.0, cpus=4, walltime=600.0), settings=BLEND)
+    job, method = engine.context.state.jobs["queued", 0], blend_of(engine)
+    waits = []
+    for waited in (0.0, 1000.0, 3000.0, 20_000.0):
+        later = method.re_estimate(job, engine.context, job.ready + waited)
+        assert later is not None and later.wait_s is not None and later.bounds is not None
+        assert later.wait_s == later.bounds["0.5"] >= waited
+        waits.append(later.wait_s)
+        assert method.starts(engine.context, job.ready + waited) == {job.key: job.ready + later.wait_s}
+    assert waits == sorted(waits) and waits[-1] > 20_000.0
+    assert job.phase is Phase.QUEUED
+
+
+class _Inner(WaitMethod):
+    """A method with rows of its own."""
+
+    name = "inner"
+
+    def __init__(self) -> None:
+        self.rows = Rows(10)
+
+    def predict(self, job: Job, context: object) -> Estimate:
+        self.rows.append(job.id.encode())
+        return Estimate(float(self.rows.count), "")
+
+
+class _Outer(_Inner):
+    """A method that is made of it."""
+
+    name = "outer"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inner = _Inner()
+
+    @property
+    def parts(self) -> dict[str, WaitMethod]:
+        return {"inner": self._inner}
+
+    def predict(self, job: Job, context: object) -> Estimate:
+        return self._inner.predict(job, context)
+
+
+def test_the_rows_of_what_a_method_is_made_of_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "outer", _Outer)
+    settings = EngineSettings(method="outer", shadows=(), bounds="", what_if="outer")
+    engine = engine_after(submit("1"), submit("2", 1.0), settings=settings)
+    state, changes = engine.checkpoint()
+    assert {name: len(rows) for name, rows in changes.rows.items() if name.startswith("outer")} == {
+        "outer": 0,
+        "outer.inner": 2,
+    }
+    again = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
+    assert predicted(again, submit("3", 2.0)).predicted_wait_s == 3.0

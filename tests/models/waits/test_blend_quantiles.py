@@ -1,0 +1,158 @@
+"""The mixture of the experts' quantiles, its shifts, and the probability to start at once."""
+
+import numpy as np
+import pytest
+
+from models.waits.blend.at_once import AtOnce
+from models.waits.blend.conditional import Told
+from models.waits.blend.deadlines import Deadlines
+from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
+
+
+def told(*medians: float) -> np.ndarray:
+    """What experts say who know the median alone."""
+    waits = np.full((QUANTILES, len(medians)), np.nan)
+    waits[MEDIAN] = medians
+    return waits
+
+
+def become_known(quantiles: Quantiles, said: Said, wait_s: float) -> None:
+    for place, bound in enumerate(said.bounds):
+        quantiles.hear(said, place, wait_s <= bound)
+
+
+def test_an_expert_that_is_always_right_wins() -> None:
+    quantiles, chance = Quantiles(["right", "wrong", "zero"], [1.0] * 3), np.random.default_rng(1)
+    for wait in chance.lognormal(8.0, 2.0, 400):
+        said = quantiles.say(told(wait, chance.lognormal(8.0, 2.0), 0.0))
+        become_known(quantiles, said, wait)
+    assert quantiles.weights(said)["right"] > 0.9
+    assert quantiles.say(told(5000.0, 90.0, 0.0)).bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
+
+
+def test_a_change_of_the_best_expert_is_followed() -> None:
+    quantiles, chance = Quantiles(["first", "second"], [1.0] * 2), np.random.default_rng(2)
+    errors: list[float] = []
+    for number, wait in enumerate(chance.lognormal(8.0, 1.0, 6000)):
+        other = chance.lognormal(8.0, 1.0)
+        said = quantiles.say(told(wait, other) if number < 3000 else told(other, wait))
+        errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
+        become_known(quantiles, said, wait)
+    assert np.mean(errors[3000:3100]) > 0.3
+    assert np.mean(errors[4000:4500]) < 2 * np.mean(errors[2500:3000]) < 0.4
+
+
+def test_the_mixture_is_not_much_worse_than_the_best_expert_in_hindsight() -> None:
+    quantiles, chance = Quantiles(["a", "b", "c", "d"], [1.0] * 4), np.random.default_rng(3)
+    losses = np.zeros((3000, 5))
+    for number, wait in enumerate(chance.lognormal(7.0, 2.0, 3000)):
+        experts = wait * np.exp(chance.normal([0.0, 0.3, 1.0, -2.0], [1.0, 1.2, 0.5, 1.0]))
+        said = quantiles.say(told(*experts))
+        losses[number] = np.abs([*experts, said.bounds[MEDIAN]] - wait) ** 0.5
+        become_known(quantiles, said, wait)
+    assert losses[:, 4].mean() < 1.02 * losses[:, :4].mean(axis=0).min()
+
+
+def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
+    quantiles, chance = Quantiles(["old"], [1.0]), np.random.default_rng(4)
+    held = np.zeros((12_000, QUANTILES), np.bool_)
+    for number in range(len(held)):
+        level = 6.0 + 2.0 * np.sin(number / 1500.0)  # which the expert does not see
+        wait = chance.lognormal(level, 0.5 + number / 8000.0)
+        said = quantiles.say(told(400.0))
+        assert np.all(np.diff(said.bounds) >= 0.0) and said.bounds[0] >= 0.0
+        held[number] = wait <= said.bounds
+        become_known(quantiles, said, wait)
+    assert held[2000:].mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.015)
+    for tenth in np.array_split(held[2000:], 10):
+        assert tenth.mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.1)
+
+
+def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
+    quantiles = Quantiles(["zero"], [1.0])
+    for _ in range(500):
+        become_known(quantiles, quantiles.say(told(0.0)), 0.0)
+    for _ in range(200):
+        said = quantiles.say(told(0.0))
+        become_known(quantiles, said, 3.0)
+    assert 2.0 < said.bounds[MEDIAN] < 5.0
+
+
+def test_an_expert_that_says_nothing_is_left_out_and_comes_in_later() -> None:
+    quantiles = Quantiles(["here", "late"], [1.0] * 2)
+    for _ in range(300):
+        become_known(quantiles, quantiles.say(told(100.0, np.nan)), 5000.0)
+    assert quantiles.weights(quantiles.say(told(100.0, np.nan)))["late"] == 0.0
+    for _ in range(300):
+        said = quantiles.say(told(100.0, 5000.0))
+        become_known(quantiles, said, 5000.0)
+    assert quantiles.weights(said)["late"] > 0.3
+    assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
+
+
+def test_what_was_said_can_be_stored() -> None:
+    quantiles = Quantiles(["a", "b"], [1.0] * 2)
+    said = quantiles.say(told(100.0, np.nan))
+    back = Said.decode(said.encode(), quantiles.experts)
+    assert back is not None and back.kind == said.kind
+    for one, other in zip(said[:3], back[:3], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert Said.decode(said.encode(), quantiles.experts + 1) is None
+
+
+def test_what_was_learnt_is_kept_and_goes_with_the_experts_names() -> None:
+    quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
+    for wait in chance.lognormal(7.0, 1.0, 200):
+        become_known(quantiles, quantiles.say(told(wait, 10.0)), wait)
+    same, more = Quantiles(["a", "b"], [1.0] * 2), Quantiles(["new", "b", "a"], [1.0] * 3)
+    for other in (same, more):
+        other.load(quantiles.save())
+    assert same.save() == quantiles.save()
+    expected = quantiles.say(told(70.0, 10.0)).bounds[MEDIAN]
+    assert more.say(told(np.nan, 10.0, 70.0)).bounds[MEDIAN] == pytest.approx(expected, rel=0.01)
+    assert len(quantiles.save()) < 10_000
+
+
+def test_the_probability_to_start_at_once_is_calibrated() -> None:
+    at_once, chance = AtOnce(2), np.random.default_rng(6)
+    said, truth = np.zeros(8000), np.zeros(8000, np.bool_)
+    for number in range(len(said)):
+        known = chance.random()
+        inputs = np.array([3600.0 * (1.0 - known) ** 3, np.nan])
+        said[number], truth[number] = at_once.say(inputs), chance.random() < known**2
+        at_once.hear(inputs, bool(truth[number]))
+    for low in (0.0, 0.2, 0.4, 0.6):
+        alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
+        assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.08)
+    other = AtOnce(2)
+    other.load(at_once.save())
+    assert other.say(inputs) == at_once.say(inputs)
+
+
+def test_what_is_left_of_a_wait_is_conditional_on_what_has_passed() -> None:
+    bounds = {"0.1": 60.0, "0.5": 600.0, "0.9": 7200.0, "0.95": 14_400.0}
+    distribution = Told(bounds)
+    assert distribution.after(0.0, PROBABILITIES) == pytest.approx(list(bounds.values()))
+    before = [0.0] * QUANTILES
+    for waited in (60.0, 600.0, 5000.0, 14_400.0, 1e6):
+        after = distribution.after(waited, PROBABILITIES)
+        assert after == sorted(after) and after[0] >= waited and all(np.array(after) >= before)
+        before = after
+    assert distribution.after(600.0, [0.0, 0.8])[0] == pytest.approx(600.0)
+    assert distribution.after(600.0, [0.8])[0] == pytest.approx(7200.0)
+
+
+def test_a_distribution_without_width_has_a_tail() -> None:
+    distribution = Told(dict.fromkeys(("0.1", "0.5", "0.9", "0.95"), 0.0))
+    assert distribution.after(100.0, [0.5])[0] > 100.0
+
+
+def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
+    deadlines = Deadlines()
+    assert list(deadlines.until(10.0)) == []
+    deadlines.add([(5.0, ("1", 0), 0), (15.0, ("1", 0), 1), (10.0, ("2", 0), 0)])
+    assert [deadline[1] for deadline in deadlines.until(11.0)] == [("2", 0)]
+    assert list(deadlines.until(9.0)) == [] and deadlines.passed == 11.0
+    other = Deadlines()
+    other.restore(11.0, [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
+    assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
