@@ -218,6 +218,7 @@ class Engine:
             yield self._no_room(event.job)
         elif job is None:
             yield self._first_seen_running(event)
+            yield from self._crowd_out()
         elif job.phase is Phase.RUNNING:
             yield Anomaly("duplicate_start", f"job {event.job} is running already")
         elif job.end is not None and event.time > job.end + SKEW_S:
@@ -248,9 +249,14 @@ class Engine:
         else:
             self._live.run(job, event.time, event.cpus)
 
+    def _crowd_out(self) -> Iterator[Record]:
+        for job in self._live.crowd_out():
+            yield Anomaly("gave_up_unsubmitted", f"job {job.id} cannot run still, beside those that do")
+
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and the methods learn from it."""
         self._live.run(job, event.time, event.cpus)
+        yield from self._crowd_out()
         wait_s = max(event.time - job.ready, 0.0)
         for method in self.methods.learning_from(job):
             method.learn(job, wait_s, self.context)

@@ -8,7 +8,8 @@ from models.site.clock import SiteClock
 from models.site.expiry import Expiry
 from models.site.learnt import LearntJobs
 from models.site.shapes import HOUR_S
-from models.site.state import Job, Phase
+from models.site.size import MIN_STARTED_JOBS
+from models.site.state import SITE, Job, Phase
 
 MAX_LIVE_BYTES = 60_000_000
 """What the live jobs may take in a stored state, which is one message: about 150,000 jobs with ordinary names."""
@@ -34,6 +35,7 @@ class LiveJobs:
         self.expiry = Expiry()
         self.clock = SiteClock()
         self.learnt = LearntJobs()
+        self._unsubmitted: dict[JobKey, None] = {}  # that run
         self.event_time = 0.0  # of the event that is being applied
 
     def get(self, key: JobKey) -> Job | None:
@@ -58,6 +60,8 @@ class LiveJobs:
     def enter(self, job: Job) -> None:
         """A job comes in, in the phase that it has."""
         self._state.enter(job)
+        if not job.requested:
+            self._unsubmitted[job.key] = None
         if job.phase is Phase.RUNNING:
             self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
@@ -76,6 +80,8 @@ class LiveJobs:
     def alter(self, job: Job, **changes: object) -> None:
         """A job's fields change."""
         self._state.alter(job, **changes)
+        if job.requested:
+            self._unsubmitted.pop(job.key, None)
         self.expiry.watch(job)
 
     def leave(self, job: Job) -> None:
@@ -85,6 +91,7 @@ class LiveJobs:
 
     def _leave(self, job: Job) -> None:
         self._state.leave(job)
+        self._unsubmitted.pop(job.key, None)
         self.learnt.add(job.key, max(self.clock.now, self.event_time))
 
     def remember(self, key: JobKey) -> None:
@@ -105,11 +112,29 @@ class LiveJobs:
                 self.leave(job)
                 yield job
 
+    def crowd_out(self) -> Iterator[Job]:
+        """Where more processors are in use than the site has, running jobs leave that were never seen submitted.
+
+        Their ends were lost, or they are made up. The first to come leaves first, and none within an hour of its
+        start: its submit may only have been overtaken.
+        """
+        context, now = self._context, max(self.clock.now, self.event_time)
+        if not self._unsubmitted or context.history.count < MIN_STARTED_JOBS:
+            return
+        while self._unsubmitted and self._state.totals(SITE, Phase.RUNNING).cpus > context.cpus:
+            job = self._state.jobs[next(iter(self._unsubmitted))]
+            if job.start is not None and abs(now - job.start) <= HOUR_S:
+                return
+            self.leave(job)
+            yield job
+
     def restore(self, jobs: Iterable[Job], remembered: Iterable[JobKey], times: list[float], clock: SiteClock) -> None:
         """Take back what was saved: the jobs, the names, the times of the last events, and the clock."""
         self.clock = clock
         for job in jobs:
             self._state.enter(job)
+            if not job.requested:
+                self._unsubmitted[job.key] = None
         self.remembered = dict.fromkeys(remembered)
         self.expiry = Expiry(times)
         self.expiry.watch_all(self._state)

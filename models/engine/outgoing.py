@@ -34,6 +34,7 @@ EFFECTIVE = frozenset(
         "end_before_start",
         "late_submit",
         "unlimited_walltime",
+        "gave_up_unsubmitted",
     )
 )
 """The reasons of events that changed a live job; an event with any other must not set the site's clock."""

@@ -31,7 +31,7 @@ MAX_CONFIRMING = 1024
 """Events in a row that overrule the site's time at most; of a site with fewer events, as many as it has had."""
 
 EVENTS_TO_SET_BACK = 32
-"""Accepted events in a row that must lie over a day behind to set a replayed site's time back."""
+"""So many more of the accepted events must lie over a day behind than do not, to set a replayed site's time back."""
 
 
 class SiteClock(msgspec.Struct, array_like=True, dict=True):
@@ -63,6 +63,11 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
 
     doubted_time: float = 0.0
     doubted_since: float = 0.0
+    behind_latest: float = 0.0
+    """The latest time of the events that lie behind."""
+
+    furthest: float = 0.0
+    """What `now` was at the most before it was set back: a time up to there and 60 days more is believed still."""
 
     @classmethod
     def of_times(cls, times: Iterable[float], events: int) -> "SiteClock":
@@ -88,7 +93,9 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
     def _doubt(self, time: float, arrived: float | None) -> str | None:
         if arrived is not None and (self.live or (not self.lags and abs(arrived - time) < DAY_S)):
             return _outside(time - arrived, MAX_AHEAD_S, "its arrival")
-        return _outside(time - self.now, MAX_STEP_S, "the site's time") if self.believed else None
+        if not self.believed or self.now < time <= self.furthest + MAX_STEP_S:
+            return None
+        return _outside(time - self.now, MAX_STEP_S, "the site's time")
 
     def _confirmed(self, time: float, arrived: float | None) -> bool:
         """Count a doubted time; whether so many in a row agree that the site's time was wrong."""
@@ -101,6 +108,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
             enough = self.doubted >= min(max(self.believed, 2), MAX_CONFIRMING)
         if enough:
             self.now, self.believed, self.doubted = time, self.doubted, 0
+            self.behind, self.furthest = 0, 0.0
             self._set_lags([])
         return enough
 
@@ -112,8 +120,19 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
         time = self.of(time, arrived)
         self.believed = min(self.believed + 1, MAX_CONFIRMING)
         self.doubted = 0
-        self.behind = self.behind + 1 if time < self.now - DAY_S and not self.live else 0
-        self.now = time if self.behind >= EVENTS_TO_SET_BACK else max(self.now, time)
+        self._fall_behind(time)
+        self.now = max(self.now, time)
+
+    def _fall_behind(self, time: float) -> None:
+        """Set a replayed site's time back where most events lie behind it: to the latest of these."""
+        if self.live or time >= self.now - DAY_S:
+            self.behind = max(self.behind - 1, 0)
+            return
+        self.behind_latest = max(self.behind_latest, time) if self.behind else time
+        self.behind += 1
+        if self.behind >= EVENTS_TO_SET_BACK:
+            self.furthest = max(self.furthest, self.now)
+            self.now, self.behind = self.behind_latest, 0
 
     def _set_lags(self, lags: list[float]) -> None:
         self.lags = lags

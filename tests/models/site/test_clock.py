@@ -106,6 +106,42 @@ def test_a_replayed_site_that_was_too_far_ahead_comes_back() -> None:
     assert clock.now == before + EVENTS_TO_SET_BACK - 1
 
 
+def test_what_is_seldom_far_ahead_does_not_keep_a_replayed_sites_time_there() -> None:
+    clock = replayed_clock()
+    began, times = clock.now, []
+    for event in range(1000):
+        clock.tick(began + event)
+        if event % 20 == 0:
+            clock.tick(began + 50 * DAY_S)
+        times.append(clock.now)
+    assert min(times[100:]) < began + 1000
+
+
+@pytest.mark.parametrize("days", [2, 59, 300])
+def test_old_events_in_a_row_have_no_genuine_one_rejected(days: int) -> None:
+    clock = replayed_clock()
+    before = clock.now
+    for event in range(1000):
+        time = before - days * DAY_S + event % 7
+        assert clock.doubt(time, None) is None
+        clock.tick(time)
+    assert clock.now == before - days * DAY_S + 6
+    assert clock.doubt(before + 59 * DAY_S, None) is None
+    assert clock.doubt(before + 61 * DAY_S, None) is not None
+    clock.tick(before + 1.0)
+    assert clock.now == before + 1.0
+
+
+def test_the_time_is_set_back_to_the_latest_of_the_events_behind() -> None:
+    clock = replayed_clock()
+    before = clock.now
+    clock.tick(before + 50 * DAY_S)
+    clock.tick(before)
+    for _ in range(EVENTS_TO_SET_BACK - 1):
+        clock.tick(before - 40 * DAY_S)
+    assert clock.now == before
+
+
 def test_the_clock_of_an_earlier_version_is_the_middle_of_its_last_times() -> None:
     assert SiteClock.of_times([5.0, 6.0, 1e11], 3).now == 6.0
     assert SiteClock.of_times([], 0) == SiteClock()

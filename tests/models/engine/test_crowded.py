@@ -1,0 +1,70 @@
+"""Running jobs that were never seen submitted make room for others, where there cannot be room for all."""
+
+import msgspec
+import pytest
+
+from models.durations import DAY_S
+from models.engine.engine import Engine
+from models.records import AnyEvent, Capacity, Start, Submit
+from models.site.shapes import HOUR_S
+from models.site.size import MIN_STARTED_JOBS
+from tests.support.stories import SETTINGS, anomalies, applied, assert_sound, new_engine
+
+CPUS = 100
+
+
+def ordinary(first: int, count: int, time: float) -> list[AnyEvent]:
+    """Jobs of one processor that start a second after their submit."""
+    submits = [Submit(site="s", time=time, job=str(number), cpus=1) for number in range(first, first + count)]
+    starts = [Start(site="s", time=time + 1.0, job=submit.job) for submit in submits]
+    return [*submits, *starts]
+
+
+def busy(started: int = MIN_STARTED_JOBS) -> Engine:
+    """A site where so many jobs run, and beside them two of 30 processors each that were never submitted."""
+    engine = new_engine()
+    applied(engine, [Capacity(site="s", time=0.0, cpus=CPUS), *ordinary(0, started, 0.0)])
+    lost = [Start(site="s", time=10.0, job=f"lost-{number}", cpus=30) for number in range(2)]
+    applied(engine, lost)
+    return engine
+
+
+def given_up(engine: Engine, events: list[AnyEvent]) -> list[str]:
+    told = anomalies(applied(engine, events))
+    assert_sound(engine)
+    return [anomaly.detail.split()[1] for anomaly in told if anomaly.reason == "gave_up_unsubmitted"]
+
+
+@pytest.mark.parametrize(("count", "gone"), [(8, []), (9, ["lost-0"]), (39, ["lost-0", "lost-1"])])
+def test_as_many_leave_as_need_to(count: int, gone: list[str]) -> None:
+    engine = busy()
+    assert given_up(engine, ordinary(100, count, 2 * HOUR_S)) == gone
+    assert all(key[0] not in gone for key in engine.context.state.jobs)
+
+
+def test_within_an_hour_the_submit_may_still_come() -> None:
+    engine = busy()
+    assert given_up(engine, ordinary(100, 20, 1000.0)) == []
+    late = [Submit(site="s", time=5.0, job="lost-0", cpus=30)]
+    assert given_up(engine, late) == [] and given_up(engine, ordinary(200, 1, 2 * HOUR_S)) == ["lost-1"]
+
+
+def test_a_start_in_the_far_future_does_not_stay_until_then() -> None:
+    engine = busy()
+    applied(engine, [Start(site="s", time=40 * DAY_S, job="ahead", cpus=90)])
+    events = [event for turn in range(40) for event in ordinary(1000 * turn, 1, 2 * HOUR_S + turn)]
+    assert given_up(engine, events) == ["ahead"]
+
+
+def test_nobody_leaves_where_little_is_known_of_the_site() -> None:
+    assert given_up(busy(started=1), ordinary(100, 30, 2 * HOUR_S)) == []
+
+
+def test_the_same_leave_after_a_stop() -> None:
+    engine = busy()
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
+    events = ordinary(100, 9, 2 * HOUR_S)
+    encode = msgspec.json.encode
+    assert encode(applied(again, events)) == encode(applied(engine, events))
+    assert again.checkpoint()[0] == engine.checkpoint()[0]

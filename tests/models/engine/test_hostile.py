@@ -1,0 +1,102 @@
+"""Hostile events that the schema allows, in the middle of a real trace: the site's error stays what it was.
+
+Many more of them: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/models/engine/test_hostile.py`.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import msgspec
+import pytest
+
+from models.durations import DAY_S
+from models.engine.checkpoint import Changes
+from models.engine.engine import Engine
+from models.engine.outgoing import Record
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Outcome, Submit
+from streams.sources.swf import events_of, read_swf
+from tests.support.hostile import Hostile
+from tests.support.traces import trace_path
+
+SETTINGS = EngineSettings(method="qespera", shadows=("median",), runtimes="closest", bounds="", what_if="qespera")
+COUNT = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "2000"))
+BEFORE, AFTER, CPUS = 3000, 900, 100
+WEEK_S = 7 * DAY_S
+MAX_ERROR_RATIO = 1.05
+
+GROUPS = {
+    "sizes": ("absurd_sizes",),
+    "far times": ("absurd_times",),
+    "near times": ("near_times",),
+    "repeats": ("repeats", "many_repeats", "shuffled_repeats"),
+    "unknown": ("unknown_jobs", "running_for_ever"),
+    "all": (),
+}
+
+
+@cache
+def genuine() -> tuple[Sequence[AnyEvent], Sequence[AnyEvent]]:
+    """The events of a trace's first jobs, and those of the week and more that follows."""
+    trace = read_swf(trace_path("KTH"))
+    jobs = msgspec.structs.replace(trace, jobs=trace.jobs[: BEFORE + AFTER])
+    events = list(events_of(jobs, "s"))
+    begin = [place for place, event in enumerate(events) if isinstance(event, Submit)][BEFORE]
+    return events[:begin], events[begin:]
+
+
+def applied(engine: Engine, events: Iterable[AnyEvent], live: bool) -> list[Record]:
+    return [record for event in events for record in engine.apply(event, event.time + 2.0 if live else None)]
+
+
+@cache
+def saved(live: bool) -> tuple[bytes, Changes]:
+    engine = Engine("s", SETTINGS)
+    applied(engine, genuine()[0], live)
+    return engine.checkpoint()
+
+
+def copy(live: bool) -> Engine:
+    """An engine that has seen the events before the attack."""
+    state, changes = saved(live)
+    return Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
+
+
+def errors(engine: Engine, live: bool) -> dict[str, float]:
+    """The error of each genuine job that is submitted in the week after, in seconds."""
+    past, future = genuine()
+    end = past[-1].time + WEEK_S
+    records = applied(engine, future, live)
+    outcomes = [record for record in records if isinstance(record, Outcome) and record.actual_run_s is None]
+    return {o.job: abs(o.error_s) for o in outcomes if past[-1].time <= o.made_at < end and "hostile" not in o.job}
+
+
+@cache
+def undisturbed(live: bool) -> dict[str, float]:
+    return errors(copy(live), live)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("group", "live"), [*((group, True) for group in GROUPS), ("far times", False)])
+def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: bool) -> None:
+    past, now = genuine()[0], genuine()[0][-1].time
+    attacked, quiet = copy(live), undisturbed(live)
+    for event in Hostile(past, CPUS, seed=1, kinds=GROUPS[group]).events(COUNT):
+        attacked.apply(event, now + 2.0 if live else None)
+    found = errors(attacked, live)
+    both = quiet.keys() & found.keys()
+    assert len(quiet) > 300 and len(both) > 0.95 * len(quiet)
+    error, usual = sum(found[job] for job in both), sum(quiet[job] for job in both)
+    print(f"{group} {'live' if live else 'offline'}: {error / usual - 1:+.1%} of {len(both)} jobs")
+    assert error < MAX_ERROR_RATIO * usual
+
+
+def test_running_jobs_that_were_never_submitted_make_room_for_those_that_were() -> None:
+    engine, (past, future) = copy(live=True), genuine()
+    applied(engine, Hostile(past, CPUS, 1, ["running_for_ever"]).events(500), live=True)
+    assert "gave_up_unsubmitted" not in engine.anomalies
+    applied(engine, [event for event in future if event.time < past[-1].time + DAY_S], live=True)
+    running = [job for job in engine.context.state.jobs.values() if not job.requested]
+    assert sum(job.counted_cpus for job in running) <= CPUS
+    assert engine.anomalies["gave_up_unsubmitted"] > 450
