@@ -1,0 +1,57 @@
+"""One site is attacked with events that the schema allows: what is said of the others stays the same to the byte.
+
+More of it: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/integration/test_attacked_site.py`.
+"""
+
+import os
+import random
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, interleaved, metrics, simulated, until
+from tests.support.hostile import Hostile
+
+pytestmark = pytest.mark.timeout(3600)
+
+EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "3000"))
+GOOD = ("alder", "birch")
+MAX_SITES = 4
+
+_encode = msgspec.json.Encoder().encode
+
+
+def test_other_sites_are_predicted_to_the_byte_as_ever(deploy: Callable[..., Deployment]) -> None:
+    here = deploy(worker={"partition_sites": MAX_SITES})
+    good = interleaved(*(simulated(site, 150, number) for number, site in enumerate(GOOD)))
+    attacked = simulated("evil", 150, 9)
+    dice, sent = random.Random(1), 0
+    place = 1 + max(next(i for i, event in enumerate(good) if event.site == site) for site in GOOD)
+    here.worker.start()
+    here.send([*attacked, *good[:place]])  # so that these sites are admitted
+    for event in Hostile(attacked, cpus=64, seed=1).events(EVENTS):
+        name = dice.choice(("evil", "evil", *GOOD, "junk", f"junk-{sent}"))
+        key = dice.choice((name, name, "evil", *GOOD))
+        if key == name and name in GOOD:  # whoever may write under its key may speak for it
+            key = "evil"
+        value = _encode(msgspec.structs.replace(event, site=name))
+        partition = dice.choice((None, None, dice.randrange(PARTITIONS)))
+        here.producer.send(here.topics.events, key=key.encode(), value=value, partition=partition)
+        sent += 1
+        if dice.random() < len(good) / EVENTS and place < len(good):
+            here.send(good[place : place + 1])
+            place += 1
+    here.send(good[place:])
+    total = len(attacked) + sent + len(good)
+    until(lambda: metrics(here.worker)["queuecast_messages_read_total"][()] == total, EVENTS / 10 + PATIENCE_S)
+    told = metrics(here.worker)
+    here.stop()
+    reasons = {letter.reason for letter in here.dead_letters()}
+    assert {"wrong_key", "too_many_sites", "wrong_partition", "implausible_time", "implausible_size"} <= reasons
+    assert "engine_failed" not in reasons
+    held_apart = sum(letter.quarantine for letter in here.dead_letters())
+    assert sum(told["queuecast_quarantined_total"].values()) == held_apart > 0
+    assert len(told["queuecast_events_total"]) <= MAX_SITES * PARTITIONS
+    said, expected = here.said(), here.expected(good)
+    assert {where: values for where, values in said.items() if where in expected} == expected
