@@ -95,7 +95,7 @@ class Tally(msgspec.Struct, array_like=True):
 def _plus(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]], sign: int = 1) -> Counts:
     """Jobs and held bounds, added by the bound's probability."""
     found = {}
-    for q in one.keys() | other.keys():
+    for q in dict.fromkeys((*one, *other)):  # a set has another order in each process
         (jobs, held), (more, more_held) = one.get(q, (0, 0)), other.get(q, (0, 0))
         found[q] = jobs + sign * more, held + sign * more_held
     return found

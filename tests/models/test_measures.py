@@ -1,6 +1,8 @@
 import importlib.util
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -170,3 +172,17 @@ def test_two_accuracies_share_nothing() -> None:
     one.add_wait(0.0, 100.0, {"0.5": 1.0})
     assert other == Accuracy() and other.bounds == {}
     assert Bound() == Bound(0, 0, 0.0, 0.0)
+
+
+def test_sums_of_bounds_have_the_same_order_in_every_process() -> None:
+    tally = "Tally(bounds={str(n): (1, 1) for n in range(20)})"
+    script = f"from models.measures import Tally; print([*({tally} + {tally}).bounds])"
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        assert done.stdout == f"{[str(n) for n in range(20)]}\n"
