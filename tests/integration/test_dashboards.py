@@ -1,6 +1,6 @@
 """Every query of the dashboards and every recording rule has an answer, over what a real worker shows."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
@@ -46,10 +46,11 @@ def prometheus(tmp_path: Path, rules: list[Path]) -> Iterator[Prometheus]:
         yield server
 
 
-def trouble(events: Iterable[AnyEvent]) -> Iterator[Message]:
-    """What is no event, and events that came before."""
+def trouble(events: Sequence[AnyEvent]) -> Iterator[Message]:
+    """What is no event, one whose time is not believed, and events that came before."""
     yield SITE, b"not an event"
-    yield from ((SITE, msgspec.json.encode(event)) for event in events)
+    unbelieved = msgspec.structs.replace(events[0], time=1e11)
+    yield from ((SITE, msgspec.json.encode(event)) for event in (unbelieved, *events))
 
 
 def ask(here: Deployment) -> None:
@@ -88,7 +89,7 @@ def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess
     here.send_raw(trouble(again))
     here.worker.start()
     prometheus.scrape({"queuecast": [here.worker.address], "queuecast-serve": [web.address]})
-    until(lambda: scraped.value(prometheus, "sum(queuecast_events_total)") == len(early) + len(again))
+    until(lambda: scraped.value(prometheus, "sum(queuecast_events_total)") == len(early) + 1 + len(again))
     missing = queries()
 
     def all_answered() -> bool:

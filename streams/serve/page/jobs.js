@@ -16,9 +16,9 @@ export function jobTable(caption, jobs, now) {
 
 function jobRow(job, now) {
   return [
-    cell([name(job.job), job.attempt ? ` (attempt ${job.attempt})` : null, ...reasons(job)], { head: true }),
+    cell([name(job.job), job.attempt ? ` (attempt ${job.attempt})` : null], { head: true }),
     cell(job.phase === "held" ? "held" : seconds((job.start ?? now) - job.submit), { kind: "figure" }),
-    cell(expected(job, now)),
+    cell([expected(job, now), ...reasons(job)]),
     cell(atLatest(job, now)),
     cell(number(job.cpus), { kind: "figure" }),
     cell(seconds(job.walltime), { kind: "figure" }),
