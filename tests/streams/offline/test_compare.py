@@ -15,6 +15,9 @@ from tests.support.traces import made_trace
 
 Capture = pytest.CaptureFixture[str]
 
+OWN_BOUNDS = ("0.1", "0.5", "0.9", "0.95")
+"""Of the methods whose median is their estimate."""
+
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
@@ -27,7 +30,8 @@ def test_every_method_is_in_the_tables_the_trivial_ones_on_top(trace: Path, caps
     assert list(found["waits"])[:2] == ["zero", "median"]
     assert set(found["waits"]) == set(METHODS)
     assert set(found["run_times"]) == set(RUN_METHODS)
-    assert set(found["bounds"]) == {f"qbets {q}" for q in ("0.1", "0.5", "0.75", "0.9", "0.95")}
+    own = {"qbets": ("0.1", "0.5", "0.75", "0.9", "0.95")} | dict.fromkeys(("boosted", "blend"), OWN_BOUNDS)
+    assert set(found["bounds"]) == {f"{name} {q}" for name, known in own.items() for q in known}
     assert {row["jobs"] for row in found["waits"].values()} == {found["waits"]["zero"]["jobs"]}
 
 
