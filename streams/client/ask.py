@@ -1,6 +1,5 @@
 """The command `ask`: asks for a ranking of sites, through Kafka or from an HTTP service, and prints it."""
 
-import asyncio
 import json
 import math
 import re
@@ -20,8 +19,8 @@ from rich.text import Text
 from models.durations import duration
 from models.ranking import JobRequest, RankedSite, Ranking
 from models.records import Alternative
-from streams.client.client import QuestionClient
 from streams.client.ranking import ask_ranking
+from streams.client.run import with_client
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings
 from streams.terminal import moment, printable
@@ -46,16 +45,7 @@ def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: f
     Raises:
         UserError: Kafka cannot be reached or refuses, or no site is known.
     """
-    return asyncio.run(_ask(settings, job, sites, run_s))
-
-
-async def _ask(settings: Settings, job: JobRequest, sites: Sequence[str], run_s: float | None) -> Ranking:
-    client = QuestionClient(settings, outcomes=False)
-    try:
-        await client.start()
-        return await ask_ranking(client, job, settings.serve.sites, sites, run_s, why=True)
-    finally:
-        await client.stop()
+    return with_client(settings, lambda client: ask_ranking(client, job, settings.serve.sites, sites, run_s, why=True))
 
 
 def ask_service(

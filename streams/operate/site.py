@@ -4,7 +4,6 @@ A change is sent among the site's events. So it has its place in their order, is
 exactly once, whatever crashes. Who may write the site's events may do it; that is for Kafka's ACLs to say.
 """
 
-import asyncio
 import getpass
 import time
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from kafka import KafkaProducer
 
 from models.durations import duration
 from models.records import AnyOperation, NoAnswer, SiteAnswer, SiteQuestion
-from streams.client.client import QuestionClient
 from streams.client.questions import new_id
+from streams.client.run import with_client
 from streams.errors import UserError
 from streams.faults import kafka_faults
 from streams.settings import Settings
@@ -50,19 +49,11 @@ def ask(settings: Settings, site: str) -> SiteAnswer:
     Raises:
         UserError: no worker answers, or the site is unknown.
     """
-    answer = asyncio.run(_ask(settings, site))
+    question = SiteQuestion(id=new_id(), site=site, most=0)
+    answer = with_client(settings, lambda client: client.ask(question))
     if isinstance(answer, SiteAnswer):
         return answer
     raise UserError(answer.detail if isinstance(answer, NoAnswer) else f"no answer about the site {site!r}")
-
-
-async def _ask(settings: Settings, site: str) -> object:
-    client = QuestionClient(settings, outcomes=False)
-    try:
-        await client.start()
-        return await client.ask(SiteQuestion(id=new_id(), site=site, most=0))
-    finally:
-        await client.stop()
 
 
 def lines(found: SiteAnswer) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """What doctor finds out by asking the workers about their sites."""
 
-import asyncio
 from collections.abc import Iterable, Iterator
 
 from models.records import SiteAnswer, SiteQuestion
 from streams.client.client import QuestionClient
 from streams.client.questions import new_id
 from streams.client.ranking import ask_all
+from streams.client.run import with_client
 from streams.errors import UserError
 from streams.operate.result import CheckResult
 from streams.settings import Settings
@@ -19,7 +19,7 @@ MAX_LISTED = 8
 def check_sites(settings: Settings) -> Iterator[CheckResult]:
     """Ask each site's worker how old what it knows is, and which fields of events it did not understand."""
     try:
-        answers, silent = asyncio.run(_ask(settings))
+        answers, silent = with_client(settings, _ask)
     except UserError as error:
         yield CheckResult("sites", "warn", f"cannot be asked about: {error}")
         return
@@ -28,14 +28,9 @@ def check_sites(settings: Settings) -> Iterator[CheckResult]:
     yield changes(answers)
 
 
-async def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
-    client = QuestionClient(settings, outcomes=False)
-    try:
-        await client.start()
-        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in client.cache.sites]
-        by_site = await ask_all(client, questions)
-    finally:
-        await client.stop()
+async def _ask(client: QuestionClient) -> tuple[list[SiteAnswer], list[str]]:
+    questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in client.cache.sites]
+    by_site = await ask_all(client, questions)
     answers = [answer for answer in by_site.values() if isinstance(answer, SiteAnswer)]
     return answers, sorted(by_site.keys() - {answer.site for answer in answers})
 
