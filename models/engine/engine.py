@@ -9,7 +9,7 @@ The file is long because it is one story: what each kind of event does to the sa
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, ClassVar
 
 from models.engine.checkpoint import (
     MIN_JOBS_TO_RECOVER,
@@ -97,17 +97,6 @@ class Engine:
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
         self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
         self._changes = Changes()
-        self._handlers: dict[type, Callable[[Any], Iterable[Record]]] = {
-            Submit: self._submit,
-            Start: self._start,
-            End: self._end,
-            Cancel: self._cancel,
-            Hold: self._hold,
-            Release: self._release,
-            Alter: self._alter,
-            Requeue: self._requeue,
-            Capacity: self._take_capacity,
-        }
 
     def apply(self, event: AnyEvent, arrived: float | None = None) -> list[Record]:
         """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost.
@@ -134,7 +123,7 @@ class Engine:
         self._arrived, self._live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and self._live.may_be_forgotten(event.key, event.time):
             return [Anomaly("forgotten_job", f"job {event.job} is not known, and may have left before", rejected=True)]
-        records = list(self._handlers[type(event)](event))
+        records = list(self._HANDLERS[type(event)](self, event))
         for record in records:
             if isinstance(record, Anomaly) and record.reason not in EFFECTIVE:
                 return records
@@ -415,6 +404,18 @@ class Engine:
             yield _stale(event)
         else:
             self.context.capacity = event
+
+    _HANDLERS: ClassVar[Mapping[type, Callable[["Engine", Any], Iterable[Record]]]] = {
+        Submit: _submit,
+        Start: _start,
+        End: _end,
+        Cancel: _cancel,
+        Hold: _hold,
+        Release: _release,
+        Alter: _alter,
+        Requeue: _requeue,
+        Capacity: _take_capacity,
+    }
 
     def _give_up(self) -> Iterator[Record]:
         """Jobs whose end was never reported leave: unscored, and history for no method."""

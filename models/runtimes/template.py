@@ -6,7 +6,6 @@ templates a site should have is found by `models.search.templates`.
 """
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -162,7 +161,7 @@ class _Points:
 
     __slots__ = ("data", "first", "last", "number", "runs", "sums", "template")
 
-    def __init__(self, template: RunTemplate, runs: deque[Run]) -> None:
+    def __init__(self, template: RunTemplate, runs: list[Run]) -> None:
         self.template = template
         self.runs = runs
         self.number = 0  # of the last run that was taken over

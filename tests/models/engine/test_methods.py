@@ -1,6 +1,7 @@
 """What the methods that run at a site are shown, and which of them are heard."""
 
 import gc
+import weakref
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
-from models.registry import DEFAULT, METHODS
+from models.registry import DEFAULT, METHODS, RUN_METHODS
 from models.site.state import Estimate, Job
 from tests.support.engines import (
     MEDIAN,
@@ -100,6 +101,18 @@ def test_the_garbage_collector_passes_over_what_is_kept_of_jobs(recorder: Engine
     _, changes = recorder.checkpoint()
     for each in (job, job.estimates, *job.estimates.values(), *changes.started, *changes.runs):
         assert not gc.is_tracked(each)
+
+
+def test_an_engine_that_is_let_go_is_freed_at_once() -> None:
+    settings = EngineSettings(shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
+    engine = engine_after(submit("1", 0.0), start("1", 1.0), end("1", 2.0), submit("2", 3.0), settings=settings)
+    freed = weakref.ref(engine)
+    gc.disable()  # it would come late: a site of 100 MB is few objects to it
+    try:
+        del engine
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 # Which methods run, and which are heard.

@@ -1,6 +1,9 @@
 """A Redis that loses its last writes under a living worker: they are made good, and nothing of it shows."""
 
 import asyncio
+import gc
+import logging
+import weakref
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +11,7 @@ from typing import Any
 import pytest
 
 from models.engine.checkpoint import Changes
+from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
@@ -74,14 +78,19 @@ class Changelog(MemoryTable):
         return self._world.messages[log.partition][first : last + 1]
 
 
-def lived(after: int = 10**9, writes: int = 1, compacted: bool = False) -> World:
-    """What a worker left behind."""
-    world = World()
+def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False) -> Process:
+    """A worker."""
     world.publish_events(EVENTS)
     table = Changelog(world, compacted)
     process = Process(world, SETTINGS, store=Forgetful(world, after, writes), table=table)
     process.ledger.loader.events = table  # type: ignore[assignment]
-    asyncio.run(process.live())
+    return process
+
+
+def lived(after: int = 10**9, writes: int = 1, compacted: bool = False) -> World:
+    """What a worker left behind."""
+    world = World()
+    asyncio.run(over(world, after, writes, compacted).live())
     return world
 
 
@@ -99,6 +108,28 @@ def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes
     assert world.committed == whole.committed
     assert entries(world) == entries(whole)
     assert world.started.keys() == {"alder"}
+
+
+def test_the_engines_that_it_takes_to_make_it_good_are_gone_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[weakref.ref[Engine]] = []
+    init = Engine.__init__
+
+    def noted(engine: Engine, *args: Any, **keywords: Any) -> None:
+        made.append(weakref.ref(engine))
+        init(engine, *args, **keywords)
+
+    monkeypatch.setattr(Engine, "__init__", noted)
+    caplog.set_level(logging.CRITICAL)  # it keeps errors, with the frames that they came from
+    process = over(World(), after=20, writes=4)
+    gc.disable()
+    try:
+        asyncio.run(process.live())
+        assert len(made) > 2
+        assert [engine() for engine in made] == [None] * len(made)  # the worker's own too: it has handed over
+    finally:
+        gc.enable()
 
 
 def test_where_it_cannot_be_made_good_the_worker_ends() -> None:
