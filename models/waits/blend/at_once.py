@@ -9,7 +9,7 @@ from models.waits.blend.mixture import Floats
 AT_ONCE_S = 60.0
 """A wait that is shorter counts as none."""
 
-RATE = 0.1
+RATE = 0.3
 """Of the regression: how far the first jobs move a coefficient; later ones move it less (AdaGrad)."""
 
 BINS, BIN_RATE = 8, 0.05
@@ -18,8 +18,9 @@ BINS, BIN_RATE = 8, 0.05
 MAX_LOGIT = 6.0
 """A probability is never surer than that."""
 
-SOFT_S = 10.0
-"""Waits are compared with a minute as their logarithms, after so many seconds have been added to both."""
+SOFT_S, MAX_FAR = 10.0, 4.0
+"""Waits are compared with a minute as their logarithms, after so many seconds have been added to both; those that are
+further away, over an hour, are alike."""
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -70,7 +71,7 @@ def _input(wait_s: float) -> float:
     if np.isnan(wait_s):
         return 0.0
     far = np.log((wait_s + SOFT_S) / (AT_ONCE_S + SOFT_S))
-    return float(min(max(-far, -2.0), 2.0))
+    return float(min(max(-far, -MAX_FAR), MAX_FAR))
 
 
 @njit(cache=True)

@@ -23,6 +23,7 @@ from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quant
 from models.waits.blend.recent import recent_quantiles
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
+from models.waits.order import LearntOrder
 from models.waits.qespera import Qespera
 
 NOTES = 12_000
@@ -34,8 +35,8 @@ TRIVIAL = ("zero", "recent")
 FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
 """The two estimates of `Boosted`, by the scale on which its forests learnt."""
 
-AT_ONCE = QUANTILES
-"""Beside the bounds, the minute has a deadline."""
+AT_ONCE = 2 * QUANTILES
+"""The place of the minute behind the marks of `Said`; each of them has a deadline."""
 
 MIN_NAMED = 0.05
 """The least weight with which an expert is named in the reason."""
@@ -55,6 +56,11 @@ class _Note(NamedTuple):
     def encode(self) -> bytes:
         return _HEAD.pack(self.ready, self.watched) + self.said.encode()
 
+    @property
+    def marks(self) -> list[float]:
+        """Of which waits, in seconds, it matters whether the job's exceeds them."""
+        return [*self.said.marks, AT_ONCE_S]
+
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note | None":
         said = Said.decode(value[_HEAD.size :], experts)
@@ -64,10 +70,10 @@ class _Note(NamedTuple):
         return cls(ready, watched, said)
 
     def deadlines(self, key: JobKey) -> Iterator[Deadline]:
-        """When its bounds are exceeded, and the minute is over."""
-        for place, bound_s in enumerate((*self.said.bounds.tolist(), AT_ONCE_S)):
-            if self.ready + bound_s >= self.watched:  # false where there is no bound
-                yield self.ready + bound_s, key, place
+        """When its marks are exceeded."""
+        for place, mark_s in enumerate(self.marks):
+            if self.ready + mark_s >= self.watched:  # false where nothing is known
+                yield self.ready + mark_s, key, place
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -85,8 +91,8 @@ class Blend(WaitMethod):
     rows: Rows
 
     def __init__(self) -> None:
-        self._boosted = Boosted()
-        self._points: dict[str, WaitMethod] = {"qespera": Qespera()}
+        self._order, self._boosted = LearntOrder(), Boosted()
+        self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
@@ -144,7 +150,7 @@ class Blend(WaitMethod):
         return Estimate(said.bounds[MEDIAN].item(), f"mixed of {reason}", bounds, at_once)
 
     def _pass(self, now: float, context: SiteContext) -> None:
-        """Time has passed: jobs that still queue beyond a bound are known to exceed it."""
+        """Time has passed: jobs that still queue beyond a mark are known to exceed it."""
         for time, key, place in self._deadlines.until(now):
             job, value = context.state.jobs.get(key), self._notes.peek(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
@@ -160,15 +166,15 @@ class Blend(WaitMethod):
             self._quantiles.hear(said, place, held)
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext) -> None:
-        """A job has left the queue after `wait_s` seconds: the bounds that it did not exceed, or not by then, held."""
+        """A job has left the queue after `wait_s` seconds: the marks that it did not exceed, or not by then, held."""
         value = self._notes.take(job.key)
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
             known = job.ready == note.ready
-            for place, bound_s in enumerate((*note.said.bounds.tolist(), AT_ONCE_S)):
-                exceeded = known and note.watched <= note.ready + bound_s < self._deadlines.passed
+            for place, mark_s in enumerate(note.marks):
+                exceeded = known and note.watched <= note.ready + mark_s < self._deadlines.passed
                 if not exceeded:
-                    self._hear(note.said, place, held=wait_s <= bound_s)
+                    self._hear(note.said, place, held=wait_s <= mark_s)
         self._pass(at, context)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
@@ -202,9 +208,9 @@ class Blend(WaitMethod):
 
     def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
         """When the queued jobs will start: what is left of their waits, given that they waited so long."""
-        found = {}
+        simulated, found = self._order.starts(context, now), {}
         for job in context.state.in_phase(Phase.QUEUED):
-            later = self._later(job, now, None)
+            later = self._later(job, now, simulated.get(job.key))
             if later is not None and later.wait_s is not None:
                 found[job.key] = job.ready + later.wait_s
         return found
@@ -213,7 +219,7 @@ class Blend(WaitMethod):
         """The whole wait of a queued job, from what was said at its submission, that it has waited since, and the order
         of the queue as it is now.
         """
-        return self._later(job, now, None)
+        return self._later(job, now, self._order.starts(context, now).get(job.key))
 
     def _later(self, job: Job, now: float, simulated: float | None) -> Estimate | None:
         """What is left by the distribution, given the wait so far; halfway to what is left by the simulated schedule.

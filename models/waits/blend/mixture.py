@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 
 UNIT_S = 10.0
 """Below this the scale is linear: seconds count where half of the jobs start within some."""
@@ -137,8 +138,8 @@ def mix(said: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed
 
 
 @njit(cache=True)
-def learn(learnt: Learnt, kind: int, q: int, probability: float, said: Floats, mixed: Mixed, held: bool) -> None:
-    """Count in a job of which it is known whether its wait is within what was published: `held`. O(experts).
+def learn(learnt: Learnt, kind: int, q: int, probability: float, said: Singles, mixed: Mixed, held: bool) -> None:
+    """Count in a job of which it is known whether its wait is within the mixture by both: `held`. O(experts).
 
     That is known at its start, or as soon as it has waited for longer.
     """
@@ -148,7 +149,7 @@ def learn(learnt: Learnt, kind: int, q: int, probability: float, said: Floats, m
 
 
 @njit(cache=True)
-def _learn(learnt: Learnt, kind: int, q: int, said: Floats, mixed: float, slope: float, keep: float) -> None:
+def _learn(learnt: Learnt, kind: int, q: int, said: Singles, mixed: float, slope: float, keep: float) -> None:
     total, squares, extent = learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q]
     for k in range(len(said)):
         if not np.isnan(said[k]):

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from models.waits.blend.mixture import Floats, Learnt, Mixed, follow, learn, mix, scaled, seconds, weights
+from models.waits.blend.mixture import Floats, Learnt, Mixed, Singles, follow, learn, mix, scaled, seconds, weights
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
 """The bounds that are given; that of a half is the point estimate."""
@@ -24,30 +23,38 @@ KIND_EDGES_S = (60.0, 3600.0)
 
 KINDS = len(KIND_EDGES_S) + 1
 
+MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
+
 
 class Said(NamedTuple):
-    """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 2) on the scale, by
-    the weights of the site and of the kind; and its bounds, (quantiles,) in seconds, where they are known.
+    """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 3) on the scale, by
+    the weights of the site, by those of the kind, and by both; and its bounds, (quantiles,) in seconds. The bounds are
+    the mixture by both, shifted. nan: nothing is known.
     """
 
-    experts: NDArray[np.float32]
+    experts: Singles
     mixed: Floats
     bounds: Floats
     kind: int
 
+    @property
+    def marks(self) -> list[float]:
+        """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
+        return [*self.bounds.tolist(), *(seconds(value) for value in self.mixed[:, BOTH].tolist())]
+
     def encode(self) -> bytes:
-        """As bytes, 240 for eight experts."""
+        """As bytes, 270 for eight experts."""
         whole = (self.experts.astype("<f4"), self.mixed.astype("<f8"), self.bounds.astype("<f8"))
         return bytes([self.kind]) + b"".join(part.tobytes() for part in whole)
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said | None":
         """The inverse; None where there were other experts."""
-        sizes = (4 * QUANTILES * experts, 8 * QUANTILES * 2, 8 * QUANTILES)
+        sizes = (4 * QUANTILES * experts, 8 * QUANTILES * MIXED, 8 * QUANTILES)
         if len(value) != 1 + sum(sizes):
             return None
         said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
-        mixed = np.frombuffer(value, "<f8", QUANTILES * 2, 1 + sizes[0]).reshape(QUANTILES, 2)
+        mixed = np.frombuffer(value, "<f8", QUANTILES * MIXED, 1 + sizes[0]).reshape(QUANTILES, MIXED)
         return cls(said, mixed, np.frombuffer(value, "<f8", QUANTILES, 1 + sizes[0] + sizes[1]), value[0])
 
 
@@ -84,14 +91,23 @@ class Quantiles:
     def say(self, waits_s: Floats) -> Said:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs."""
         said = np.full((QUANTILES, self.experts), np.nan, np.float32)
-        mixed, bounds = np.full((QUANTILES, 2), np.nan), np.full(QUANTILES, np.nan)
+        mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
         kind = _say(waits_s, self._prior, self._learnt, said, mixed, bounds)
         return Said(said, mixed, bounds, kind)
 
-    def hear(self, said: Said, quantile: int, held: bool) -> None:
-        """It is known whether a job of which this was said waits no longer than the bound; 5 µs."""
-        if not np.isnan(said.bounds[quantile]):
-            _hear(self._learnt, said.experts, said.mixed, said.bounds, said.kind, quantile, held)
+    def hear(self, said: Said, place: int, held: bool) -> None:
+        """It is known whether a job of which this was said waits no longer than the mark at this place; 5 µs.
+
+        The shift learns from the bound, the weights from the mixture: a shift that makes up for bad experts must not
+        keep the weights from leaving them.
+        """
+        q = place % QUANTILES
+        if np.isnan(said.bounds[q]):
+            return
+        if place >= QUANTILES:
+            learn(self._learnt, said.kind, q, PROBABILITIES[q], said.experts[q], Mixed(*said.mixed[q]), held)
+        elif not (held and said.bounds[q] <= 0.0):  # it cannot be lower
+            follow(self._learnt, said.kind, q, PROBABILITIES[q], STEPS[q], held)
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -117,9 +133,7 @@ class Quantiles:
 
 
 @njit(cache=True)
-def _say(
-    waits_s: Floats, prior: Floats, learnt: Learnt, said: NDArray[np.float32], mixed: Floats, bounds: Floats
-) -> int:
+def _say(waits_s: Floats, prior: Floats, learnt: Learnt, said: Singles, mixed: Floats, bounds: Floats) -> int:
     """Fill in what was said, mixed and bounded; gives the job's kind, from 1."""
     for q in range(QUANTILES):
         for k in range(waits_s.shape[1]):
@@ -134,7 +148,7 @@ def _say(
         if q != MEDIAN:
             said[q, -1] = value[MEDIAN]
         found = mix(said[q].astype(np.float64), prior, learnt, kind, q)
-        mixed[q, 0], mixed[q, 1] = found.site, found.kind
+        mixed[q, 0], mixed[q, 1], mixed[q, 2] = found
         value[q] = found.both + learnt.shift[0, q] + learnt.shift[kind, q]
     low, middle, high, highest = value
     bounds[0] = seconds(min(low, middle))
@@ -142,13 +156,3 @@ def _say(
     bounds[2] = seconds(max(high, middle))
     bounds[3] = seconds(max(highest, high, middle))
     return kind
-
-
-@njit(cache=True)
-def _hear(
-    learnt: Learnt, said: NDArray[np.float32], mixed: Floats, bounds: Floats, kind: int, q: int, held: bool
-) -> None:
-    values = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 1])
-    learn(learnt, kind, q, PROBABILITIES[q], said[q].astype(np.float64), values, held)
-    if not (held and bounds[q] <= 0.0):  # it cannot be lower
-        follow(learnt, kind, q, PROBABILITIES[q], STEPS[q], held)

@@ -17,8 +17,8 @@ def told(*medians: float) -> np.ndarray:
 
 
 def become_known(quantiles: Quantiles, said: Said, wait_s: float) -> None:
-    for place, bound in enumerate(said.bounds):
-        quantiles.hear(said, place, wait_s <= bound)
+    for place, mark in enumerate(said.marks):
+        quantiles.hear(said, place, wait_s <= mark)
 
 
 def test_an_expert_that_is_always_right_wins() -> None:
@@ -34,8 +34,8 @@ def test_a_change_of_the_best_expert_is_followed() -> None:
     quantiles, chance = Quantiles(["first", "second"], [1.0] * 2), np.random.default_rng(2)
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 6000)):
-        other = chance.lognormal(8.0, 1.0)
-        said = quantiles.say(told(wait, other) if number < 3000 else told(other, wait))
+        good, other = wait * chance.lognormal(0.0, 0.2), chance.lognormal(8.0, 1.0)
+        said = quantiles.say(told(good, other) if number < 3000 else told(other, good))
         errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
         become_known(quantiles, said, wait)
     assert np.mean(errors[3000:3100]) > 0.3
@@ -86,7 +86,7 @@ def test_an_expert_that_says_nothing_is_left_out_and_comes_in_later() -> None:
     for _ in range(300):
         said = quantiles.say(told(100.0, 5000.0))
         become_known(quantiles, said, 5000.0)
-    assert quantiles.weights(said)["late"] > 0.3
+    assert quantiles.weights(said)["late"] > 0.9
     assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
 
 
@@ -123,7 +123,7 @@ def test_the_probability_to_start_at_once_is_calibrated() -> None:
         at_once.hear(inputs, bool(truth[number]))
     for low in (0.0, 0.2, 0.4, 0.6):
         alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
-        assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.08)
+        assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.05)
     other = AtOnce(2)
     other.load(at_once.save())
     assert other.say(inputs) == at_once.say(inputs)
