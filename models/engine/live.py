@@ -35,7 +35,8 @@ class LiveJobs:
         self.expiry = Expiry()
         self.clock = SiteClock()
         self.learnt = LearntJobs()
-        self._unsubmitted: dict[JobKey, None] = {}  # that run
+        self._unsubmitted: dict[JobKey, int] = {}  # that run, with their processors
+        self._unsubmitted_cpus = 0
         self.event_time = 0.0  # of the event that is being applied
 
     def get(self, key: JobKey) -> Job | None:
@@ -60,8 +61,7 @@ class LiveJobs:
     def enter(self, job: Job) -> None:
         """A job comes in, in the phase that it has."""
         self._state.enter(job)
-        if not job.requested:
-            self._unsubmitted[job.key] = None
+        self._count_unsubmitted(job)
         if job.phase is Phase.RUNNING:
             self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
@@ -80,8 +80,8 @@ class LiveJobs:
     def alter(self, job: Job, **changes: object) -> None:
         """A job's fields change."""
         self._state.alter(job, **changes)
-        if job.requested:
-            self._unsubmitted.pop(job.key, None)
+        if job.key in self._unsubmitted:
+            self._count_unsubmitted(job)
         self.expiry.watch(job)
 
     def leave(self, job: Job) -> None:
@@ -91,8 +91,16 @@ class LiveJobs:
 
     def _leave(self, job: Job) -> None:
         self._state.leave(job)
-        self._unsubmitted.pop(job.key, None)
+        self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
         self.learnt.add(job.key, max(self.clock.now, self.event_time))
+
+    def _count_unsubmitted(self, job: Job) -> None:
+        """Know a running job that was never seen submitted, with the processors that it has now."""
+        if job.requested:
+            self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
+        else:
+            self._unsubmitted_cpus += job.counted_cpus - self._unsubmitted.get(job.key, 0)
+            self._unsubmitted[job.key] = job.counted_cpus
 
     def remember(self, key: JobKey) -> None:
         """Know a job that is here no longer by its name; the oldest name is forgotten."""
@@ -116,14 +124,15 @@ class LiveJobs:
         """Where more processors are in use than the site has, running jobs leave that were never seen submitted.
 
         Their ends were lost, or they are made up. The first to come leaves first, and none within an hour of its
-        start: its submit may only have been overtaken.
+        start: its submit may only have been overtaken. But all of them together never have more than the site has.
         """
         context, now = self._context, max(self.clock.now, self.event_time)
         if not self._unsubmitted or context.history.count < MIN_STARTED_JOBS:
             return
         while self._unsubmitted and self._state.totals(SITE, Phase.RUNNING).cpus > context.cpus:
             job = self._state.jobs[next(iter(self._unsubmitted))]
-            if job.start is not None and abs(now - job.start) <= HOUR_S:
+            recent = job.start is not None and abs(now - job.start) <= HOUR_S
+            if recent and self._unsubmitted_cpus <= context.cpus:
                 return
             self.leave(job)
             yield job
@@ -133,8 +142,7 @@ class LiveJobs:
         self.clock = clock
         for job in jobs:
             self._state.enter(job)
-            if not job.requested:
-                self._unsubmitted[job.key] = None
+            self._count_unsubmitted(job)
         self.remembered = dict.fromkeys(remembered)
         self.expiry = Expiry(times)
         self.expiry.watch_all(self._state)

@@ -5,7 +5,7 @@ import pytest
 
 from models.durations import DAY_S
 from models.engine.engine import Engine
-from models.records import AnyEvent, Capacity, Start, Submit
+from models.records import Alter, AnyEvent, Capacity, Start, Submit
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
 from tests.support.stories import SETTINGS, anomalies, applied, assert_sound, new_engine
@@ -47,6 +47,16 @@ def test_within_an_hour_the_submit_may_still_come() -> None:
     assert given_up(engine, ordinary(100, 20, 1000.0)) == []
     late = [Submit(site="s", time=5.0, job="lost-0", cpus=30)]
     assert given_up(engine, late) == [] and given_up(engine, ordinary(200, 1, 2 * HOUR_S)) == ["lost-1"]
+
+
+def test_together_they_never_have_more_than_the_site_has() -> None:
+    engine = busy()
+    more = [Start(site="s", time=20.0 + number, job=f"more-{number}", cpus=30) for number in range(2)]
+    assert given_up(engine, more) == ["lost-0"]
+    grown = [Alter(site="s", time=30.0, job="more-0", cpus=45)]
+    assert given_up(engine, grown) == [] and given_up(engine, ordinary(100, 1, 40.0)) == ["lost-1"]
+    known = [Submit(site="s", time=5.0, job="more-0", cpus=45)]
+    assert given_up(engine, [*known, Start(site="s", time=50.0, job="last", cpus=60)]) == []
 
 
 def test_a_start_in_the_far_future_does_not_stay_until_then() -> None:

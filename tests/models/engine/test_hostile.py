@@ -31,6 +31,7 @@ GROUPS = {
     "far times": ("absurd_times",),
     "near times": ("near_times",),
     "repeats": ("repeats", "many_repeats", "shuffled_repeats"),
+    "all times": ("absurd_times", "near_times"),
     "unknown": ("unknown_jobs", "running_for_ever"),
     "all": (),
 }
@@ -78,7 +79,8 @@ def undisturbed(live: bool) -> dict[str, float]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("group", "live"), [*((group, True) for group in GROUPS), ("far times", False)])
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("group", GROUPS)
 def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: bool) -> None:
     past, now = genuine()[0], genuine()[0][-1].time
     attacked, quiet = copy(live), undisturbed(live)
@@ -95,7 +97,8 @@ def test_the_error_of_the_next_week_stays_within_five_percent(group: str, live: 
 def test_running_jobs_that_were_never_submitted_make_room_for_those_that_were() -> None:
     engine, (past, future) = copy(live=True), genuine()
     applied(engine, Hostile(past, CPUS, 1, ["running_for_ever"]).events(500), live=True)
-    assert "gave_up_unsubmitted" not in engine.anomalies
+    running = [job for job in engine.context.state.jobs.values() if not job.requested]
+    assert 0 < sum(job.counted_cpus for job in running) <= CPUS
     applied(engine, [event for event in future if event.time < past[-1].time + DAY_S], live=True)
     running = [job for job in engine.context.state.jobs.values() if not job.requested]
     assert sum(job.counted_cpus for job in running) <= CPUS
