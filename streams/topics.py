@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any
 
 import msgspec
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import (
     AuthorizationError,
@@ -144,7 +146,7 @@ def more_partitions(topic: str, found: int, before: int) -> str:
     """What to tell where a topic of events has another number of partitions than its sites' states are for."""
     return (
         f"{topic} has {found} partitions, and the sites' states are for {before}: sites would begin anew in other "
-        "partitions; deploy/README.md, Partitions, says what to do"
+        "partitions; stop all workers and sources, then `queuecast topics --rehash` moves the sites"
     )
 
 
@@ -315,7 +317,9 @@ def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
         raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
     counts = {name: found[name].partitions for name in uses}
     if len(set(counts.values())) > 1:
-        raise UserError(f"topics differ in their number of partitions: {counts}; all must have the same")
+        raise UserError(
+            f"topics differ in their number of partitions: {counts}; `queuecast topics --rehash` gives all the same"
+        )
     for name, use in uses.items():
         for operation in use.split(" and "):
             if operation.upper() not in found[name].allowed:
@@ -351,6 +355,15 @@ def check_group(settings: Settings) -> None:
     allowed = found["authorized_operations"]
     if allowed is not None and "READ" not in allowed:  # None for a group that does not exist yet
         raise refused(settings.kafka, "use", f"the group {group}")
+
+
+def group_of(client: KafkaAdminClient, group: str) -> tuple[int, dict[TopicPartition, Any]]:
+    """How many members a consumer group has, and what it has committed of each partition (`.offset`)."""
+    try:
+        members = len(client.describe_groups([group])[group]["members"])
+        return members, client.list_group_offsets({group: None})[group]
+    except CoordinatorNotAvailableError:  # as above
+        return 0, {}
 
 
 def holder_of(settings: Settings, name: str) -> str | None:

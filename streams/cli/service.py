@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from streams.cli.options import settings_of
+from streams.cli.output import tell
 from streams.errors import UserError
 from streams.terminal import printable, show_table
 
@@ -16,23 +17,41 @@ commands = typer.Typer()
 def topics(
     context: typer.Context,
     partitions: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Partitions of those made now. Default: the settings'.")
+        int | None,
+        typer.Option(min=1, max=10_000, help="Partitions of those made now; with --rehash of all. Default: settings'."),
     ] = None,
     replication: Annotated[
         int | None, typer.Option(min=1, max=32, help="Copies of those made now. Default: the settings'.")
     ] = None,
+    rehash: Annotated[bool, typer.Option("--rehash", help="Add partitions, and move the sites to theirs.")] = False,
 ) -> None:
-    """Make the topics that are missing, and print them all."""
+    """Make the topics that are missing, and print them all.
+
+    With --rehash they get more partitions (--partitions), or all as many as one
+    of them has already, and the sites' states move to where their names belong
+    then. Stop all workers and sources before.
+    """
     import msgspec
 
     from streams.topics import check_topics, configurations, create_topics, partitions_of
 
     settings = settings_of(context)
+    if rehash:
+        from streams.operate.rehash import rehash as move_sites
+
+        for site, (before, now) in sorted(move_sites(settings, partitions).items()):
+            tell(f"{printable(site)}: partition {before} -> {now}")
     changes = {"partitions": partitions, "replication": replication}
     given = {name: value for name, value in changes.items() if value is not None}
     settings = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, **given))
     made = create_topics(settings)
     counts, configured = partitions_of(settings), configurations(settings)
+    if partitions is not None and (others := set(counts.values()) - {partitions}):
+        numbers = " and ".join(map(str, sorted(others)))
+        tell(
+            f"the topics have {numbers} partitions and keep them: of {partitions}, most sites would belong to others "
+            "than those where they are; --rehash adds partitions and moves the sites with all that they know"
+        )
     lines = [
         [name, str(counts[name]), _retention(configured[name]), "made" if new else "was there"]
         for name, new in made.items()

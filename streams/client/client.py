@@ -158,6 +158,7 @@ class QuestionClient:
         """Read the estimates and outcomes that are on their topics now."""
         partitions = await self._partitions(self._cached_topics)
         consumer.assign(partitions)
+        self.cache.partitions = sum(place.topic == self._topics.estimates for place in partitions)
         begins, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
         for partition in partitions:
             tail = ends[partition] - INITIAL_OUTCOMES if partition.topic == self._topics.outcomes else 0
@@ -195,10 +196,9 @@ class QuestionClient:
             self.cache.put_outcome(message.value or b"")
 
     async def _send(self, question: AnyQuestion) -> None:
-        """Send a question to its site's partition; while that is unknown, to the partition of its key."""
-        key, partition = question.site.encode(), self.cache.partition(question.site)
+        """Send a question; by its key it comes to its site's partition."""
         try:
-            await self._producer.send_and_wait(self._topics.questions, _encode(question), key, partition)
+            await self._producer.send_and_wait(self._topics.questions, _encode(question), question.site.encode())
         except TopicAuthorizationFailedError:
             raise refused(self._kafka, "write", self._topics.questions) from None
         except KafkaError as error:

@@ -9,6 +9,7 @@ import msgspec
 from models.durations import duration
 from models.records import Outcome, StandingEstimate
 from models.site.shapes import HOUR_S, Shape, covering
+from streams.topics import partition_of
 
 MAX_OUTCOMES = 50
 """How many jobs of a site and method are kept with their outcomes: the latest ones."""
@@ -52,20 +53,16 @@ class EstimateCache:
     """
 
     def __init__(self, hours: float, clock: Callable[[], float] = time.time) -> None:
+        self.partitions = 0  # how many the topic of estimates has; 0: unknown
         self._max_age_s = hours * HOUR_S
         self._clock = clock
         self._estimates: dict[str, dict[Shape, CachedEstimate]] = {}
-        self._partitions: dict[str, int] = {}
         self._outcomes: dict[str, dict[str, dict[tuple[str, int], Outcome]]] = {}
 
     @property
     def sites(self) -> list[str]:
         """The names of the sites that have estimates, sorted."""
         return sorted(site for site in list(self._estimates) if self._current(site))
-
-    def partition(self, site: str) -> int | None:
-        """The partition of the site's estimates, so also of its worker; None for an unknown site."""
-        return self._partitions.get(site)
 
     def estimates(self, site: str) -> SiteEstimates | None:
         """A site's estimates; None where there are none."""
@@ -121,6 +118,8 @@ class EstimateCache:
     def put_estimate(self, key: bytes, value: bytes | None, partition: int, updated: float) -> None:
         """Take a message from the topic of estimates. A message without a value removes the estimate.
 
+        What is left in a partition where the site was before partitions were added is passed over.
+
         Parameters:
             updated: when the broker got the message (Unix seconds).
 
@@ -128,7 +127,8 @@ class EstimateCache:
             msgspec.MsgspecError: the message is not an estimate.
         """
         site, cpus, walltime, queue = _decode_key(key)
-        self._partitions[site] = partition
+        if self.partitions and partition_of(site, self.partitions) != partition:
+            return
         cached = self._estimates.setdefault(site, {})
         if value:
             cached[Shape(cpus, walltime, queue)] = CachedEstimate(_decode_estimate(value), updated)

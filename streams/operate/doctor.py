@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec, OffsetTimestamp
-from kafka.errors import AuthorizationError, CoordinatorNotAvailableError, KafkaError
+from kafka.errors import AuthorizationError, KafkaError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
@@ -27,6 +27,7 @@ from streams.topics import (
     configurations,
     copies_of,
     event_topics,
+    group_of,
     more_partitions,
     partitions_of,
 )
@@ -39,6 +40,8 @@ MAX_LAG_EVENTS = 10_000
 """A partition with more unprocessed events than this gets a warning."""
 
 MAX_CLOCK_DIFFERENCE_S = 2.0
+
+REHASH = "stop all workers and sources, then run `queuecast topics --rehash`"
 
 MIN_REDIS = (6, 2)
 """The oldest version of Redis that is tested."""
@@ -121,7 +124,7 @@ def topics(client: KafkaAdminClient, settings: Settings) -> CheckResult:
             "topics", "fail", f"missing or not ours to see: {', '.join(missing)}", "run `queuecast topics`"
         )
     if len(set(counts.values())) > 1:
-        return CheckResult("topics", "fail", f"partitions differ: {_listed(counts)}", "give all the same number")
+        return CheckResult("topics", "fail", f"partitions differ: {_listed(counts)}", REHASH)
     return CheckResult("topics", "ok", f"{len(counts)} with {next(iter(counts.values()))} partitions each")
 
 
@@ -184,11 +187,7 @@ def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
 def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     """Whether workers run, and how many events of each partition are not processed yet."""
     names = Topics(settings.kafka.prefix)
-    try:
-        members = len(client.describe_groups([names.group])[names.group]["members"])
-        committed = client.list_group_offsets({names.group: None})[names.group]
-    except CoordinatorNotAvailableError:
-        members, committed = 0, {}
+    members, committed = group_of(client, names.group)
     places = _event_places(client, settings)
     first = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))

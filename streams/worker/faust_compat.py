@@ -22,7 +22,7 @@ from faust.web.drivers.aiohttp import Web
 
 from streams.errors import Unreachable, UserError
 from streams.faults import PERMISSIONS
-from streams.worker.stored import offset_of
+from streams.worker.stored import decode_stored, offset_of
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +144,9 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
         for event in batch:
             key, value = event.key, event.value
             before = self.data.get(key)
-            if not value:  # the site has lost its place
-                self.data.pop(key, None)
+            if not value:  # the site has lost its place, or has moved to another partition, whose state counts then
+                if before is None or decode_stored(before).partition == event.message.partition:
+                    self.data.pop(key, None)
             elif before is None or offset_of(value) >= offset_of(before):
                 self.data[key] = value
 

@@ -170,7 +170,7 @@ class Ledger:
                 raise UserError(
                     f"the state of {key.decode()!r} is in partition {stored.partition}, to which its key does not "
                     "belong: partitions were added, or its events were partitioned by another hash than murmur2; "
-                    "deploy/README.md, Partitions, says what to do"
+                    "stop all workers and sources, then `queuecast topics --rehash` moves the sites"
                 )
 
     async def _look_at_logs(

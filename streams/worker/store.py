@@ -22,7 +22,7 @@ method's rows as many as it remembers.
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -121,13 +121,33 @@ async def remembered_partitions(settings: RedisSettings, topic: str, partitions:
     Raises:
         Unreachable: Redis does not answer.
     """
-    client = connect(settings)
-    key = f"{settings.prefix}:partitions"
-    try:
+    async with _open(settings) as client:
         if partitions is not None:
-            await client.hsetnx(key, topic, str(partitions))
-        found = await client.hget(key, topic)
+            await client.hsetnx(_partitions_key(settings), topic, str(partitions))
+        found = await client.hget(_partitions_key(settings), topic)
         return None if found is None else int(found)
+
+
+async def remember_partitions(settings: RedisSettings, topic: str, partitions: int) -> None:
+    """Have workers expect so many partitions from now on, to which the sites were moved.
+
+    Raises:
+        Unreachable: Redis does not answer.
+    """
+    async with _open(settings) as client:
+        await client.hset(_partitions_key(settings), topic, str(partitions))
+
+
+def _partitions_key(settings: RedisSettings) -> str:
+    return f"{settings.prefix}:partitions"
+
+
+@asynccontextmanager
+async def _open(settings: RedisSettings) -> AsyncIterator[Any]:
+    """A client, closed afterwards; an error of Redis becomes `Unreachable`."""
+    client = connect(settings)
+    try:
+        yield client
     except (RedisError, OSError) as error:
         raise Unreachable(f"redis at {_address(settings.url)}: {_explained(error)}") from None
     finally:

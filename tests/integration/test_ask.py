@@ -21,7 +21,6 @@ from kafka.admin import (
     ResourcePattern,
     ResourceType,
 )
-from kafka.partitioner.default import murmur2
 
 from deploy.local.stack import LocalStack
 from deploy.local.up import as_toml
@@ -35,7 +34,6 @@ from streams.topics import create_topics
 from tests.support.asked import FRESH_ESTIMATES, SITES, answer_of_worker, two_sites
 from tests.support.command import Command
 from tests.support.deployment import (
-    PARTITIONS,
     Deploy,
     Deployment,
     engine_after,
@@ -46,8 +44,6 @@ from tests.support.deployment import (
 from tests.support.doors import Doors
 
 JOB = ("ask", "--cpus", "8", "--walltime", "1h")
-HASHED = (murmur2(SITES[1].encode()) & 0x7FFFFFFF) % PARTITIONS
-"""The partition of the second site."""
 
 
 def waiting(settings: Settings, seconds: float = 60.0) -> Settings:
@@ -170,13 +166,6 @@ def test_a_client_that_starts_later_reads_estimates_and_outcomes(here: Deploymen
         assert len(outcomes) == 50
         assert len({outcome.job for outcome in outcomes}) == 50
         assert outcomes[0].observed_at == engine_after(two_sites(), site, here.settings.engine).time
-
-
-def test_a_question_goes_to_where_its_site_is(here: Deployment) -> None:
-    async def look(client: QuestionClient) -> int | None:
-        return client.cache.partition(SITES[1])
-
-    assert asked(here.settings, look) == HASHED
 
 
 def test_what_cannot_be_read_is_skipped(here: Deployment, caplog: pytest.LogCaptureFixture) -> None:

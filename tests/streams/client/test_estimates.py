@@ -8,6 +8,7 @@ import pytest
 from models.records import LiveState, StandingEstimate
 from models.site.shapes import Shape
 from streams.client.estimates import MAX_OUTCOMES, MAX_QUIET_S, EstimateCache
+from streams.topics import partition_of
 from tests.support.asked import NOW, key, outcome
 
 HOUR = 3600.0
@@ -38,8 +39,17 @@ class TestEstimateCache:
         assert found is not None
         assert [(one.cpus, one.predicted_wait_s) for one in found.estimates] == [(4, 5.0), (8, 2.0)]
         assert found.latest.cpus == 8
-        assert cache.partition("alder") == 3
-        assert (cache.estimates("elm"), cache.partition("elm"), cache.knows("elm")) == (None, None, False)
+        assert (cache.estimates("elm"), cache.knows("elm")) == (None, False)
+
+    def test_what_is_left_where_the_site_was_before_changes_nothing(self) -> None:
+        cache, shape = self.cache(), Shape(4, 600.0)
+        cache.partitions = 5
+        home = partition_of("alder", 5)
+        cache.put_estimate(key("alder", shape), estimate("alder", shape, predicted_wait_s=7.0), home, NOW - 9)
+        cache.put_estimate(key("alder", shape), estimate("alder", shape, predicted_wait_s=1.0), home - 1, NOW)
+        cache.put_estimate(key("alder", shape), None, home - 1, NOW)
+        found = cache.estimates("alder")
+        assert found is not None and found.latest.predicted_wait_s == 7.0
 
     def test_an_estimate_may_be_taken_back(self) -> None:
         cache = self.cache()

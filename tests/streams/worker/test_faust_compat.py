@@ -175,12 +175,30 @@ def test_of_two_states_the_later_one_counts_whichever_was_written_last(faust_app
     table = faust_app.tables["sites"]
     written = [(b"a", state(3)), (b"a", state(9)), (b"a", state(5)), (b"b", state(1))]
     written += [(b"c", state(7)), (b"c", state(2, epoch=1)), (b"c", state(8))]
-    table.apply_changelog_batch([SimpleNamespace(key=key, value=value) for key, value in written])
+    table.apply_changelog_batch([changelog(key, value) for key, value in written])
     assert {key: table.get(key) for key in table.keys()} == {  # noqa: SIM118
         b"a": state(9),
         b"b": state(1),
         b"c": state(2, epoch=1),
     }
+
+
+def changelog(key: bytes, value: bytes | None, partition: int = 0) -> Any:
+    return SimpleNamespace(key=key, value=value, message=SimpleNamespace(partition=partition))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1)])
+def test_a_site_that_has_moved_is_where_it_moved_to_whichever_partition_is_read_first(
+    faust_app: Any, order: tuple[int, ...]
+) -> None:
+    old, new = (msgspec.msgpack.encode(StoredState(1, part, -1, b"", epoch)) for part, epoch in ((0, 0), (3, 1)))
+    written = [changelog(b"a", old, 0), changelog(b"a", None, 0), changelog(b"a", new, 3)]
+    table = faust_app.tables["sites"]
+    table.data.clear()
+    table.apply_changelog_batch([written[place] for place in order])
+    assert table.get(b"a") == new
+    table.apply_changelog_batch([changelog(b"a", None, 3)])
+    assert table.get(b"a") is None
 
 
 def test_a_forced_end_leaves_no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

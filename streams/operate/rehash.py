@@ -1,0 +1,242 @@
+"""Moves sites to other partitions when there are more of these.
+
+A site's partition is the one that its name hashes to, so with more partitions most sites belong elsewhere. Their states
+go there as they are; their histories in Redis stay where they are. Events that no worker has read yet are sent once
+more, to the new partition, in the order in which they came; where they were, they are dead letters.
+"""
+
+import asyncio
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.consumer.fetcher import ConsumerRecord
+
+from streams.errors import UserError
+from streams.faults import kafka_faults
+from streams.settings import Settings
+from streams.topics import (
+    STATE_MESSAGE_BYTES,
+    Topics,
+    admin,
+    configurations,
+    event_topics,
+    events_topic_of,
+    group_of,
+    partition_of,
+)
+from streams.worker.store import check_redis, remember_partitions
+from streams.worker.stored import StoredState, decode_stored, encode_stored
+
+MOVED = "moved"
+"""The header of an event that was sent once more; its value is how many partitions there were to be, in ASCII."""
+
+MAX_IN_FLIGHT = 10_000
+"""Events that are sent once more before the broker has acknowledged the first of them."""
+
+POLL_MS = 1000
+PATIENCE_S = 60.0
+"""Seconds within which partitions that were added must be there."""
+
+Moves = dict[str, tuple[int, int]]
+"""The partition where each site was, and the one where it is now."""
+
+States = Mapping[str, Mapping[int, StoredState]]
+"""The latest state of each site in each partition that has one: there are two where this was interrupted before."""
+
+
+def rehash(settings: Settings, partitions: int | None = None) -> Moves:
+    """Give all topics the same number of partitions, and move the sites to theirs. No worker or source may run.
+
+    Whatever stops it, it can be done again: Redis is told of the new number last, and workers refuse to start before.
+    A site moves when its state is written to the new partition, which is after its unread events were. Its state skips
+    what was in that partition before, so nothing counts twice.
+
+    Parameters:
+        partitions: how many; by default as many as that topic has that has most.
+
+    Returns:
+        The sites that were moved.
+
+    Raises:
+        UserError: a worker or a source runs, there are more partitions than wanted, or a server does not answer or
+            refuses.
+    """
+    topics = Topics(settings.kafka.prefix)
+    asyncio.run(check_redis(settings.redis))
+    with admin(settings.kafka) as client:
+        members, committed = group_of(client, topics.group)
+        if members:
+            raise UserError(f"{members} workers run, or did a short time ago; stop all, and the sources, first")
+        wanted = _add_partitions(client, settings, partitions)
+    with kafka_faults(settings.kafka), closing(_producer(settings)) as producer:
+        states = _states(settings)
+        ends = {topic: _ends(settings, topic) for topic in event_topics(settings)}
+        if any(len(found) != wanted for found in ends.values()):
+            raise UserError("not all brokers know of the partitions that were added; do it again")
+        for topic in ends:
+            _send_again(settings, producer, topic, ends[topic], committed, states)
+        moves = _move(settings, producer, ends, states)
+    asyncio.run(remember_partitions(settings.redis, topics.events, wanted))
+    return moves
+
+
+def _add_partitions(client: KafkaAdminClient, settings: Settings, partitions: int | None) -> int:
+    names = list(configurations(settings))
+    found = {topic["name"]: len(topic["partitions"]) for topic in client.describe_topics(names)}
+    if missing := [name for name, count in found.items() if not count]:
+        raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
+    most = max(found.values())
+    wanted = most if partitions is None else partitions
+    if wanted < most:
+        raise UserError(f"there are topics with {most} partitions; there can only be more, not {wanted}")
+    if fewer := {name: wanted for name, count in found.items() if count < wanted}:
+        client.create_partitions(fewer)
+        _await(client, fewer)
+    return wanted
+
+
+def _await(client: KafkaAdminClient, wanted: Mapping[str, int]) -> None:
+    """Wait until the broker knows of the partitions that were added."""
+    deadline = time.monotonic() + PATIENCE_S
+    while any(len(topic["partitions"]) < wanted[topic["name"]] for topic in client.describe_topics(list(wanted))):
+        if time.monotonic() > deadline:
+            raise UserError(f"the partitions were not there within {PATIENCE_S:.0f} s; do it again")
+        time.sleep(0.1)
+
+
+def _producer(settings: Settings) -> KafkaProducer:
+    return KafkaProducer(**settings.kafka.client_options(), acks="all", max_request_size=STATE_MESSAGE_BYTES)
+
+
+def _consumer(settings: Settings) -> KafkaConsumer:
+    return KafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
+
+
+def _ends(settings: Settings, topic: str) -> dict[int, int]:
+    """The offset that the next message of each partition will have."""
+    with closing(_consumer(settings)) as consumer:
+        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        return {place.partition: end for place, end in consumer.end_offsets(places).items()}
+
+
+def _messages(settings: Settings, place: TopicPartition, begin: int, end: int) -> Iterator[ConsumerRecord]:
+    """The messages of a partition from an offset on, as far as they were not deleted."""
+    if begin >= end:
+        return
+    with closing(_consumer(settings)) as consumer:
+        consumer.assign([place])
+        consumer.seek(place, max(begin, consumer.beginning_offsets([place])[place]))
+        while consumer.position(place) < end:
+            for message in consumer.poll(timeout_ms=POLL_MS).get(place, ()):
+                if message.offset < end:
+                    yield message
+
+
+def _states(settings: Settings) -> States:
+    topic = Topics(settings.kafka.prefix).state
+    found: dict[str, dict[int, StoredState]] = {}
+    for partition, end in _ends(settings, topic).items():
+        for message in _messages(settings, TopicPartition(topic, partition), 0, end):
+            states = found.setdefault(message.key.decode(), {})
+            states.pop(partition, None)
+            if message.value:
+                states[partition] = decode_stored(message.value)
+    return {site: states for site, states in found.items() if states}
+
+
+def _latest(states: Mapping[int, StoredState]) -> StoredState:
+    return max(states.values(), key=lambda state: (state.epoch, state.offset))
+
+
+def _send_again(
+    settings: Settings,
+    producer: KafkaProducer,
+    topic: str,
+    ends: Mapping[int, int],
+    committed: Mapping[TopicPartition, Any],
+    states: States,
+) -> None:
+    """Send what no worker has read to where it belongs now, by the time at which it came to the broker.
+
+    Raises:
+        UserError: further messages came meanwhile.
+    """
+    count, sent, pending = len(ends), Counter[int](), list[Any]()
+    places = {TopicPartition(topic, partition): end for partition, end in ends.items()}
+    unread = (
+        _messages(settings, place, committed[place].offset if place in committed else 0, end)
+        for place, end in places.items()
+    )
+    for message in heapq.merge(*unread, key=lambda message: message.timestamp):
+        site = _site_of(message)
+        if site is None or events_topic_of(settings, site) != topic:
+            continue  # what is no event of a site here is refused wherever it is
+        home = partition_of(site, count)
+        known = _latest(states[site]) if site in states else None
+        if _is_to_move(message, known, home, count):
+            headers = [(MOVED, b"%d" % count)]
+            pending.append(producer.send(topic, message.value, message.key, headers, home))
+            sent[home] += 1
+        if len(pending) >= MAX_IN_FLIGHT:
+            _await_sent(pending)
+    _await_sent(pending)
+    if any(end - ends[partition] != sent[partition] for partition, end in _ends(settings, topic).items()):
+        raise UserError(f"events came to {topic} meanwhile; stop the sources, then do it again")
+
+
+def _await_sent(pending: list[Any]) -> None:
+    for one in pending:
+        one.get(timeout=PATIENCE_S)
+    pending.clear()
+
+
+def _site_of(message: ConsumerRecord) -> str | None:
+    try:
+        return None if message.key is None else str(message.key, "utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_to_move(message: ConsumerRecord, state: StoredState | None, home: int, count: int) -> bool:
+    """Whether a message that may be unread has to be sent once more."""
+    if state is None:
+        return bool(message.partition != home)
+    if state.partition == home:
+        return False  # what is there is read there
+    if message.partition == state.partition:
+        return bool(message.offset > state.offset)
+    # What was sent once more when this was interrupted is sent from its first place now.
+    return (MOVED, b"%d" % count) not in message.headers
+
+
+def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mapping[int, int]], states: States) -> Moves:
+    """Write each state to its partition, and delete it from the others.
+
+    It counts as read what was in the new partition before: that was refused there, or has been sent once more.
+    """
+    moves, write = Moves(), _writer(producer, Topics(settings.kafka.prefix).state)
+    for site, found in states.items():
+        before, topic = _latest(found), events_topic_of(settings, site)
+        home = partition_of(site, len(ends[topic]))
+        if before.partition != home:
+            moves[site] = before.partition, home
+            before.partition, before.offset, before.epoch = home, ends[topic][home] - 1, before.epoch + 1
+            before.own = site in settings.sites.own_topic
+            write(site, encode_stored(before), home)
+        for partition in found:
+            if partition != home:
+                write(site, None, partition)
+    return moves
+
+
+def _writer(producer: KafkaProducer, topic: str) -> Callable[[str, bytes | None, int], None]:
+    def write(site: str, value: bytes | None, partition: int) -> None:
+        producer.send(topic, value, site.encode(), partition=partition).get(timeout=PATIENCE_S)
+
+    return write

@@ -1,0 +1,176 @@
+"""Partitions are added: workers stop and say what to do; sites that are moved go on as if nothing had happened."""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+
+from deploy.local.up import as_toml
+from models.records import AnyEvent, SiteAnswer, SiteQuestion
+from streams.cli.app import main
+from streams.client.questions import new_id
+from streams.errors import UserError
+from streams.operate import rehash as rehashing
+from streams.settings import Settings, TopicSettings
+from streams.topics import partition_of, partitions_of
+from streams.worker.run import check_partitions
+from tests.integration.test_ask import asked
+from tests.integration.test_doctor import looked
+from tests.support.asked import FRESH_ESTIMATES
+from tests.support.deployment import Deploy, Deployment, interleaved, parts, simulated, unique, until
+
+pytestmark = pytest.mark.timeout(900)
+
+OWN, SHARED = ("birch",), ("alder", "cedar", "oak", "hazel")
+SITES = (*OWN, *SHARED)
+BEFORE, AFTER = 2, 5
+MOVED = {
+    site: (partition_of(site, BEFORE), partition_of(site, AFTER))
+    for site in SITES
+    if partition_of(site, BEFORE) != partition_of(site, AFTER)
+}
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def events() -> list[AnyEvent]:
+    return interleaved(*(simulated(site, 80, seed) for seed, site in enumerate(SITES)))
+
+
+@pytest.fixture
+def here(deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    found = deploy(partitions=BEFORE, own_topic=OWN, history=50, estimates=FRESH_ESTIMATES)
+    monkeypatch.setenv("QUEUECAST_CONFIG", str(file := tmp_path / "queuecast.toml"))
+    file.write_text(as_toml(found.settings))
+    return found
+
+
+def add_partitions(here: Deployment, *topics: str) -> None:
+    """As `kafka-topics.sh --alter --partitions` does."""
+    with KafkaAdminClient(**here.settings.kafka.client_options()) as client:
+        client.create_partitions(dict.fromkeys(topics, AFTER))
+
+
+def producer_of(settings: Settings) -> Any:
+    """A source that has started now, and so knows of all partitions."""
+    return closing(KafkaProducer(**settings.kafka.client_options(), acks="all"))
+
+
+def count(here: Deployment, events: list[AnyEvent]) -> int:
+    """How many predictions and outcomes the events lead to."""
+    return sum(map(len, here.expected(events).values()))
+
+
+def nothing_is_lost_or_doubled(there: Deployment, events: list[AnyEvent]) -> None:
+    """All that was said, repeats to the byte aside, and all that is stored is what a replay says."""
+    there.read_all()
+    said, expected = there.said(), there.expected(events)
+    assert said.keys() == expected.keys()
+    for where, values in expected.items():
+        assert sorted(unique(said[where])) == sorted(values), where
+    for site in SITES:
+        assert there.stored(site) == there.expected_in_redis(events, site)
+
+
+def test_partitions_that_are_added_stop_the_workers_who_say_what_to_do(
+    here: Deployment, events: list[AnyEvent], capsys: Capture
+) -> None:
+    here.send(events[:100])
+    here.worker.start()
+    here.await_outputs(count(here, events[:100]))
+    assert main(["topics", "--partitions", str(AFTER)]) == 0
+    assert f"the topics have {BEFORE} partitions and keep them: of {AFTER}, most sites" in capsys.readouterr().err
+    assert main(["topics", "--rehash", "--partitions", str(AFTER)]) == 1
+    assert "1 workers run" in capsys.readouterr().err
+    add_partitions(here, *partitions_of(here.settings))
+    until(lambda: not here.worker.running)
+    assert f"{here.topics.events} has {AFTER} partitions, and the sites' states are for {BEFORE}" in here.log
+    assert "`queuecast topics --rehash` moves the sites" in here.log
+    with pytest.raises(UserError, match=r"--rehash` moves the sites"):
+        check_partitions(here.settings)
+    found = looked(capsys, 1)["partitions"]
+    assert (found["state"], "--rehash" in found["found"]) == ("fail", True)
+
+
+def test_sites_move_with_all_that_they_know(
+    here: Deployment,
+    events: list[AnyEvent],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    first, unread, later, last = parts(events, 4)
+    here.send(first)
+    here.worker.start()
+    here.await_outputs(count(here, first))
+    here.stop()
+    here.send(unread)
+    add_partitions(here, here.topics.events)  # by mistake, and a source goes on
+    assert "--rehash" in looked(capsys, 1)["topics"]["advice"]
+    with producer_of(here.settings) as here.producer:
+        here.send(later)
+
+    with monkeypatch.context() as patched:  # it is interrupted when the unread events have been sent once more
+
+        def crash(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(rehashing, "_move", crash)
+        with pytest.raises(KeyboardInterrupt):
+            rehashing.rehash(here.settings)
+    with pytest.raises(UserError, match=r"--rehash` moves the sites"):
+        check_partitions(here.settings)
+
+    capsys.readouterr()
+    assert main(["topics", "--rehash"]) == 0
+    told = capsys.readouterr().err
+    assert [f"{site}: partition {old} -> {new}" in told for site, (old, new) in MOVED.items()] == [True] * len(MOVED)
+    assert len(MOVED) >= 3 and told.count("->") == len(MOVED)
+    assert set(partitions_of(here.settings).values()) == {AFTER} == {check_partitions(here.settings)}
+    settings = msgspec.structs.replace(here.settings, topics=TopicSettings(partitions=AFTER))
+    with closing(Deployment(settings, tmp_path / "there")) as there:
+        there.worker.start()
+        there.send(last)
+        elsewhere = sum(event.site in MOVED for event in unread) + sum(event.site in OWN for event in later)
+        there.await_outputs(count(there, events) + elsewhere)
+        until(lambda: sites_asked(settings) == sorted(SITES))
+        there.stop()
+        nothing_is_lost_or_doubled(there, events)
+        refused = there.dead_letters()
+    assert {letter.reason for letter in refused} == {"wrong_partition"}
+    found = {(letter.topic, letter.partition, letter.offset) for letter in refused}
+    assert len(found) == elsewhere
+    assert rehashing.rehash(settings) == {}  # done again, it moves nothing
+    assert looked(capsys)["partitions"]["state"] == "ok"
+
+
+def sites_asked(settings: Settings) -> list[str]:
+    """The sites whose estimates a client finds, and whose workers answer."""
+
+    async def ask(client: Any) -> list[str]:
+        answers = [await client.ask(SiteQuestion(id=new_id(), site=site)) for site in client.cache.sites]
+        return [answer.site for answer in answers if isinstance(answer, SiteAnswer)]
+
+    found: list[str] = asked(settings, ask)
+    return found
+
+
+def test_a_source_that_still_sends_is_noticed(
+    here: Deployment, events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    here.send(events[:100])
+    send = rehashing._await_sent
+
+    def meanwhile(pending: list[Any]) -> None:
+        here.send(events[100:101])
+        send(pending)
+
+    monkeypatch.setattr(rehashing, "_await_sent", meanwhile)
+    assert main(["topics", "--rehash", "--partitions", str(AFTER)]) == 1
+    assert "meanwhile; stop the sources, then do it again" in capsys.readouterr().err
+    assert main(["topics", "--rehash", "--partitions", str(BEFORE)]) == 1
+    assert f"there can only be more, not {BEFORE}" in capsys.readouterr().err
