@@ -67,7 +67,7 @@ class Places:
         Raises:
             Unreadable: for the reasons wrong_site, wrong_topic, site_not_allowed or wrong_partition.
         """
-        owner = self._sites.get(topic)
+        owner = self.owner(topic)
         if owner is not None and owner != site:
             raise Unreadable("wrong_site", f"{topic} is for events of {owner!r} alone")
         if owner is None and site in self._own:
@@ -78,6 +78,10 @@ class Places:
             home = self.home(site)
             raise Unreadable("wrong_partition", f"its key belongs to partition {home} of {self.partitions} (murmur2)")
         return owner is not None
+
+    def owner(self, topic: str) -> str | None:
+        """The site whose own topic this is; None for the shared one."""
+        return self._sites.get(topic)
 
     def is_home(self, site: str, partition: int) -> bool:
         """Whether this is the partition of the site's events."""

@@ -188,15 +188,25 @@ class Ledger:
                 await self._begin_epochs(events, place, there.end, found)
             elif missing := there.missing(last[place]):
                 behind.add(place)
-                events.lost(place.partition, missing)
-                log.error(
-                    "%d events were deleted before they were read: the topic begins at %d; "
-                    "were the workers away for longer than `topics.events_hours`?",
-                    missing,
-                    there.first,
-                    extra={"site": place.site, "partition": place.partition},
-                )
+                _tell_lost(events, place, missing, there.first)
         return behind
+
+    async def notice_gap(self, place: Log, expected: int, found: int) -> None:
+        """An event came whose offset is not the expected one: where those between were deleted, its sites say so.
+
+        They were not where a source sends in transactions, whose ends take offsets too.
+        """
+        events = self.loader.events
+        if events is None:
+            return
+        ranges = await self._until_done("kafka: the ends of partitions", partial(events.ranges, [place]))
+        missing = min(ranges[place].first, found) - expected if place in ranges else 0
+        if missing > 0:
+            _tell_lost(events, place, missing, ranges[place].first)
+            for handle in self.handles.values():
+                if handle.log == place:
+                    handle.engine.miss_events()
+                    self._batch(place.partition).sites.add(handle.engine.site)
 
     async def _begin_epochs(self, events: Events, place: Log, end: int, found: dict[bytes, StoredState]) -> None:
         """Begin a new epoch of the sites whose states include offsets that the topic does not have.
@@ -380,6 +390,18 @@ class Ledger:
                 self._forgotten.difference_update(batch.gone)
             for site in [site for site, handle in self.handles.items() if handle.partition == partition]:
                 del self.handles[site]
+
+
+def _tell_lost(events: Events, place: Log, missing: int, first: int) -> None:
+    """Count events that were deleted before they were read, and log it."""
+    events.lost(place.partition, missing)
+    log.error(
+        "%d events were deleted before they were read: the topic begins at %d; "
+        "were the workers away, or behind, for longer than `topics.events_hours`?",
+        missing,
+        first,
+        extra={"site": place.site, "partition": place.partition},
+    )
 
 
 def _log_of(key: bytes, stored: StoredState) -> Log:

@@ -23,7 +23,7 @@ from streams.worker.ledger import Ledger
 from streams.worker.metrics import Metrics
 from streams.worker.operations import change, note, read_operation, rebuilt_lately
 from streams.worker.parking import Parking
-from streams.worker.stored import AppliedEvent, SiteHandle
+from streams.worker.stored import AppliedEvent, Log, SiteHandle
 from streams.worker.unknown_fields import UnknownFields
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class Processor:
         ledger.is_home, ledger.loader.replay = self._places.is_home, self.replay
         self._metrics = metrics
         self._partitions: frozenset[int] = frozenset()
+        self._next: dict[tuple[str, int], int] = {}  # the offset of the next event, by topic and partition
         self._revocations = 0  # how often partitions were taken away
         self._max_asleep_s = settings.worker.session_seconds / 2
         self._late_s = settings.worker.late_seconds
@@ -94,6 +95,7 @@ class Processor:
             partition, offset = raw.partition, raw.offset
             if partition not in self._partitions:
                 return  # taken away while this waited: its next owner sees it again
+            await self._look_for_gap(raw)
             site: str | None = None
             applied: AppliedEvent | None = None
             sends: list[Awaitable[Any]] = []
@@ -121,6 +123,14 @@ class Processor:
             self._ledger.record(partition, message, site, sends, applied)
             if self._ledger.full(partition):
                 await self._ledger.begin_checkpoint(partition)
+
+    async def _look_for_gap(self, raw: Any) -> None:
+        """Notice offsets that were passed over: events may have been deleted while this worker was behind."""
+        place = raw.topic, raw.partition
+        expected = self._next.get(place, raw.offset)
+        if raw.offset > expected:
+            await self._ledger.notice_gap(Log(self._places.owner(raw.topic), raw.partition), expected, raw.offset)
+        self._next[place] = raw.offset + 1
 
     async def _supervised(self, task: Awaitable[None]) -> None:
         async with self._app.stopping_on_error():
@@ -230,6 +240,7 @@ class Processor:
         """Load the sites of partitions that have become this worker's."""
         owned, before = frozenset(partitions), self._revocations
         async with self._busy:
+            self._next.clear()  # what was deleted up to now is found out in another way
             if self._revocations == before:
                 await self._ledger.take_over(owned)
             if self._revocations == before:

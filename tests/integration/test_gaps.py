@@ -1,5 +1,9 @@
 """Events that the broker deleted before a worker read them are noticed, on a real broker whose topic was cut."""
 
+import os
+import signal
+import time
+
 import msgspec
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
@@ -44,6 +48,27 @@ def test_what_was_deleted_while_no_worker_ran_is_counted_and_the_site_says_so(de
     assert {prediction["degraded"] for prediction in told[-5:]} == {"events were lost"}
     assert "30 events were deleted before they were read: the topic begins at 130" in here.log
     here.worker.start()  # which has read all that there is
+    until(lambda: SITE in str(metrics(here.worker)["queuecast_events_total"]))
+    assert lost(here) == 0
+
+
+def test_what_was_deleted_while_a_worker_stood_still_is_counted_and_the_site_says_so(deploy: Deploy) -> None:
+    here, events = deploy(worker={"session_seconds": 80.0}), simulated(SITE, 60)
+    here.worker.start()
+    here.send(events[:100])
+    until(lambda: read(here) == 100)
+    os.kill(here.worker.pid, signal.SIGSTOP)
+    time.sleep(1.0)  # for the broker to answer what it was asked before
+    here.send(events[100:])
+    cut(here, 130)
+    os.kill(here.worker.pid, signal.SIGCONT)
+    until(lambda: read(here) == len(events) - 30)
+    assert lost(here) == 30
+    here.stop()
+    told = [msgspec.json.decode(m.value) for m in here.messages[here.topics.predictions]]
+    assert {prediction["degraded"] for prediction in told[-5:]} == {"events were lost"}
+    assert "30 events were deleted before they were read: the topic begins at 130" in here.log
+    here.worker.start()
     until(lambda: SITE in str(metrics(here.worker)["queuecast_events_total"]))
     assert lost(here) == 0
 

@@ -261,6 +261,42 @@ def test_events_that_were_deleted_unread_are_noticed_and_told_of() -> None:
     assert handle.engine.degraded == "events were lost"
 
 
+def test_events_that_are_deleted_while_a_worker_runs_are_noticed_and_told_of() -> None:
+    world = World()
+    world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
+    del world.messages[0][200:240]
+    process = Process(world, settings())
+    process.ledger.loader.events = logs = Logs(world)  # type: ignore[assignment]
+
+    async def overtaken() -> None:
+        await process.processor.take_over({0})
+        for message in world.delivered():
+            if message.message.offset == 240:
+                logs.given["first"] = 240
+            await process.processor.take(message)
+        await process.processor.hand_over({0})
+
+    asyncio.run(overtaken())
+    assert logs.lost_events == {0: 40}
+    told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")]
+    assert set(told[-10:]) == {"events were lost"} and "events were lost" not in told[:50]
+    again = Process(world, settings())
+    asyncio.run(again.processor.take_over({0}))
+    (handle,) = again.ledger
+    assert handle.engine.degraded == "events were lost"
+
+
+def test_offsets_that_are_no_events_are_not_lost() -> None:
+    """Those of a source's transactions, of which the broker has deleted nothing."""
+    world = World()
+    world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
+    del world.messages[0][1::3]
+    process = Process(world, settings())
+    process.ledger.loader.events = logs = Logs(world)  # type: ignore[assignment]
+    asyncio.run(process.live())
+    assert logs.lost_events == {}
+
+
 def test_the_age_of_what_is_not_durable_is_told() -> None:
     now = 100.0
     process = Process(World(), settings())
