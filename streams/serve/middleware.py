@@ -1,8 +1,14 @@
 """What applies to every request: security headers on its answer, and Prometheus metrics about it."""
 
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
 import prometheus_client
-from litestar.plugins.prometheus import PrometheusConfig
-from litestar.types import Message, Scope
+from litestar.exceptions import HTTPException
+from litestar.plugins.prometheus import PrometheusConfig, PrometheusMiddleware
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 SECURITY_HEADERS = {
     "cache-control": "no-store",
@@ -19,7 +25,36 @@ SECURITY_HEADERS = {
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper limits of the histogram of request durations, in seconds."""
 
-METRICS = PrometheusConfig(app_name="queuecast", prefix="queuecast_http", group_path=True, buckets=list(BUCKETS))
+_span: ContextVar[dict[str, float]] = ContextVar("span")  # what is measured of the request that is being answered
+
+
+class CountingMiddleware(PrometheusMiddleware):
+    """Counts a request also where middleware within refuses it by an error, which Litestar itself takes for a 200."""
+
+    def __init__(self, app: ASGIApp, config: PrometheusConfig) -> None:
+        async def noting_errors(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await app(scope, receive, send)
+            except HTTPException as error:
+                span = _span.get()
+                span["status_code"] = error.status_code
+                span["duration"] = time.perf_counter() - span["start_time"]
+                raise
+
+        super().__init__(noting_errors, config)
+
+    def _get_wrapped_send(self, send: Send, request_span: dict[str, float]) -> Callable[..., Any]:
+        _span.set(request_span)
+        return super()._get_wrapped_send(send, request_span)
+
+
+METRICS = PrometheusConfig(
+    app_name="queuecast",
+    prefix="queuecast_http",
+    group_path=True,
+    buckets=list(BUCKETS),
+    middleware_class=CountingMiddleware,
+)
 """Counts requests by path template and status, and measures how long they take."""
 
 REFUSED = prometheus_client.Counter(
@@ -42,6 +77,6 @@ async def add_security_headers(message: Message, _: Scope) -> None:
 
 
 async def count_refused(message: Message, _: Scope) -> None:
-    """Count an answer that refuses; `METRICS` does not see those of other middleware."""
+    """Count an answer that refuses."""
     if message["type"] == "http.response.start" and message["status"] in REFUSALS:
         REFUSED.labels(message["status"]).inc()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from litestar.testing import TestClient
+from prometheus_client import REGISTRY
 
 from streams.errors import UserError
 from streams.serve import access as access_module
@@ -317,7 +319,18 @@ class TestLog:
         assert not [token for token in TOKENS.values() if token.token in text]
 
 
+def answered() -> Counter[str]:
+    """How many requests for a path of sites or users this process has answered, by status."""
+    found = Counter[str]()
+    for family in REGISTRY.collect():
+        for sample in family.samples:
+            if sample.name == "queuecast_http_requests_total" and sample.labels["path"].startswith("/v1/"):
+                found[sample.labels["status_code"]] += int(sample.value)
+    return found
+
+
 def test_what_is_refused_is_counted() -> None:
+    requests = answered()
     before = {status: REFUSED.labels(status)._value.get() for status in REFUSALS}
     hosts = ("testserver", "testserver.local")
     settings = Settings(serve=ServeSettings(tokens=TOKENS, requests_per_minute=2, hosts=hosts))
@@ -328,3 +341,4 @@ def test_what_is_refused_is_counted() -> None:
             assert status(client, "/v1/users/bob/jobs", "ada") == expected
     grown = {status: REFUSED.labels(status)._value.get() - before[status] for status in REFUSALS}
     assert grown == {401: 1, 403: 2, 421: 1, 429: 1}
+    assert answered() - requests == {"401": 1, "403": 2, "421": 1, "429": 1}

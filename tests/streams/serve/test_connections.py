@@ -4,18 +4,22 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from socket import create_connection, socket
 
 import pytest
 import uvicorn
 
-from streams.serve.connections import Connections
+from streams.serve.connections import DROPPED, Connections
 from streams.serve.run import _uvicorn
 from streams.serve.service import Service
 from streams.serve.web import build_app
 from streams.settings import ServeSettings, Settings
 from tests.support.asked import FakeClient, engine
+from tests.support.deployment import PATIENCE_S, until
+
+HEADER_S = 2.0
+"""Seconds to send a request in: enough for a busy machine to send one that is whole."""
 
 GET = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
@@ -42,10 +46,17 @@ def service(of_client: int = 100, header_s: float = 30.0, most: int = 800) -> It
 
 
 def answered(host: str, port: int, path: bytes = b"/healthz") -> bytes:
-    """The first line of the answer to a request that is sent at once."""
-    with create_connection((host, port), timeout=30) as client:
+    """The first line of the answer to a request that is sent at once; empty where the connection was closed."""
+    with create_connection((host, port), timeout=PATIENCE_S) as client:
         client.sendall(GET % path)
-        return client.recv(4096).partition(b"\r\n")[0]
+        with suppress(ConnectionError):
+            return client.recv(4096).partition(b"\r\n")[0]
+    return b""
+
+
+def unread() -> float:
+    """How many connections were closed because nobody read the answer."""
+    return DROPPED.labels("unread")._value.get()
 
 
 def closed(client: socket, within_s: float) -> bool:
@@ -62,7 +73,7 @@ def closed(client: socket, within_s: float) -> bool:
 def test_half_open_requests_keep_nobody_out() -> None:
     with service() as (host, port, limits), ExitStack() as open_:
         for _ in range(1001):
-            half = open_.enter_context(create_connection((host, port), timeout=30))
+            half = open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
             half.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
         for path in (b"/healthz", b"/v1/sites", b"/"):
             assert answered(host, port, path) == b"HTTP/1.1 200 OK"
@@ -72,7 +83,7 @@ def test_half_open_requests_keep_nobody_out() -> None:
 def test_nor_do_connections_of_many_clients() -> None:
     with service(of_client=10_000, most=50) as (host, port, limits), ExitStack() as open_:
         for _ in range(300):
-            open_.enter_context(create_connection((host, port), timeout=30))
+            open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
         assert answered(host, port) == b"HTTP/1.1 200 OK"
         assert len(limits) <= 51
 
@@ -80,16 +91,16 @@ def test_nor_do_connections_of_many_clients() -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n", GET % b"/healthz" + b"GET /"])
 def test_who_does_not_finish_a_request_is_dropped(sent: bytes) -> None:
     """Also who goes on a byte at a time, and who does so with a second request."""
-    with service(header_s=0.6) as (host, port, _), create_connection((host, port), timeout=30) as client:
+    begun = time.monotonic()
+    with service(header_s=HEADER_S) as (host, port, _), create_connection((host, port), timeout=PATIENCE_S) as client:
         if sent:
             client.sendall(sent)
         if b"/healthz" in sent:
             assert client.recv(4096).startswith(b"HTTP/1.1 200")
-        begun = time.monotonic()
         while not closed(client, 0.2):
-            assert time.monotonic() - begun < 10.0
+            assert time.monotonic() - begun < PATIENCE_S
             client.sendall(b"x")
-        assert time.monotonic() - begun > 0.2
+        assert time.monotonic() - begun >= HEADER_S
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
@@ -97,50 +108,43 @@ def test_who_does_not_finish_a_request_is_dropped(sent: bytes) -> None:
 def test_a_body_that_comes_slowly_keeps_nothing_open(method: bytes, length: bytes) -> None:
     """Nothing here has a body: it is answered without, and who goes on sending one is dropped."""
     head = method + b" /healthz HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n"
-    with service(header_s=0.6) as (host, port, _), create_connection((host, port), timeout=30) as client:
+    with service(header_s=HEADER_S) as (host, port, _), create_connection((host, port), timeout=PATIENCE_S) as client:
         client.sendall(head)
         assert client.recv(4096).startswith(b"HTTP/1.1 200" if method == b"GET" else b"HTTP/1.1 405")
         begun = time.monotonic()
         while not closed(client, 0.2):
-            assert time.monotonic() - begun < 10.0
+            assert time.monotonic() - begun < PATIENCE_S
             client.sendall(b"1\r\nx\r\n" if b"chunked" in length else b"x")
 
 
 def test_who_asks_again_on_the_same_connection_is_answered() -> None:
-    with service(header_s=0.6) as (host, port, limits), create_connection((host, port), timeout=30) as client:
-        for _ in range(4):
+    with service(header_s=5.0) as (host, port, limits), create_connection((host, port), timeout=PATIENCE_S) as client:
+        for _ in range(4):  # together longer than one request may take
             client.sendall(GET % b"/healthz")
             answer = b""
             while not answer.endswith(b"ok\n"):
                 answer += client.recv(4096)
             assert answer.startswith(b"HTTP/1.1 200")
-            time.sleep(0.3)
+            time.sleep(1.4)
         assert len(limits) == 1
     with service() as (host, port, limits):
         assert answered(host, port) == b"HTTP/1.1 200 OK"
-        deadline = time.monotonic() + 10
-        while len(limits):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        until(lambda: not len(limits))
 
 
 def test_who_does_not_read_is_dropped() -> None:
     with service() as (host, port, limits):
-        limits.answer_s = 0.5
-        with create_connection((host, port), timeout=30) as client:
+        limits.answer_s, before = 0.5, unread()
+        with create_connection((host, port), timeout=PATIENCE_S) as client:
             client.sendall((GET % b"/schema/openapi.json") * 300)  # some 10 MB of answers
-            time.sleep(0.3)
-            deadline = time.monotonic() + 20
-            while len(limits):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: unread() == before + 1 and not len(limits))
 
 
 def test_nor_do_answers_that_nobody_reads_keep_others_out() -> None:
     with service(of_client=3) as (host, port, limits), ExitStack() as open_:
         for _ in range(6):
-            client = open_.enter_context(create_connection((host, port), timeout=30))
+            client = open_.enter_context(create_connection((host, port), timeout=PATIENCE_S))
             client.sendall((GET % b"/schema/openapi.json") * 300)
             time.sleep(0.5)
-        assert answered(host, port) == b"HTTP/1.1 200 OK"
+        until(lambda: answered(host, port) == b"HTTP/1.1 200 OK")  # once the others' answers are being written
         assert len(limits) <= 4
