@@ -8,7 +8,6 @@ from models.runtimes.walltime import within
 from models.site.runs import Run, RunHistory, Template
 from models.site.state import Job, RunEstimate
 
-MAX_HISTORY_RUNS = 64
 LAST_RUNS = 8
 """Runs of which an estimate is the mean."""
 
@@ -34,7 +33,7 @@ class Closest(RunMethod):
 
     name = "closest"
     templates = tuple(
-        Template(attributes, MAX_HISTORY_RUNS)
+        Template(attributes, LAST_RUNS)
         for attributes in (("executable", "user"), ("user", "cpus"), ("queue", "user"), ("user",), ())
     )
 
@@ -43,7 +42,7 @@ class Closest(RunMethod):
         for template in self.templates:
             kept = runs.of(template.category(job))
             if len(kept) >= MIN_RUNS:
-                last = [kept[place] for place in range(max(len(kept) - LAST_RUNS, 0), len(kept))]
+                last = kept[-LAST_RUNS:]
                 longer = [run for run in last if run.run_s > elapsed_s]
                 expected = within(_mean(job, longer or last), job.walltime, elapsed_s)
                 return RunEstimate(expected, sys.intern(f"mean of {len(longer or last)} by {template.name}"))

@@ -57,6 +57,13 @@ def test_an_estimate_is_of_the_last_runs_of_its_category() -> None:
     assert predicted(history, make()) == 30.0
 
 
+def test_no_more_runs_are_kept_than_are_read() -> None:
+    history = RunHistory(Closest.templates)
+    for number in range(100):
+        history.learn(make(), float(number))
+    assert [run.run_s for run in history.of(("user", "ada"))] == [92.0, 93.0, 94.0, 95.0, 96.0, 97.0, 98.0, 99.0]
+
+
 def test_of_a_job_that_runs_already_only_longer_runs_tell() -> None:
     history = RunHistory(Closest.templates)
     for run_s in (10.0, 20.0, 60.0, 80.0):
