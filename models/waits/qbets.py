@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
-from scipy.special import bdtr, bdtrik, ndtr, ndtri
+from scipy.special import bdtr, ndtr, ndtri
 
 from models.method import SiteContext, WaitMethod
 from models.site.rows import Rows
@@ -59,15 +59,17 @@ def upper_rank(count: int, q: float, confidence: float) -> int | None:
     """Which of `count` waits, from 1 for the smallest, is above their quantile `q` with this confidence.
 
     The number of waits below the quantile is binomial; the k-th smallest is above the quantile when fewer than k are
-    below it (PPoPP 2006, section 3). None where no wait is.
+    below it (PPoPP 2006, section 3). None where no wait is. 10 µs for a count that is new.
 
     >>> upper_rank(59, 0.95, 0.95), upper_rank(58, 0.95, 0.95), upper_rank(1000, 0.5, 0.95)
     (59, None, 527)
     """
-    below = math.ceil(bdtrik(confidence, count, q)) if q**count < confidence else 0
-    while below > 0 and bdtr(below - 1, count, q) >= confidence * ROUNDING:  # where rounding went the other way
+    z, enough = float(ndtri(confidence)), confidence * ROUNDING
+    about = count * q + z * math.sqrt(count * q * (1 - q)) + (z * z - 1) * (1 - 2 * q) / 6 - 0.5  # Cornish and Fisher
+    below = min(max(math.ceil(about), 0), count)
+    while below > 0 and bdtr(below - 1, count, q) >= enough:
         below -= 1
-    while bdtr(below, count, q) < confidence * ROUNDING:
+    while bdtr(below, count, q) < enough:
         below += 1
     return below + 1 if below < count else None
 
