@@ -1,6 +1,5 @@
 """The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
 
-import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -91,8 +90,8 @@ class Blend(WaitMethod):
     rows: Rows
 
     def __init__(self) -> None:
-        self._order, self._boosted = LearntOrder(), Boosted()
-        self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order}
+        self._boosted = Boosted()
+        self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": LearntOrder()}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
@@ -201,6 +200,12 @@ class Blend(WaitMethod):
             expert.forget(key)
         self._notes.forget(key)
 
+    @property
+    def degraded(self) -> str | None:
+        """What an expert lacks, such as a model that was lost: the others still predict."""
+        found = (expert.degraded for expert in self.parts.values())
+        return next((reason for reason in found if reason is not None), None)
+
     def pending(self) -> Future[Any] | None:
         """The training that the next event would have to wait for, if there is one."""
         found = (expert.pending() for expert in self.parts.values())
@@ -208,33 +213,24 @@ class Blend(WaitMethod):
 
     def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
         """When the queued jobs will start: what is left of their waits, given that they waited so long."""
-        simulated, found = self._order.starts(context, now), {}
+        found = {}
         for job in context.state.in_phase(Phase.QUEUED):
-            later = self._later(job, now, simulated.get(job.key))
+            later = self.re_estimate(job, context, now)
             if later is not None and later.wait_s is not None:
                 found[job.key] = job.ready + later.wait_s
         return found
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
-        """The whole wait of a queued job, from what was said at its submission, that it has waited since, and the order
-        of the queue as it is now.
-        """
-        return self._later(job, now, self._order.starts(context, now).get(job.key))
+        """The whole wait of a queued job, from what was said at its submission, given that it has waited since.
 
-    def _later(self, job: Job, now: float, simulated: float | None) -> Estimate | None:
-        """What is left by the distribution, given the wait so far; halfway to what is left by the simulated schedule.
-
-        Halfway between their logarithms, that is: where one says 10 minutes and the other 40, it is 20.
+        What is left in the simulated schedule of `order` does not help: halfway to it, the mean error on KTH was 1 %
+        less, but only 64 % of the waits were within the bound of 0.9, and 87 % are without it.
         """
         first = job.estimates.get(self.name)
         if first is None or first.wait_s is None or first.bounds is None:
             return None
-        waited_s = max(now - job.ready, 0.0)
-        left_s = np.array(Told(first.bounds).after(waited_s, PROBABILITIES)) - waited_s
-        if simulated is not None:
-            left_s *= math.sqrt((max(simulated - now, 0.0) + AT_ONCE_S) / (left_s[MEDIAN] + AT_ONCE_S))
-        bounds = dict(zip(BOUNDS, (waited_s + left_s).tolist(), strict=True))
-        return Estimate(bounds["0.5"], "given how long it has waited", bounds)
+        waits = Told(first.bounds).after(max(now - job.ready, 0.0), PROBABILITIES)
+        return Estimate(waits[MEDIAN], "given how long it has waited", dict(zip(BOUNDS, waits, strict=True)))
 
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; 20 KB."""

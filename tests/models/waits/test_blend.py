@@ -16,6 +16,7 @@ from models.site.rows import Rows
 from models.site.state import Estimate, Job, Phase
 from models.waits.blend import Blend
 from models.waits.blend.method import consistent
+from models.waits.boosted.method import Boosted
 from tests.support.engines import engine_after, outcome, predicted, workload
 from tests.support.events import cancel, capacity, end, start, submit
 
@@ -141,6 +142,12 @@ def test_queued_jobs_are_estimated_anew_given_how_long_they_have_waited() -> Non
         assert method.starts(engine.context, job.ready + waited) == {job.key: job.ready + later.wait_s}
     assert waits == sorted(waits) and waits[-1] > 20_000.0
     assert job.phase is Phase.QUEUED
+
+
+def test_what_an_expert_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Blend().degraded is None
+    monkeypatch.setattr(Boosted, "degraded", "its model is lost")
+    assert Blend().degraded == "its model is lost"
 
 
 class _Inner(WaitMethod):
