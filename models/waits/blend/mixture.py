@@ -29,7 +29,7 @@ MIN_EXTENT = 1e-3
 MIN_SQUARES = 10.0
 """Of regrets before anything was learnt: small, so the first regrets set the rate."""
 
-EAGERNESS = 0.5
+EAGERNESS = 0.25
 """How fast the weights move, as a share of what is best in the worst case."""
 
 MAX_EXPONENT = 50.0
