@@ -87,6 +87,7 @@ def test_considered_jobs_get_the_number_that_submitted_ones_get() -> None:
 
 def test_asking_changes_nothing() -> None:
     engine = engine_after(*steady(30, 700.0), submit("queued", 40_000.0), settings=BLEND)
+    engine.take_changes()  # a checkpoint tells which runs were forgotten since the one before
     before, _ = engine.checkpoint()
     list(consider(engine, [Job("", 0, 40_100.0, cpus=4)]))
     blend_of(engine).starts(engine.context, 50_000.0)
