@@ -2,7 +2,7 @@
 
 As `tests/integration/test_soak.py`, with Kafka and Faust in memory and a cheap method, so that there is time for it: an
 event takes 1 ms of one processor, losses included.
-A shorter one, of no fewer events than the histories need to fill up: `QUEUECAST_SOAK_EVENTS=300000`.
+A shorter one, of no fewer events than the histories need to fill up: `QUEUECAST_SOAK_EVENTS=500000`.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.timeout(4 * 3600)
 
 EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1000000"))
 SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
-FULL = len(SITES) * 165_000
-"""Events after which all that is learnt from is full; the largest part are 50,000 categories of run times a site."""
+FULL = len(SITES) * 400_000
+"""Events after which all that is learnt from is full: the jobs that have left are the last, 131,072 a site."""
 
 BLOCK = 10_000
 KILLS = 20

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.timeout(6 * 3600)
 EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "6000"))
 LONG = EVENTS >= 50_000
 
-FULL_JOBS = 55_000
-"""Jobs of a site after which all that it learns from is full; the largest part are 50,000 categories of run times."""
+FULL_JOBS = 132_000
+"""Jobs of a site after which all that it learns from is full; the last are those that have left, 131,072."""
 
 SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
 WARM_UP = len(SITES) * FULL_JOBS * 3
