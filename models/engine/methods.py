@@ -32,7 +32,7 @@ class SiteMethods:
         self.runs: dict[str, RunMethod]
         self.runs = {name: run_method_named(name, parameters.get(name)) for name in settings.run_methods}
         self.counting = self.waits[settings.method]
-        what_if = settings.policies.get(site, settings.what_if)
+        what_if = settings.what_if_at(site)
         self.what_if_method = self.waits.get(what_if) or method_named(what_if, parameters.get(what_if))
         self.rows = self._rows()
 

@@ -14,8 +14,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
     out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
     `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
-    that have none of their own ("": no method). `what_if` answers for jobs that are only considered, and at the sites
-    in `policies` the method named there, for one that simulates the site's own policy is best (`[engine.policies]`).
+    that have none of their own ("": no method). `what_if` answers for jobs that are only considered ("": `method`),
+    and at the sites in `policies` the method named there, for one that simulates the site's own policy is best.
     `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
     that an event that comes twice is not taken for a new job. No wait is predicted while more than the share
     `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). A requested walltime above
@@ -41,6 +41,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     def methods(self) -> tuple[str, ...]:
         """Every method for waits that runs, the one that counts first."""
         return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
+
+    def what_if_at(self, site: str) -> str:
+        """The method that answers at a site for jobs that are only considered."""
+        return self.policies.get(site) or self.what_if or self.method
 
     @property
     def run_methods(self) -> tuple[str, ...]:

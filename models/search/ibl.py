@@ -20,7 +20,6 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
-from models.registry import DEFAULT
 from models.search.genetic import Generation, SearchPlan, evolve, ranked
 from models.search.tuning import Truth
 from models.site.state import Estimate, Job
@@ -127,10 +126,9 @@ def collect(
         settings: whose method for run times predicts how long the live jobs still run.
     """
     recorder = Recorder(jobs)
-    engine = Engine(
-        "searched", msgspec.structs.replace(settings or EngineSettings(), method=DEFAULT, shadows=(), bounds="")
-    )
-    engine.methods.waits[DEFAULT] = recorder
+    methods = {"method": "zero", "shadows": (), "bounds": "", "what_if": ""}
+    engine = Engine("searched", msgspec.structs.replace(settings or EngineSettings(), **methods))
+    engine.methods.waits["zero"] = recorder
     for event in events:
         engine.apply(event)
         engine.take_changes()  # nothing is stored here

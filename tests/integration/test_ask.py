@@ -26,6 +26,7 @@ from deploy.local.stack import LocalStack
 from deploy.local.up import as_toml
 from models.ranking import Ranking
 from models.records import AnyAnswer, JobsQuestion, NoAnswer, SiteQuestion, WaitQuestion
+from models.registry import DEFAULT
 from streams.client.client import QuestionClient
 from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
@@ -158,7 +159,7 @@ def test_answers_are_those_of_an_engine_that_has_seen_the_same_events(here: Depl
 
 def test_a_client_that_starts_later_reads_estimates_and_outcomes(here: Deployment) -> None:
     async def look(client: QuestionClient) -> Any:
-        return {site: (client.cache.estimates(site), client.cache.outcomes(site, "qespera")) for site in SITES}
+        return {site: (client.cache.estimates(site), client.cache.outcomes(site, DEFAULT)) for site in SITES}
 
     for site, (estimates, outcomes) in asked(here.settings, look).items():
         assert {one.cpus for one in estimates.estimates} >= {1, 128}

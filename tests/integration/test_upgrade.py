@@ -41,7 +41,7 @@ def stored_by_the_first_version(here: Deployment, state: bytes, golden: Golden) 
 
 
 def test_a_worker_goes_on_from_what_the_first_version_stored(deploy: Deploy) -> None:
-    here = deploy(history=64)
+    here = deploy(history=64, method="qespera", bounds="qbets")
     golden = first_version()
     stored_by_the_first_version(here, golden.state, golden)
     engine = Engine.load(golden.state, *golden.entries, here.settings.engine)
@@ -58,7 +58,7 @@ def test_a_worker_goes_on_from_what_the_first_version_stored(deploy: Deploy) -> 
 
 
 def test_a_state_of_a_later_version_is_left_alone_and_named(deploy: Deploy) -> None:
-    here = deploy(history=64)
+    here = deploy(history=64, method="qespera", bounds="qbets")
     golden = first_version()
     later = msgspec.msgpack.encode({"v": STATE_VERSION + 1, "something": "else"})
     stored_by_the_first_version(here, later, golden)

@@ -74,9 +74,8 @@ def test_fields_of_every_kind_can_be_set_from_the_environment() -> None:
 
 
 def test_methods_have_parameters() -> None:
-    settings = from_file(
-        "[engine.parameters.qespera]\nwindow = 0.02\nmin_pts = 3\nnested = false\n", QUEUECAST_ENGINE_HISTORY="50"
-    )
+    text = "[engine.parameters.qespera]\nwindow = 0.02\nmin_pts = 3\nnested = false\n"
+    settings = from_file(text, QUEUECAST_ENGINE_METHOD="qespera", QUEUECAST_ENGINE_HISTORY="50")
     assert settings.engine.parameters == {"qespera": {"window": 0.02, "min_pts": 3, "nested": False}}
     method = Engine("ctc", settings.engine).methods.waits["qespera"]
     assert isinstance(method, Qespera)

@@ -1,5 +1,7 @@
 """What is known of the sites so far: their live jobs, and the accuracy of each method."""
 
+import msgspec
+
 from deploy.local.demo.scenario import DAY_S, Scenario
 from models.durations import duration
 from models.engine.outgoing import Record
@@ -47,7 +49,12 @@ class DemoProgress:
         self.time = scenario.begin
 
     def add(self, record: Record | SkippedRecord) -> None:
-        """Take in a record; predictions come before what becomes of them, but for a moment."""
+        """Take in a record; predictions come before what becomes of them, but for a moment.
+
+        Later estimates of a job that still queues are not counted: how many there are, nobody can know beforehand.
+        """
+        if isinstance(record, Prediction) and record.waited_s is not msgspec.UNSET:
+            return
         if isinstance(record, Prediction | Outcome):
             self.records += 1
             self.sites[record.site].add(record)

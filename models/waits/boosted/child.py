@@ -19,8 +19,8 @@ from typing import IO
 
 import msgspec
 
-NICENESS = 10
-"""By how much its priority is lower."""
+NICENESS = 5
+"""By how much its priority is lower; not by more, for on a busy machine an event may have to wait for a training."""
 
 ITEMS_PER_MESSAGE = 500
 """So that encoding them takes less than a millisecond."""

@@ -305,6 +305,14 @@ def test_the_table_has_every_method_and_names_what_is_lost() -> None:
     assert "of 5 figures 0 won, 3 even, 2 lost:\nlost: a AAE h, a median min\n" in summary
 
 
+def test_a_later_estimate_is_no_record_that_is_waited_for() -> None:
+    progress = DemoProgress(Scenario.of({"a": ""}, [[Submit(site="a", time=0.0, job="1")]]), ENGINE)
+    first = prediction("1")
+    for record in (first, msgspec.structs.replace(first, made_at=700.0, waited_s=700.0, predicted_wait_s=3600.0)):
+        progress.add(record)
+    assert (progress.records, progress.predicted, progress.sites["a"].queued) == (1, 1, 1)
+
+
 # All of it, without Kafka.
 
 

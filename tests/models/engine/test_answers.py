@@ -107,6 +107,8 @@ def test_a_site_is_asked_by_its_own_policy() -> None:
     settings = msgspec.structs.replace(SETTINGS, policies={"alder": "lwf"})
     assert after([], settings).methods.what_if_method.name == "lwf"
     assert Engine("birch", settings).methods.what_if_method.name == SETTINGS.what_if
+    methods = Engine("birch", msgspec.structs.replace(settings, what_if="")).methods
+    assert methods.what_if_method is methods.counting
 
 
 def test_what_is_larger_than_the_site_has_no_wait() -> None:

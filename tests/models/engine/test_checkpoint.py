@@ -244,8 +244,9 @@ def test_a_state_of_a_later_version_is_refused() -> None:
 def test_the_state_of_the_first_version_is_read_and_gone_on_with() -> None:
     golden = first_version()
     events = golden.decoded
-    old = Engine.load(golden.state, *golden.entries, EngineSettings(history=64, runtimes="closest"))
-    new = Engine("alder", EngineSettings(history=64, runtimes="closest"))
+    settings = EngineSettings(method="qespera", bounds="qbets", history=64, runtimes="closest")
+    old = Engine.load(golden.state, *golden.entries, settings)
+    new = Engine("alder", settings)
     for event in events[: golden.applied]:
         new.apply(event)
     assert (len(old.context.state), len(old.context.history)) == (30, 64)

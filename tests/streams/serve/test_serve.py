@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from models.engine.engine import Engine
 from models.ranking import SiteSettings
 from models.records import AnyAnswer, AnyQuestion
+from models.registry import DEFAULT
 from streams.client.questions import TooManyQuestions
 from streams.errors import UserError
 from streams.serve import web
@@ -68,7 +69,7 @@ class TestAnswers:
 
     def test_a_site_as_its_worker_knows_it(self, client: Client) -> None:
         site = told(client, "/v1/sites/alder")
-        assert (site["type"], site["site"], site["cpus"], site["method"]) == ("site", "alder", 64, "qespera")
+        assert (site["type"], site["site"], site["cpus"], site["method"]) == ("site", "alder", 64, DEFAULT)
         assert site["weeks"]
         assert site["queued"]
 
