@@ -19,7 +19,7 @@ from models.site.state import Job
 from streams.errors import UserError
 from streams.settings import RedisSettings
 from streams.worker.store import SCAN_MEMBERS, SiteStore, Stored, check_redis, connect, included
-from tests.support.deployment import parts, simulated, until
+from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")
 SETTINGS = EngineSettings(method="median", shadows=(), history=50)
@@ -229,13 +229,6 @@ def test_a_site_with_a_million_dead_categories_is_healed_in_one_reading(store: S
     healed = steps(store)
     assert store.redis.smembers(key) == alive
     assert healed - begun <= 2 * DEAD / SCAN_MEMBERS
-
-    def small_again() -> bool:
-        before = steps(store)
-        store.do(lambda found: found.read("alder"))
-        return steps(store) - before <= 4
-
-    until(small_again)  # the server makes the table of a set smaller in the background
 
 
 def test_entries_of_an_unknown_past_are_left_alone_and_not_taken_for_one_s_own(store: Store) -> None:
