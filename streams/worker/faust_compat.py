@@ -9,12 +9,13 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Set
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import faust
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaError
 from faust.tables import manager, recovery
 from faust.transport.drivers import aiokafka
 from faust.types import TP
@@ -95,6 +96,34 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # 
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    async def _fetch_records(
+        self, consumer: Any, active_partitions: Set[TP], timeout: float | None = None, max_records: int | None = None
+    ) -> dict[TP, list[Any]]:
+        """The next records of the partitions that are active now; none where none come within `timeout` seconds.
+
+        Mends Faust 0.15.3. It hands aiokafka the set of active partitions itself, and empties it in a rebalance while
+        aiokafka still waits for records; an empty set means all partitions there. Faust drops what comes while its flow
+        is stopped: if that was of a changelog which was about to be read back, the worker waited for it for ever. So
+        the flow and the set are looked at each time, with no `await` between the look and the taking.
+        """
+        fetcher, deadline = consumer._fetcher, time.monotonic() + (timeout or 0.0)
+        with fetcher._subscriptions.fetch_context():
+            while self.consumer.flow_active:
+                if consumer._closed or fetcher._closed:
+                    raise ConsumerStoppedError
+                active, found = frozenset(active_partitions), {}
+                if active and not fetcher._subscriptions.reassignment_in_progress:
+                    found = await fetcher.fetched_records(active, timeout=0, max_records=max_records)
+                if found:
+                    return found
+                waiter = fetcher._create_fetch_waiter()
+                await asyncio.wait([waiter], timeout=deadline - time.monotonic())
+                if not waiter.done():
+                    waiter.cancel()
+                    break
+                waiter.result()  # raises what the broker refused
+        return {}
 
     async def committed(self, *partitions: TP) -> dict[TP, int | None]:
         """What the group has committed of each partition; None where it has not."""

@@ -4,13 +4,15 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+from aiokafka.consumer.fetcher import Fetcher, FetchResult
+from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, KafkaError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 
@@ -133,6 +135,67 @@ def test_a_coordinator_that_died_is_told(thread: ConsumerThread, coordinator: Co
 def test_before_it_has_begun_nothing_is_lost(thread: ConsumerThread) -> None:
     thread._consumer = None
     assert thread.lost() is None
+
+
+CHANGELOG, EVENTS = TP("changelog", 2), TP("events", 2)
+
+
+class Fetched:
+    """aiokafka's fetcher, and the consumer whose it is, as far as records are taken from them."""
+
+    def __init__(self) -> None:
+        self.fetcher = Fetcher.__new__(Fetcher)
+        self.fetcher._records, self.fetcher._fetch_waiters, self.fetcher._closed = {}, set(), False
+        self.fetcher._loop, self.fetcher._wait_consume_future = asyncio.get_running_loop(), None
+        self.fetcher._subscriptions = SimpleNamespace(
+            reassignment_in_progress=False, fetch_context=nullcontext, is_assigned=lambda _: True
+        )
+        self.consumer = SimpleNamespace(_fetcher=self.fetcher, _closed=False)
+
+    def come(self, *partitions: TP) -> None:
+        """A record of each comes from the broker."""
+        for tp in partitions:
+            result = FetchResult.__new__(FetchResult)
+            result.getall, result.has_more = lambda _, tp=tp: [f"of {tp.topic}"], lambda: False
+            self.fetcher._records[tp] = result
+        for waiter in list(self.fetcher._fetch_waiters):
+            self.fetcher._notify(waiter)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_comes_in_a_rebalance_is_left_for_who_reads_the_changelog(thread: ConsumerThread, stopped: bool) -> None:
+    async def live() -> None:
+        fetched, active = Fetched(), {EVENTS}
+        thread.consumer = SimpleNamespace(flow_active=True)
+        taking = asyncio.create_task(thread._fetch_records(fetched.consumer, active, timeout=0.2))
+        await asyncio.sleep(0)
+        active.clear()  # the partitions are revoked
+        thread.consumer.flow_active = not stopped
+        fetched.come(CHANGELOG, EVENTS)  # those assigned next are fetched already
+        assert await taking == {}
+        active.add(CHANGELOG)
+        thread.consumer.flow_active = True
+        found = await thread._fetch_records(fetched.consumer, active, timeout=0.2)
+        assert found == {CHANGELOG: ["of changelog"]}
+
+    asyncio.run(live())
+
+
+def test_records_are_taken_as_they_come_of_partitions_that_have_become_active(thread: ConsumerThread) -> None:
+    async def live() -> None:
+        fetched, active = Fetched(), {CHANGELOG}
+        thread.consumer = SimpleNamespace(flow_active=True)
+        taking = asyncio.create_task(thread._fetch_records(fetched.consumer, active, timeout=60.0))
+        await asyncio.sleep(0)
+        active.add(EVENTS)
+        fetched.come(EVENTS)
+        assert await taking == {EVENTS: ["of events"]}
+        assert await thread._fetch_records(fetched.consumer, active) == {}
+        fetched.fetcher._closed = True
+        with pytest.raises(ConsumerStoppedError):
+            await thread._fetch_records(fetched.consumer, active)
+
+    asyncio.run(live())
 
 
 @pytest.fixture
