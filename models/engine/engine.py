@@ -111,15 +111,13 @@ class Engine:
         if self.events % EVENTS_PER_SWEEP == 0 and self._live.expiry.times:
             records.extend(self._give_up())
             self.scores.begin_week(min(self._live.expiry.times))
-        if self._reestimates.any_due(self.clock.now):
-            records.extend(self._estimate_again())
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1
         return records
 
     def _take(self, event: AnyEvent, arrived: float | None) -> list[Record]:
-        """Take a plausible event in; one that changes no job leaves the clock alone too."""
+        """Take a plausible event in; one that changes no job leaves the clock alone too, and nothing follows it."""
         self._arrived, self._live.event_time = arrived, event.time
         if isinstance(event, JobEvent) and self._live.may_be_forgotten(event.key, event.time):
             return [Anomaly("forgotten_job", f"job {event.job} is not known, and may have left before", rejected=True)]
@@ -129,6 +127,8 @@ class Engine:
                 return records
         self._live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
+        if self._reestimates.any_due(self.clock.now):
+            records.extend(self._estimate_again())
         return records
 
     # What an event does, a handler for each kind; the README has them as a table.

@@ -70,6 +70,16 @@ def test_a_start_that_has_hardly_moved_is_left_out() -> None:
     assert again(tick(engine, 1000.0 + 2400.0)) != []
 
 
+def test_an_event_that_comes_twice_gives_no_job_its_turn() -> None:
+    engine = Engine("s", SETTINGS)
+    jobs = [submit(str(number), 1000.0) for number in range(MAX_LOOKS_PER_EVENT + 2)]
+    for event in jobs:
+        engine.apply(event)
+    assert len(again(tick(engine, 10_000.0))) == MAX_LOOKS_PER_EVENT
+    assert again(engine.apply(jobs[0])) == []
+    assert len(again(tick(engine, 10_000.0))) == 2
+
+
 def test_jobs_that_do_not_queue_have_no_turn() -> None:
     engine = Engine("s", SETTINGS)
     for job in ("1", "2", "3"):
