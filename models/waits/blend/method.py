@@ -13,6 +13,7 @@ from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.notes import JobNotes
 from models.site.rows import Rows
+from models.site.size import MIN_STARTED_JOBS
 from models.site.state import Estimate, Job, Phase
 from models.waits.blend.at_once import AT_ONCE_S, AtOnce
 from models.waits.blend.conditional import Told
@@ -20,6 +21,7 @@ from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.mixture import UNIT_S, Floats
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
 from models.waits.blend.recent import recent_quantiles
+from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
 from models.waits.order import LearntOrder
@@ -91,11 +93,12 @@ class Blend(WaitMethod):
 
     def __init__(self) -> None:
         self._boosted = Boosted()
-        self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": LearntOrder()}
+        self._order, self.site_policy = LearntOrder(), SitePolicy()
+        self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
-        self._quantiles = Quantiles(names, [1.0] * len(names))
+        self._quantiles = Quantiles(names, [1.0] * len(names), kept=("policy", "order"))
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
 
@@ -105,11 +108,16 @@ class Blend(WaitMethod):
         return {**self._points, "boosted": self._boosted}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, its bounds, and whether the job starts at once; none while no job has started."""
-        told = [expert.predict(job, context) for expert in self._points.values()]
+        """The wait, its bounds, and whether the job starts at once.
+
+        Before the first job has started it is that of the simulated schedule, if the size of the site is known. Bounds
+        are given once `MIN_STARTED_JOBS` have started.
+        """
+        told = [self._points["qespera"].predict(job, context), self._order.predict(job, context)]
+        told.append(self.site_policy.beside(job, context, told[-1]))
         self._boosted.predict(job, context)
         said = self._mixed(told, self._boosted.said, context)
-        estimate = self._estimate(said)
+        estimate = self._estimate(said, context)
         if said is not None:
             note = _Note(job.ready, self._deadlines.passed, said)
             self._notes.note(job.key, note.encode())
@@ -122,31 +130,35 @@ class Blend(WaitMethod):
         asked, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
-            yield self._estimate(self._mixed(told, self._boosted.consider(job, context), context))
+            said = self._mixed(told, self._boosted.consider(job, context), context)
+            yield self._estimate(said, context)
 
     def _mixed(self, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext) -> Said | None:
-        """The mixture of what the experts told, in the order of their names."""
-        if not context.history.count:
-            return None
+        """The mixture of what the experts told, in the order of their names; None where none of them told anything.
+
+        The trivial rules say nothing before a job has started.
+        """
         waits_s = np.full((QUANTILES, self._quantiles.experts - 1), np.nan)
-        waits_s[:, 0] = 0.0
+        waits_s[:, 0] = 0.0 if context.history.count else np.nan
         waits_s[:, 1] = recent_quantiles(context.history, PROBABILITIES)
         for place, estimate in enumerate(told, len(TRIVIAL)):
             waits_s[MEDIAN, place] = np.nan if estimate.wait_s is None else estimate.wait_s
         if forests is not None:
             waits_s[:, -2] = [forests.quantiles[probability] for probability in PROBABILITIES]
             waits_s[MEDIAN, -2:] = [forests.medians[scale] for scale in FORESTS.values()]
-        return self._quantiles.say(waits_s)
+        return None if np.isnan(waits_s[MEDIAN]).all() else self._quantiles.say(waits_s)
 
-    def _estimate(self, said: Said | None) -> Estimate:
+    def _estimate(self, said: Said | None, context: SiteContext) -> Estimate:
         if said is None:
             return Estimate(None, "no history")
         bounds = dict(zip(BOUNDS, said.bounds.tolist(), strict=True))
         weights = self._quantiles.weights(said)
         first = sorted(weights, key=lambda name: -weights[name])[:3]
         reason = ", ".join(f"{name} {weights[name]:.0%}" for name in first if weights[name] >= MIN_NAMED)
-        at_once = consistent(self._at_once.say(_inputs(said)), said.bounds)
-        return Estimate(said.bounds[MEDIAN].item(), f"mixed of {reason}", bounds, at_once)
+        wait_s, reason = said.bounds[MEDIAN].item(), f"mixed of {reason}"
+        if context.history.count < MIN_STARTED_JOBS:
+            return Estimate(wait_s, f"{reason}; too few jobs have started for bounds")
+        return Estimate(wait_s, reason, bounds, consistent(self._at_once.say(_inputs(said)), said.bounds))
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Time has passed: jobs that still queue beyond a mark are known to exceed it."""
@@ -170,6 +182,8 @@ class Blend(WaitMethod):
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
             known = job.ready == note.ready
+            if known:
+                self._quantiles.left(note.said, wait_s)
             for place, mark_s in enumerate(note.marks):
                 exceeded = known and note.watched <= note.ready + mark_s < self._deadlines.passed
                 if not exceeded:

@@ -23,6 +23,11 @@ KIND_EDGES_S = (60.0, 3600.0)
 
 KINDS = len(KIND_EDGES_S) + 1
 
+KEPT_SHARE, KEPT_HARM, KEPT_JOBS = 0.25, 1.03, 2000.0
+"""The share of the median that a simulated schedule keeps, whatever the weights are, while the mean error of the last
+so many jobs in seconds is at most this factor of what it were without. The weights learn too little of what such a
+schedule is good for: long waits, since they compare on another scale, and queues that have just changed."""
+
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
 
@@ -65,6 +70,7 @@ class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     extent: bytes
     seen: bytes
     shift: bytes
+    kept_errors: bytes = bytes(16)
 
 
 class Quantiles:
@@ -76,10 +82,14 @@ class Quantiles:
     Parameters:
         experts: their names, in the order of what they say.
         prior: their weights before anything was learnt, in the same order.
+        kept: the experts of which the first that says something keeps `KEPT_SHARE` of the median, while that harms
+            little.
     """
 
-    def __init__(self, experts: Sequence[str], prior: Sequence[float]) -> None:
+    def __init__(self, experts: Sequence[str], prior: Sequence[float], kept: Sequence[str] = ()) -> None:
         self._names = [*experts, "median"]
+        self._kept = [self._names.index(name) for name in kept]
+        self._kept_errors = np.zeros(2)  # decayed sums: with its share, and without
         self._prior = np.array([*prior, np.mean(prior)], np.float64)
         self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
 
@@ -92,8 +102,28 @@ class Quantiles:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs."""
         said = np.full((QUANTILES, self.experts), np.nan, np.float32)
         mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
-        kind = _say(waits_s, self._prior, self._learnt, said, mixed, bounds)
+        kept, share = self._keeper(waits_s[MEDIAN]), self.kept_share
+        kind = _say(waits_s, self._prior, kept, share, self._learnt, said, mixed, bounds)
         return Said(said, mixed, bounds, kind)
+
+    def _keeper(self, medians: Floats | Singles) -> int:
+        """The place of the expert that keeps a share of these medians; -1: of none."""
+        return next((place for place in self._kept if not np.isnan(medians[place])), -1)
+
+    @property
+    def kept_share(self) -> float:
+        """The share of the median that the kept expert has now, beside what the weights give it."""
+        with_it, without = self._kept_errors
+        return KEPT_SHARE if with_it <= KEPT_HARM * without else 0.0
+
+    def left(self, said: Said, wait_s: float) -> None:
+        """A job of which this was said has left the queue after so long: whether the kept expert helped is known."""
+        medians = said.experts[MEDIAN]
+        if (place := self._keeper(medians)) >= 0:
+            without, kept = said.mixed[MEDIAN, BOTH], medians[place]
+            waits_s = seconds(without + KEPT_SHARE * (kept - without)), seconds(without)
+            self._kept_errors *= 1.0 - 1.0 / KEPT_JOBS
+            self._kept_errors += np.abs(np.array(waits_s) - wait_s)
 
     def hear(self, said: Said, place: int, held: bool) -> None:
         """It is known whether a job of which this was said waits no longer than the mark at this place; 5 µs.
@@ -117,11 +147,13 @@ class Quantiles:
 
     def save(self) -> bytes:
         """What was learnt, under the experts' names."""
-        return msgspec.msgpack.encode(_SavedLearnt(self._names, *(part.tobytes() for part in self._learnt)))
+        parts = (*self._learnt, self._kept_errors)
+        return msgspec.msgpack.encode(_SavedLearnt(self._names, *(part.tobytes() for part in parts)))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave; of other experts' the names tell which are still here."""
         kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
+        self._kept_errors = np.frombuffer(kept.kept_errors).copy()
         places = {name: place for place, name in enumerate(kept.experts)}
         here = [place for place, name in enumerate(self._names) if name in places]
         there = [places[self._names[place]] for place in here]
@@ -133,7 +165,16 @@ class Quantiles:
 
 
 @njit(cache=True)
-def _say(waits_s: Floats, prior: Floats, learnt: Learnt, said: Singles, mixed: Floats, bounds: Floats) -> int:
+def _say(
+    waits_s: Floats,
+    prior: Floats,
+    kept: int,
+    share: float,
+    learnt: Learnt,
+    said: Singles,
+    mixed: Floats,
+    bounds: Floats,
+) -> int:
     """Fill in what was said, mixed and bounded; gives the job's kind, from 1."""
     for q in range(QUANTILES):
         for k in range(waits_s.shape[1]):
@@ -149,7 +190,10 @@ def _say(waits_s: Floats, prior: Floats, learnt: Learnt, said: Singles, mixed: F
             said[q, -1] = value[MEDIAN]
         found = mix(said[q].astype(np.float64), prior, learnt, kind, q)
         mixed[q, 0], mixed[q, 1], mixed[q, 2] = found
-        value[q] = found.both + learnt.shift[0, q] + learnt.shift[kind, q]
+        value[q] = found.both
+        if q == MEDIAN and kept >= 0:
+            value[q] += share * (said[q, kept] - value[q])
+        value[q] += learnt.shift[0, q] + learnt.shift[kind, q]
     low, middle, high, highest = value
     bounds[0] = seconds(min(low, middle))
     bounds[1] = seconds(middle)

@@ -13,6 +13,7 @@ from models.method import WaitMethod
 from models.records import AnyEvent, Prediction
 from models.registry import METHODS
 from models.site.rows import Rows
+from models.site.size import MIN_STARTED_JOBS
 from models.site.state import Estimate, Job, Phase
 from models.waits.blend import Blend
 from models.waits.blend.method import consistent
@@ -38,13 +39,23 @@ def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
     return sorted(events, key=lambda event: event.time)
 
 
-def test_without_history_there_is_no_estimate_and_then_that_of_the_trivial_rules() -> None:
+def test_without_history_it_goes_by_the_simulated_schedule_where_the_size_is_known() -> None:
+    unknown = predicted(Engine("s", BLEND), submit("1", 0.0, cpus=4))
+    assert (unknown.predicted_wait_s, unknown.reason, unknown.bounds) == (None, "no history", None)
     engine = engine_after(capacity(100), settings=BLEND)
-    first = predicted(engine, submit("1", 0.0, cpus=4))
-    assert (first.predicted_wait_s, first.reason, first.bounds) == (None, "no history", None)
-    outcome(engine, start("1", 300.0))
-    second = predicted(engine, submit("2", 400.0, cpus=4))
-    assert second.predicted_wait_s is not None and 0.0 <= second.predicted_wait_s <= 300.0
+    first = predicted(engine, submit("1", 0.0, cpus=100, walltime=3600.0))
+    assert (first.predicted_wait_s, first.bounds, first.starts_at_once) == (0.0, None, msgspec.UNSET)
+    assert first.reason == "mixed of order 100%; too few jobs have started for bounds"
+    second = predicted(engine, submit("2", 10.0, cpus=4, walltime=3600.0))
+    assert second.predicted_wait_s == pytest.approx(3600.0, rel=0.01)
+
+
+def test_bounds_are_given_once_enough_jobs_have_started() -> None:
+    engine = engine_after(*steady(MIN_STARTED_JOBS - 1, 300.0), settings=BLEND)
+    before = predicted(engine, submit("last", 90_000.0, cpus=4, walltime=600.0))
+    assert before.predicted_wait_s is not None and before.bounds is None
+    outcome(engine, start("last", 90_300.0))
+    assert predicted(engine, submit("next", 90_400.0, cpus=4, walltime=600.0)).bounds is not None
 
 
 def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() -> None:

@@ -6,7 +6,7 @@ import pytest
 from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told
 from models.waits.blend.deadlines import Deadlines
-from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
+from models.waits.blend.quantiles import KEPT_SHARE, MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
 
 
 def told(*medians: float) -> np.ndarray:
@@ -40,6 +40,36 @@ def test_a_change_of_the_best_expert_is_followed() -> None:
         become_known(quantiles, said, wait)
     assert np.mean(errors[3000:3100]) > 0.3
     assert np.mean(errors[4000:4500]) < 2 * np.mean(errors[2500:3000]) < 0.4
+
+
+def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
+    quantiles, chance = Quantiles(["good", "kept"], [1.0] * 2, kept=["kept"]), np.random.default_rng(5)
+    errors: list[float] = []
+    for number, wait in enumerate(chance.lognormal(8.0, 1.0, 3000)):
+        kept = wait * chance.lognormal(0.0, 0.2) if number < 1000 else 40.0 * wait
+        said = quantiles.say(told(wait * chance.lognormal(0.0, 0.2), kept))
+        errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
+        become_known(quantiles, said, wait)
+        quantiles.left(said, wait)
+        if number == 999:
+            assert quantiles.kept_share == KEPT_SHARE
+    assert quantiles.kept_share == 0.0
+    assert np.mean(errors[2500:]) < 0.25
+    again = Quantiles(["good", "kept"], [1.0] * 2, kept=["kept"])
+    again.load(quantiles.save())
+    assert again.kept_share == 0.0
+
+
+def test_the_kept_expert_counts_though_the_weights_have_left_it() -> None:
+    shares = []
+    for kept in ([], ["b"]):
+        quantiles, chance = Quantiles(["a", "b"], [1.0] * 2, kept), np.random.default_rng(6)
+        for wait in chance.lognormal(8.0, 1.0, 500):
+            become_known(quantiles, quantiles.say(told(wait, chance.lognormal(8.0, 1.0))), wait)
+        shares.append([quantiles.say(told(3600.0, other)).bounds[MEDIAN] for other in (3600.0, 0.0)])
+    (alone, same), (with_it, less) = shares
+    assert same == pytest.approx(alone, rel=0.1)
+    assert less < 0.5 * with_it
 
 
 def test_the_mixture_is_not_much_worse_than_the_best_expert_in_hindsight() -> None:

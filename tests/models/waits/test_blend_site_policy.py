@@ -1,0 +1,50 @@
+"""A site's own policy, where it is one that can be simulated, takes the place of the learnt order."""
+
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.simulation import generate, run
+from models.site.state import Job
+from models.waits.blend import Blend
+from models.waits.blend.site_policy import EVERY
+from models.waits.policy import FIRST_TRIED_JOBS, MIN_TRIED_JOBS
+
+BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
+
+
+def after(policy: str, jobs: int = 1500) -> tuple[Engine, Blend]:
+    """An engine that has seen a site of 64 processors that runs this policy."""
+    engine = Engine("alder", BLEND)
+    for event in run(generate(5, jobs, cpus=64, load=0.9), 64, "alder", policy):
+        engine.apply(event)
+    method = engine.methods.waits["blend"]
+    assert isinstance(method, Blend)
+    return engine, method
+
+
+def test_it_is_simulated_where_it_is_nearer_than_the_learnt_order() -> None:
+    engine, method = after("fcfs")
+    assert method.site_policy.is_nearer and method.site_policy.best.name == "fcfs"
+    job = Job("", 0, engine.time, cpus=8, walltime=3600.0)
+    (its,) = method.site_policy.what_ifs([job], engine.context)
+    (simulated,) = engine.methods.waits["policy"].what_ifs([job], engine.context)
+    assert its.wait_s == pytest.approx(simulated.wait_s)
+    accuracy = {name: engine.scores.accuracy[name].measures()["AAE"] for name in ("blend", "order")}
+    assert accuracy["blend"] < accuracy["order"]
+
+
+def test_elsewhere_it_says_nothing_and_few_jobs_are_tried() -> None:
+    engine, method = after("multifactor")
+    assert not method.site_policy.is_nearer
+    job = Job("", 0, engine.time, cpus=8)
+    assert [said.wait_s for said in method.site_policy.what_ifs([job], engine.context)] == [None]
+    assert MIN_TRIED_JOBS <= method.site_policy.compared <= FIRST_TRIED_JOBS + 1500 // EVERY
+
+
+def test_it_is_saved_with_the_blend() -> None:
+    _, method = after("fcfs", 600)
+    again = Blend()
+    again.load(method.save())
+    assert again.site_policy.save() == method.site_policy.save()
+    assert again.site_policy.compared > 0
