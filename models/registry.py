@@ -16,9 +16,7 @@ if TYPE_CHECKING:  # importing it loads numpy and numba
 
 M = TypeVar("M", bound="Method")
 
-DEFAULT = "qespera"
-DEFAULT_BOUNDS = "qbets"
-DEFAULT_WHAT_IF = "policy"
+DEFAULT = "blend"
 DEFAULT_RUN = "closest"
 TRIVIAL = ("zero", "median")
 

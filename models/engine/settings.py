@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from models.registry import DEFAULT, DEFAULT_BOUNDS, DEFAULT_RUN, DEFAULT_WHAT_IF, TRIVIAL
+from models.registry import DEFAULT, DEFAULT_RUN, TRIVIAL
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,8 +14,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     `method` is the one whose predictions go out; `shadows` run beside it, for their accuracy, and their predictions go
     out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
     `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
-    that have none of their own ("": no method). `what_if` answers for jobs that are only considered ("": `method`),
-    and at the sites in `policies` the method named there, for one that simulates the site's own policy is best.
+    that have none of their own ("": no method). `what_if` answers for jobs that are only considered ("": `method`, so
+    that such a job is told the same as one that is submitted), and at the sites in `policies` the method named there.
     `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
     that an event that comes twice is not taken for a new job. No wait is predicted while more than the share
     `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). A requested walltime above
@@ -27,8 +27,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     shadows: tuple[str, ...] = TRIVIAL
     runtimes: str = DEFAULT_RUN
     run_shadows: tuple[str, ...] = ()
-    bounds: str = DEFAULT_BOUNDS
-    what_if: str = DEFAULT_WHAT_IF
+    bounds: str = ""
+    what_if: str = ""
     policies: dict[str, str] = {}
     publish_shadows: bool = False
     history: Annotated[int, Meta(ge=2, le=1_000_000)] = 6000

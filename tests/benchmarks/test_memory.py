@@ -8,6 +8,7 @@ import pytest
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Cancel, End, Submit
 from models.simulation import generate, run
+from tests.benchmarks.light import LIGHT
 from tests.support.deployment import Deploy, interleaved, metrics, until
 
 pytestmark = pytest.mark.timeout(1800)
@@ -22,7 +23,7 @@ PATIENCE_S = 900.0
 
 
 def test_memory_of_a_site(deploy: Deploy) -> None:
-    here = deploy(history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
+    here = deploy(**LIGHT, history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
     worker = here.worker
     events = interleaved(*(overloaded(site, seed) for seed, site in enumerate(SITES)))
     worker.start()

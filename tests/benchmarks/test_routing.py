@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.registry import DEFAULT_WHAT_IF, METHODS
+from models.registry import DEFAULT, METHODS
 from models.simulation.grid import (
     EIGHT_SITES,
     MULTIFACTOR_SITES,
@@ -59,7 +59,7 @@ EASY, NAMED, TOLD = "by what-if; all taken for EASY", "by what-if; policies name
 
 def by_what_if(*methods: str) -> tuple[str, ...]:
     """The rules of those of these methods that there are, but of the one that "by what-if" goes by already."""
-    return tuple(BY_WHAT_IF + name for name in methods if name in METHODS and name != DEFAULT_WHAT_IF)
+    return tuple(BY_WHAT_IF + name for name in methods if name in METHODS and name != DEFAULT)
 
 
 SUPPOSING_EASY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="easy")

@@ -14,6 +14,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent, Capacity, Submit
+from tests.benchmarks.light import LIGHT
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, sites, until
 
 SITES = ("alder", "birch", "cedar")
@@ -87,7 +88,7 @@ def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEven
     rates: dict[str, list[float]] = {"bare": [], "worker": []}
     told = sum(not isinstance(event, Capacity) for event in events)  # of any other one record follows
     for turn in range(2):
-        here = deploy(history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
+        here = deploy(**LIGHT, history=6000, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
         here.send(events)
         with bare_loop(here, tmp_path / f"bare-{turn}"):
             outputs = Outputs(here, f"{here.settings.kafka.prefix}bare-outputs")
@@ -132,13 +133,13 @@ def of_job(value: bytes) -> Any:
 
 def test_latency_beside_a_bare_loop(deploy: Deploy, events: list[AnyEvent], tmp_path: Path) -> None:
     first, some = events[: PACE * SETTLING_IN_S], events[PACE * SETTLING_IN_S :][: PACE * PACED_S]
-    here = deploy(history=6000)
+    here = deploy(**LIGHT, history=6000)
     with bare_loop(here, tmp_path / "bare"):
         here.send(events[-1:])
         Outputs(here, f"{here.settings.kafka.prefix}bare-outputs").await_count(1)
         paced(here, first, f"{here.settings.kafka.prefix}bare-outputs", of_job)
         bare = paced(here, some, f"{here.settings.kafka.prefix}bare-outputs", of_job)
-    here = deploy(history=6000)
+    here = deploy(**LIGHT, history=6000)
     here.worker.start()
     here.send(events[-1:])
     until(lambda: bool(sites(here.worker)))  # it has joined its group

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.demo.scenario import GRID
+from models.registry import DEFAULT
 from tests.support.command import PATIENCE_S, Command
 
 pytestmark = pytest.mark.usefixtures("require_stack")
@@ -42,8 +43,8 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
         assert f"  {site.name}: " in demo.out
     table = demo.out.split("Measured:")[0].splitlines()
     methods = [line.split()[0] for line in table if line.startswith("   ") and len(line.split()) > 3]
-    assert methods[-12:] == ["zero", "median", "qbets", "qespera"] * 3
-    assert "qespera against the best of the others" in demo.out
+    assert methods[-9:] == ["zero", "median", DEFAULT] * 3
+    assert f"{DEFAULT} against the best of the others" in demo.out
     assert "Traceback" not in demo.out + demo.err
     assert not list(demo.tmp.iterdir())
 

@@ -9,7 +9,7 @@ from deploy.local.stack import Redis
 from deploy.local.up import WorkerProcess
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
-from models.records import AnyEvent, Prediction, Submit
+from models.records import AnyEvent, Prediction
 from tests.support.deployment import Deploy, Deployment, interleaved, metrics, parts, simulated, sites, unique, until
 
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
@@ -109,6 +109,7 @@ def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_sa
 
     before = Engine("alder", here.settings.engine)
     records = [record for event in first for record in before.apply(event)]
+    predicted = sum(isinstance(record, Prediction) for record in records)
     after = Engine.load(before.checkpoint()[0], None, None, here.settings.engine)
     records += [record for event in second for record in after.apply(event)]
     expected = [r for r in records if isinstance(r, Prediction)]
@@ -119,9 +120,8 @@ def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_sa
     here.stop()
     said = [msgspec.json.decode(value, type=Prediction) for value in here.said()[here.topics.predictions, "alder"]]
     assert said == expected
-    submitted = sum(isinstance(event, Submit) for event in first)
-    assert {one.degraded for one in said[:submitted]} == {None}
-    assert {one.degraded for one in said[submitted:]} == {"history lost: begun anew"}
+    assert {one.degraded for one in said[:predicted]} == {None}
+    assert {one.degraded for one in said[predicted:]} == {"history lost: begun anew"}
     assert "Redis has lost entries" in here.log
 
 

@@ -95,7 +95,9 @@ def test_estimates_follow_a_burst(deploy: Deploy) -> None:
     until(lambda: shape in (found := picture(here)) and found[shape].made_at == last)
     before = picture(here)[shape]
     here.send(
-        Submit(site="alder", time=last, job=f"b{number}", user="u", cpus=32, walltime=7200.0, queue="batch")
+        Submit(
+            site="alder", time=last, job=f"b{number}", user=f"u{number % 50}", cpus=32, walltime=7200.0, queue="batch"
+        )
         for number in range(500)
     )
     until(lambda: picture(here)[shape].live.queued_jobs >= 500)

@@ -106,8 +106,7 @@ def test_a_method_that_only_answers_what_if_learns_all_the_same(method: str) -> 
 def test_a_site_is_asked_by_its_own_policy() -> None:
     settings = msgspec.structs.replace(SETTINGS, policies={"alder": "lwf"})
     assert after([], settings).methods.what_if_method.name == "lwf"
-    assert Engine("birch", settings).methods.what_if_method.name == SETTINGS.what_if
-    methods = Engine("birch", msgspec.structs.replace(settings, what_if="")).methods
+    methods = Engine("birch", settings).methods
     assert methods.what_if_method is methods.counting
 
 
@@ -142,7 +141,8 @@ def test_nothing_is_promised_while_too_much_is_down() -> None:
 
 
 def test_a_standing_estimate_is_what_its_shape_would_be_told() -> None:
-    engine = after(workload()[:180])
+    policy = msgspec.structs.replace(SETTINGS, what_if="policy")
+    engine = after(workload()[:180], policy)
     for estimate in standing(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
         question = WaitQuestion(
             id="1", site="alder", cpus=estimate.cpus, walltime=estimate.walltime, queue=estimate.queue
@@ -181,12 +181,13 @@ def test_a_site_tells_of_its_queue() -> None:
 
 
 def test_what_is_expected_of_a_queued_job_now_is_what_one_in_its_place_would_be_told() -> None:
-    engine = after(workload()[:180])
+    policy = msgspec.structs.replace(SETTINGS, what_if="policy")
+    engine = after(workload()[:180], policy)
     told = answer(SiteQuestion(id="1", site="alder", most=1000), engine, engine.time)
     assert isinstance(told, SiteAnswer) and len(told.queued) > 3
     *_, last = told.queued
     assert last.expected_start is not None and last.expected_start >= engine.time
-    alone = after(workload()[:180])
+    alone = after(workload()[:180], policy)
     job = alone.context.state.jobs[last.job, last.attempt]
     alone.context.state.leave(job)
     again = Job("", 0, alone.time, cpus=job.cpus, walltime=job.walltime, run_s=job.run_s)

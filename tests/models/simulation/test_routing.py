@@ -25,6 +25,9 @@ from models.simulation.workload import DAY, SimulatedJob
 from models.site.state import Job
 from tests.support.events import capacity, end, start, submit
 
+BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="policy")
+"""Of a method that has an answer before it has learnt anything."""
+
 SITES = (GridSite("large", 64, 0.4, "fcfs"), GridSite("small", 8, 0.4, "easy"))
 
 
@@ -164,7 +167,7 @@ def busy(site: str, seconds: float, router: Router) -> Router:
 
 @pytest.mark.parametrize("kind", [ByWhatIf, ByEstimates])
 def test_a_job_goes_where_it_waits_least(kind: type[ByWhatIf]) -> None:
-    router = kind()
+    router = kind(BY_POLICY)
     busy("a", 3000.0, router)
     busy("b", 2000.0, router)
     assert router.choose(considered(time=50.0), ["a", "b"]) == "b"
@@ -191,7 +194,7 @@ def test_what_if_is_what_the_sites_engine_says_of_this_job() -> None:
 
 
 def test_standing_estimates_are_as_old_as_they_may_be() -> None:
-    router = ByEstimates()
+    router = ByEstimates(BY_POLICY)
     busy("a", 3000.0, router)  # all at 0 s: the estimates of then know it
     assert router.wait_s(considered(time=10.0), "a") == 3000.0
     told(router, end("1", 20.0, "a"))
@@ -206,7 +209,7 @@ def test_standing_estimates_are_as_old_as_they_may_be() -> None:
 
 
 def test_standing_estimates_are_of_shapes() -> None:
-    router = ByEstimates()
+    router = ByEstimates(BY_POLICY)
     wide = submit("1", site="a", cpus=6, walltime=4000.0)
     told(router, capacity(10, site="a"), wide, start("1", site="a"))
     assert router.wait_s(considered(4, 50.0), "a") == 0.0
@@ -217,14 +220,14 @@ def test_standing_estimates_are_of_shapes() -> None:
 
 
 def test_a_site_of_which_nothing_is_known_is_not_chosen() -> None:
-    router = ByEstimates()
+    router = ByEstimates(BY_POLICY)
     busy("a", 3000.0, router)
     assert router.choose(considered(time=50.0), ["b", "a"]) == "a"
 
 
 def test_the_clairvoyant_knows_when_jobs_end() -> None:
     runs = {"1": 100.0, "new": 50.0}
-    router = Clairvoyant(runs)
+    router = Clairvoyant(runs, BY_POLICY)
     busy("a", 3000.0, router)
     assert router.wait_s(considered(time=30.0), "a") == 70.0
 
@@ -243,7 +246,7 @@ def test_watching_counts_to_zero() -> None:
 
 def test_the_expected_wait_routes_better_than_rules_that_know_of_none() -> None:
     load = Load.of(THREE_SITES, seed=105, days=30, share=0.2)
-    ours: dict[str, Router] = {"estimates": ByEstimates(), "what-if": ByWhatIf()}
+    ours: dict[str, Router] = {"estimates": ByEstimates(BY_POLICY), "what-if": ByWhatIf(BY_POLICY)}
     blind: dict[str, Router] = {"at random": AtRandom(105), "shortest": ShortestQueue(), "free": MostFree()}
     fared = {name: route(THREE_SITES, load, router).means(6.0)[0] for name, router in (ours | blind).items()}
     assert len({one.jobs for one in fared.values()}) == 1

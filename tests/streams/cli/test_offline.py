@@ -36,7 +36,7 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     assert main(["replay", str(trace), *options]) == 0
     head, _, *lines, of_runs, _, run_times = (line.split() for line in capsys.readouterr().out.splitlines() if line)
     assert " ".join(head) == "waits AAE h median_min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
-    assert [line[0] for line in lines] == ["zero", "median", "qbets"]
+    assert [line[0] for line in lines] == ["zero", "median"]
     assert {line[11] for line in lines} == {"71"}
     assert " ".join(of_runs) == "run times missing jobs MAE_min share"
     assert run_times[0] == "closest"
@@ -49,7 +49,7 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
 def test_every_method_is_written_where_wanted(trace: Path) -> None:
     assert main(["replay", str(trace), "--method", "median", "--shadows", "--out", "p.ndjson"]) == 0
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
-    assert {record["method"] for record in said} == {"zero", "median", "qbets"}
+    assert {record["method"] for record in said} == {"zero", "median"}
     assert {record["site"] for record in said} == {"made"}
 
 
@@ -61,7 +61,7 @@ def replayed(capture: Capture, *arguments: str) -> dict[str, Any]:
 
 def test_the_table_as_json(capsys: Capture, trace: Path) -> None:
     every, started = (replayed(capsys, "made.swf", "--method", "zero", *more) for more in ([], ["--started"]))
-    assert list(every["methods"]) == ["zero", "median", "qbets"]
+    assert list(every["methods"]) == ["zero", "median"]
     assert every["methods"]["zero"]["jobs"] == every["jobs"]
     assert every["jobs"] + every["without_wait"] == 120
     assert started["methods"]["zero"]["jobs"] < every["jobs"]
