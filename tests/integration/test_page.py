@@ -17,14 +17,13 @@ from deploy.local.up import ServeProcess
 from models.records import AnyEvent, Capacity, Start, Submit
 from streams.settings import Settings
 from tests.support.browser import Browser, browsing
-from tests.support.deployment import Deploy, Deployment, interleaved, settings_on, simulated, until
+from tests.support.deployment import Deploy, Deployment, interleaved, readiness, settings_on, simulated, until
 
 TOKEN = "an-open-sesame"
 HOSTILE = "<img src=x onerror=\"document.title='had'\">"
 JOB = {"cpus": 16, "walltime": "4h"}
 ROWS = "#ranking tbody tr"
 LIVE = ("queued_jobs", "running_jobs", "free_cpus")
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def hostile_site() -> list[AnyEvent]:
@@ -47,13 +46,6 @@ def with_serve(settings: Settings, **serve: Any) -> Settings:
     return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **serve))
 
 
-def is_ready(serve: ServeProcess) -> bool:
-    """Whether the service has read the standing estimates."""
-    with suppress(OSError):
-        return bool(OPENER.open(f"http://{serve.address}/readyz", timeout=5.0).status == 200)
-    return False
-
-
 class Served:
     """A deployment and the HTTP service on it."""
 
@@ -67,8 +59,9 @@ class Served:
 
     def get(self, path: str, **parameters: object) -> Any:
         """The service's own answer."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         query = f"?{urlencode(parameters)}" if parameters else ""
-        with OPENER.open(f"{self.url}v1/{path}{query}", timeout=120) as answer:
+        with opener.open(f"{self.url}v1/{path}{query}", timeout=120) as answer:
             return json.load(answer)
 
     def settled(self, site: str, time: float) -> bool:
@@ -298,7 +291,7 @@ def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_
 
 def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp_path: Path) -> None:
     with ServeProcess(tmp_path / "serve", deploy().settings) as empty:
-        until(lambda: is_ready(empty))
+        until(lambda: readiness(empty)[0] == 200)
         browser.open(f"http://{empty.address}/?{urlencode(JOB)}")
         browser.until(lambda: "queuecast feed" in browser.text("#sites-said"))
         browser.until(lambda: browser.text("#said").startswith("No site has reported yet"))

@@ -19,7 +19,7 @@ import redis
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.local.up import WorkerProcess
+from deploy.local.up import ServeProcess, WorkerProcess
 from models.engine.checkpoint import encode_array
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
@@ -264,11 +264,11 @@ def metrics(worker: WorkerProcess) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-def readiness(worker: WorkerProcess) -> tuple[int, str]:
-    """What /readyz says: status and text."""
+def readiness(process: WorkerProcess | ServeProcess) -> tuple[int, str]:
+    """What /readyz of a worker or of the service says: status and text."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://{worker.address}/readyz", timeout=10) as answer:
+        with opener.open(f"http://{process.address}/readyz", timeout=10) as answer:
             return answer.status, str(answer.read(), "utf-8")
     except urllib.error.HTTPError as error:
         return error.code, str(error.read(), "utf-8")

@@ -7,13 +7,10 @@ import msgspec
 from models.method import SiteContext
 from models.records import JobKey
 from models.site.state import Estimate, Job
-from models.waits.policy import ERROR_DECAY, MIN_TRIED_JOBS, Policy
+from models.waits.policy import ERROR_DECAY, MAX_ERROR_RATIO, MIN_TRIED_JOBS, Policy
 
 EVERY = 16
 """One of so many submissions is tried with every policy: half as many as `Policy` tries by itself."""
-
-MAX_ERROR_RATIO = 0.9
-"""The error of the policy, as a share of that of the learnt order, up to which it is the nearer one."""
 
 LEARNING_JOBS = 100
 """Started jobs from which the order is learnt before both are compared."""
@@ -44,7 +41,7 @@ class SitePolicy(Policy):
 
     @property
     def is_nearer(self) -> bool:
-        """Whether the policy predicts."""
+        """Whether the policy predicts: its error is less than that of the order, as `Policy` asks of one policy."""
         policy_s, order_s = self._nearness
         return self.compared >= MIN_TRIED_JOBS and policy_s <= MAX_ERROR_RATIO * order_s
 
