@@ -140,9 +140,9 @@ def test_nothing_is_promised_while_too_much_is_down() -> None:
     assert told.degraded == "5 of 8 nodes down"
 
 
-def test_a_standing_estimate_is_what_its_shape_would_be_told() -> None:
-    policy = msgspec.structs.replace(SETTINGS, what_if="policy")
-    engine = after(workload()[:180], policy)
+@pytest.mark.parametrize("what_if", [SETTINGS.what_if, "policy"])
+def test_a_standing_estimate_is_what_its_shape_would_be_told(what_if: str) -> None:
+    engine = after(workload()[:180], msgspec.structs.replace(SETTINGS, what_if=what_if))
     for estimate in standing(engine, grid(sizes(64), WALLTIMES, ("batch", "long")), engine.time):
         question = WaitQuestion(
             id="1", site="alder", cpus=estimate.cpus, walltime=estimate.walltime, queue=estimate.queue

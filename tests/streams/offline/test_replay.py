@@ -147,19 +147,19 @@ def beginning(name: str, jobs: int, target: Path) -> Path:
 
 @pytest.mark.trace
 def test_no_method_looks_ahead_on_a_real_trace(tmp_path: Path) -> None:
-    nothing_looks_ahead(beginning("KTH", 1500, tmp_path / "kth.swf"), EngineSettings(history=600))
+    nothing_looks_ahead(beginning("KTH", 2500, tmp_path / "kth.swf"), EngineSettings(history=600))
 
 
 @pytest.mark.trace
 def test_the_measures_are_the_referees_on_a_real_trace(tmp_path: Path) -> None:
-    path = beginning("KTH", 4000, tmp_path / "kth.swf")
+    path = beginning("KTH", 10_000, tmp_path / "kth.swf")
     trace, scores, settings = (
         read_swf(path),
-        ReplayScores(lambda outcome: 2000 <= int(outcome.job) <= 3500),
+        ReplayScores(lambda outcome: 5000 <= int(outcome.job) <= 9000),
         EngineSettings(),
     )
     run(trace, tmp_path / "out", scores=scores, settings=settings, written=[settings.method])
-    theirs = referee(path, tmp_path / "out", "--ids", "2000", "3500")
+    theirs = referee(path, tmp_path / "out", "--ids", "5000", "9000")
     agree(scores.rows()[settings.method], theirs["predictions"])
     agree(scores.rows()["zero"], theirs["always zero"])
     median, recent = scores.rows()["median"], theirs["recent median"]  # which counts cancelled jobs' waits too
