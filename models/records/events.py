@@ -1,0 +1,188 @@
+"""What schedulers say: a job came, started, left, or its request changed. The machine is in `capacity.py`."""
+
+from typing import Annotated, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
+
+
+def _version() -> int:
+    return VERSION
+
+
+class Event(msgspec.Struct, tag_field="type", kw_only=True, frozen=True, omit_defaults=True):
+    """What every event says: which site, and when it happened there. What is as usual is left out, but for `v`."""
+
+    kind: ClassVar[str] = ""
+
+    v: Version = msgspec.field(default_factory=_version)
+    site: Name
+    time: Time
+
+
+class JobEvent(Event, kw_only=True, frozen=True):
+    """An event of one attempt at one job."""
+
+    job: Name
+    attempt: Count = 0
+
+    @property
+    def key(self) -> JobKey:
+        """The job's identity within its site."""
+        return (self.job, self.attempt)
+
+
+class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
+    """A job entered the queue with this request. What is left out is unknown.
+
+    `queue` is the queue or partition it names; `partitions` are all it may start in, where it names several. `gpus` are
+    of the types in `gpu_types`, as far as it names such. Memory is of the whole job. `exclusive` asks for whole nodes.
+
+    `eligible` is when it may start. A job with a `dependency` that is not met, in the scheduler's own words, may not
+    start until an `alter` says so. One with a `het_group` starts together with the others of that group. `array_size`
+    is of a job array that queues as one row, of which at most `array_limit` tasks run at once: each task starts under
+    an id of its own and names this job as its `array`. A task that is submitted by itself names it here.
+
+    `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
+    interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
+    Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
+    """
+
+    kind: ClassVar[str] = "submit"
+
+    user: Name | None = None
+    group: Name | None = None
+    account: Name | None = None
+    queue: Name | None = None
+    executable: Name | None = None
+    cpus: Size = 1
+    nodes: Count | None = None
+    gpus: Count = 0
+    memory: Bytes | None = None
+    walltime: Seconds | None = None
+    eligible: Time | None = None
+    job_type: Name | None = None
+    job_class: Name | None = None
+    script: Name | None = None
+    arguments: Name | None = None
+    network: Name | None = None
+    partitions: Names | None = None
+    tasks: Count | None = None
+    gpu_types: Counts | None = None
+    exclusive: bool = False
+    qos: Name | None = None
+    reservation: Name | None = None
+    licences: Counts | None = None
+    dependency: Text | None = None
+    array: Name | None = None
+    array_size: Size | None = None
+    array_limit: Count | None = None
+    het_group: Name | None = None
+    priority: float | None = None
+    pending_reason: Text | None = None
+
+
+class Start(JobEvent, tag="start", kw_only=True, frozen=True):
+    """A job got its processors; `cpus`, `nodes` and `gpus` are what was allocated, where the scheduler says so.
+
+    While it runs these count; the request stays what the job is compared by. `partition` is where it runs. A task of an
+    array that queues as one row names the job of that row as its `array`.
+    """
+
+    kind: ClassVar[str] = "start"
+
+    cpus: Size | None = None
+    nodes: Count | None = None
+    gpus: Count | None = None
+    partition: Name | None = None
+    array: Name | None = None
+
+
+class End(JobEvent, tag="end", kw_only=True, frozen=True):
+    """A job left its processors. `state` is completed, failed, cancelled, timeout, preempted, node_fail or the like."""
+
+    kind: ClassVar[str] = "end"
+
+    state: Annotated[str, Meta(min_length=1, max_length=64)] = "completed"
+
+
+class Cancel(JobEvent, tag="cancel", kw_only=True, frozen=True):
+    """A job left the queue without having started: its wait is censored."""
+
+    kind: ClassVar[str] = "cancel"
+
+
+class Hold(JobEvent, tag="hold", kw_only=True, frozen=True):
+    """A queued job may not start until it is released."""
+
+    kind: ClassVar[str] = "hold"
+
+
+class Release(JobEvent, tag="release", kw_only=True, frozen=True):
+    """A held job may start again."""
+
+    kind: ClassVar[str] = "release"
+
+
+class Suspend(JobEvent, tag="suspend", kw_only=True, frozen=True):
+    """A running job stands still; its run time does too. With `releases` others may have its processors meanwhile."""
+
+    kind: ClassVar[str] = "suspend"
+
+    releases: bool = True
+
+
+class Resume(JobEvent, tag="resume", kw_only=True, frozen=True):
+    """A suspended job runs on. Its wait does not begin again."""
+
+    kind: ClassVar[str] = "resume"
+
+
+class Alter(JobEvent, tag="alter", kw_only=True, frozen=True):
+    """A job's request was changed, or what it runs on; a field that is absent stays as it was.
+
+    `unlimited` takes the walltime away. An empty `dependency` or `pending_reason` says that there is none any more.
+    """
+
+    kind: ClassVar[str] = "alter"
+
+    account: Name | None = None
+    queue: Name | None = None
+    partitions: Names | None = None
+    cpus: Size | None = None
+    nodes: Count | None = None
+    tasks: Count | None = None
+    gpus: Count | None = None
+    gpu_types: Counts | None = None
+    memory: Bytes | None = None
+    walltime: Seconds | None = None
+    unlimited: bool = False
+    eligible: Time | None = None
+    qos: Name | None = None
+    reservation: Name | None = None
+    dependency: Text | None = None
+    array_limit: Count | None = None
+    priority: float | None = None
+    pending_reason: Text | None = None
+
+
+class Requeue(JobEvent, tag="requeue", kw_only=True, frozen=True):
+    """A running job went back into the queue; it goes on as attempt `attempt + 1`. `state` says why, as in `End`."""
+
+    kind: ClassVar[str] = "requeue"
+
+    state: Name | None = None
+
+
+class ExpectedStart(JobEvent, tag="expected_start", kw_only=True, frozen=True):
+    """Somebody else, such as the scheduler itself, expects a queued job to start at `expected` (Unix seconds).
+
+    The first that `by` says of a job is scored beside the methods' predictions, under that name.
+    """
+
+    kind: ClassVar[str] = "expected_start"
+
+    by: Name
+    expected: Time

@@ -1,0 +1,48 @@
+"""What operators do to a site, sent among its events."""
+
+import msgspec
+
+from models.records.fields import VERSION, Count, Name, Text, Time, Version
+
+
+class Operation(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """A change that an operator makes to a site, sent among its events: who made it, when (Unix seconds), and why."""
+
+    v: Version = VERSION
+    site: Name
+    time: Time
+    by: Name
+    why: Text = ""
+
+
+class ForgetJob(Operation, tag="operator_forget", kw_only=True, frozen=True):
+    """A live job is taken out: neither scored nor learnt, and no later event revives it."""
+
+    job: Name
+    attempt: Count = 0
+
+
+class SetCapacity(Operation, tag="operator_capacity", kw_only=True, frozen=True):
+    """The site's size, until its next `capacity` event."""
+
+    cpus: Count
+    nodes: Count | None = None
+    down_nodes: Count = 0
+
+
+class Rebuild(Operation, tag="operator_rebuild", kw_only=True, frozen=True):
+    """The state and the histories are made anew from what the topic still has of the site's events."""
+
+
+AnyOperation = ForgetJob | SetCapacity | Rebuild
+
+
+class DoneOperation(msgspec.Struct, kw_only=True, frozen=True):
+    """An operation as a site remembers it: when it came to the broker (Unix seconds), and what was done, in words."""
+
+    type: str
+    at: float
+    by: str
+    why: str
+    done: str
+    rebuilt: bool = False

@@ -1,0 +1,115 @@
+"""What goes out: predictions, outcomes, dead letters, and the estimates that stand without a question."""
+
+import msgspec
+
+from models.records.fields import VERSION, Version
+
+
+class Prediction(msgspec.Struct, kw_only=True, frozen=True):
+    """How long a job is expected to wait and to run, as known at `made_at`.
+
+    One record a (site, job, attempt, made_at, method); repeats are identical. The first is made when the job is
+    submitted. Later ones, for a job that still queues, have `waited_s`: for how long it had waited by then; their
+    `predicted_wait_s` and bounds are of the whole wait. `predicted_wait_s` is null where no
+    estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
+    is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
+    `starts_at_once` is the probability that the wait is under a minute; it is left out where the method does not tell.
+    """
+
+    v: Version = VERSION
+    site: str
+    job: str
+    attempt: int
+    made_at: float
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    run_interval: tuple[float, float] | None = None
+    method: str
+    reason: str
+    degraded: str | None = None
+    waited_s: float | msgspec.UnsetType = msgspec.UNSET
+    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class Outcome(msgspec.Struct, kw_only=True, frozen=True):
+    """A prediction beside what happened.
+
+    Written when the job starts or is cancelled in the queue (`actual_run_s` null), and again when it ends. `error_s`
+    is predicted minus actual wait, with a withheld estimate counted as zero. `censored` marks a job that was
+    cancelled in the queue: its wait is how long it had waited by then.
+    """
+
+    v: Version = VERSION
+    site: str
+    job: str
+    attempt: int
+    made_at: float
+    method: str
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    bounds: dict[str, float] | None = None
+    run_interval: tuple[float, float] | None = None
+    observed_at: float
+    actual_wait_s: float
+    actual_run_s: float | None = None
+    error_s: float
+    run_error_s: float | None = None
+    wait_from: str = "submit"
+    censored: bool = False
+
+
+class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
+    """A message that could not be processed, with the reason; `value` is its beginning, escaped.
+
+    `quarantine` marks an event that was held apart: it is well formed, but its time or size is not believed.
+    """
+
+    v: Version = VERSION
+    reason: str
+    detail: str
+    site: str | None
+    topic: str
+    partition: int
+    offset: int
+    value: str
+    value_bytes: int
+    quarantine: bool = False
+
+
+class LiveState(msgspec.Struct, kw_only=True, frozen=True):
+    """A site's live state in three numbers: jobs that queue and that run, and processors that are free."""
+
+    queued_jobs: int
+    running_jobs: int
+    free_cpus: int
+
+
+class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
+    """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
+
+    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues; `as_of` and what follows is as in
+    `Answer`, the rest as in `Prediction`.
+    """
+
+    v: Version = VERSION
+    site: str
+    cpus: int
+    walltime: float
+    queue: str | None
+    made_at: float
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    method: str
+    reason: str
+    degraded: str | None = None
+    live: LiveState
+    site_cpus: int
+    as_of: float | None = None
+    lag_events: int = 0
+    lag_s: float = 0.0
+    stale: str | None = None
+    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,221 @@
+"""Questions and their answers."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from models.records.fields import VERSION, Bytes, Count, Name, Seconds, Version
+from models.records.operations import DoneOperation
+from models.records.predictions import LiveState
+
+
+class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """What every question says: to which site it goes, and the `id` that its answer repeats."""
+
+    v: Version = VERSION
+    id: Name
+    site: Name
+
+
+class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
+    """How long would this job wait if it came now? The fields are those of a submit event.
+
+    With `why` the answer says why it would wait, and what would start sooner. That takes several times as long.
+    """
+
+    user: Name | None = None
+    group: Name | None = None
+    account: Name | None = None
+    queue: Name | None = None
+    executable: Name | None = None
+    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    nodes: Count | None = None
+    gpus: Count = 0
+    memory: Bytes | None = None
+    walltime: Seconds | None = None
+    job_type: Name | None = None
+    job_class: Name | None = None
+    script: Name | None = None
+    arguments: Name | None = None
+    network: Name | None = None
+    why: bool = False
+
+
+class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
+    """What was predicted of this user's jobs that queue or run now? The answer has at most `most` of them."""
+
+    user: Name
+    most: Annotated[int, Meta(ge=1, le=1000)] = 100
+
+
+class SiteQuestion(Question, tag="site", kw_only=True, frozen=True):
+    """How is the site, how good were its predictions, and what of the jobs that have queued longest?"""
+
+    most: Annotated[int, Meta(ge=0, le=1000)] = 20
+
+
+AnyQuestion = WaitQuestion | JobsQuestion | SiteQuestion
+
+
+class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
+    """What every answer says: the question's `id` and site, the site's time (Unix seconds), and how old it is.
+
+    `as_of` is the time of the last event that it is based on. `lag_events` further ones have come and are not read yet;
+    the reading is `lag_s` seconds behind. `stale` says why the answer is too old to go by, null where it is not.
+    """
+
+    v: Version = VERSION
+    id: str
+    site: str
+    made_at: float
+    as_of: float | None = None
+    lag_events: int = 0
+    lag_s: float = 0.0
+    stale: str | None = None
+
+
+class Alternative(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What a job could ask for instead of what it does (only what differs), and by how many seconds it starts sooner.
+
+    Fewer processors or a shorter walltime help only where the job can do with them.
+    """
+
+    cpus: int | None = None
+    walltime: float | None = None
+    queue: str | None = None
+    predicted_wait_s: float
+    sooner_s: float
+
+
+class Why(msgspec.Struct, kw_only=True, frozen=True):
+    """Why a job waits: `text` says it in words.
+
+    `ahead_jobs` queued jobs are expected to start before it, `ahead_in_queue` of them in its queue. They need
+    `ahead_cpu_hours`, which is `ahead_drain_s` seconds of the whole machine.
+    """
+
+    text: str
+    free_cpus: int
+    ahead_jobs: int = 0
+    ahead_in_queue: int = 0
+    ahead_cpu_hours: float = 0.0
+    ahead_drain_s: float | None = None
+    instead: list[Alternative] = []
+
+
+class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
+    """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one."""
+
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    bounds: dict[str, float] | None = None
+    run_interval: tuple[float, float] | None = None
+    method: str
+    reason: str
+    degraded: str | None = None
+    live: LiveState
+    site_cpus: int
+    why: Why | None = None
+    starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
+    """A job that queues (or is held) or runs, and what was predicted of it when it was submitted.
+
+    `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown. Where
+    it was estimated anew while it queued, `predicted_wait_s`, `predicted_start` and `bounds` are of the last such
+    estimate. `why` says in words why it still queues.
+    """
+
+    job: str
+    attempt: int
+    phase: str
+    queue: str | None
+    cpus: int
+    walltime: float | None
+    submit: float
+    start: float | None
+    predicted_wait_s: float | None
+    predicted_run_s: float | None
+    predicted_start: float | None
+    expected_start: float | None = None
+    bounds: dict[str, float] | None = None
+    method: str
+    reason: str
+    why: str | None = None
+
+
+class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):
+    """The user's jobs in the order of submission; `more` were left out."""
+
+    user: str
+    jobs: list[LiveJob]
+    more: int
+
+
+class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
+
+    Seconds; shares within 0 and 1, null where there was no job (`coverage`: the share of waits within each bound).
+    """
+
+    method: str
+    jobs: int
+    mean_error_s: float | None
+    mean_error_share: float | None
+    within_factor_2: float | None
+    coverage: dict[str, float]
+
+
+class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """The methods' accuracy in about a week, from `begin` to `end` (Unix seconds); the default method comes first."""
+
+    begin: float
+    end: float
+    methods: list[MethodAccuracy]
+
+
+class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
+    """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
+
+    `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
+    those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
+    would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
+    has them, by name, since its worker started. `operations` are the last that operators did.
+    """
+
+    cpus: int
+    down_nodes: int
+    live: LiveState
+    held_jobs: int
+    queued_cpus: int
+    running_cpus: int
+    drain_s: float | None
+    queues: list[str]
+    method: str
+    degraded: str | None
+    history_jobs: int
+    weeks: list[WeekAccuracy]
+    queued: list[LiveJob]
+    more: int = 0
+    unknown_fields: dict[str, int] = {}
+    operations: list[DoneOperation] = []
+
+
+UNKNOWN_SITE = "unknown_site"
+"""The reason for which a worker refuses to answer about a site that it does not know."""
+
+
+class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
+    """A question that cannot be answered: `unknown_site`, `failed`, `too_large` (the answer would be), or what is wrong
+    with it, as in a dead letter (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail` says more.
+    """
+
+    made_at: float = 0.0
+    reason: str
+    detail: str
+
+
+AnyAnswer = WaitAnswer | JobsAnswer | SiteAnswer | NoAnswer
