@@ -16,6 +16,8 @@ How to add a source
 
 3. Derive a test class from `SourceContract`: it says how to write a small input and which of its lines are bad. Make
    the input by hand in the test; a log of a real site does not belong into the repository.
+4. Where it reads files, write `recognises`, so that nobody has to name the format. Where its log can be read faster
+   whole than followed, write `whole` too.
 
 What schedulers do to a reader
 ------------------------------
@@ -107,7 +109,7 @@ The program ends here, the third line is completed, and another program goes on:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import ClassVar, Self, TypeVar
 
 import msgspec
@@ -117,6 +119,9 @@ from streams.errors import UserError
 
 IDLE_S = 1.0
 """Seconds within which a live source gives its next step, whether anything has happened or not."""
+
+HEAD_BYTES = 1 << 16
+"""The most of a file that is looked at to tell its format, bytes."""
 
 MAX_CURSOR_BYTES = 1 << 20
 """The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes."""
@@ -198,6 +203,36 @@ class Source(ABC):
         Raises:
             UserError: the location cannot be read, or is not what this source reads.
         """
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether a file that begins so looks like what this source reads. False where it reads no files.
+
+        It is cheap, never fails, and is sure: of all sources one recognises a file.
+
+        Parameters:
+            head: the first `HEAD_BYTES` of the file, unzipped; a longer file's last line may be cut.
+        """
+        return False
+
+    def whole(self) -> Iterator[AnyEvent]:
+        """The events of the whole input as it is now, in its order; it ends there, live or not.
+
+        For logs read in bulk, which no one follows: a last line without its end counts too where it can be read. What
+        is given here comes as from `events` where nothing else is written.
+        """
+        reached: Cursor | None = None
+        steps = self.events()
+        try:
+            for event, cursor in steps:
+                if event is not None:
+                    yield event
+                elif cursor is not None and cursor == reached:
+                    return  # live, and there is nothing more to read
+                reached = cursor
+        finally:
+            if isinstance(steps, Generator):
+                steps.close()
 
     @abstractmethod
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:

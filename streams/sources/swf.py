@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
@@ -89,6 +90,7 @@ class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return not (self.status == 5 and self.run <= 0)
 
 
+_HEADER = re.compile(rb"^;\s*UnixStartTime:", re.MULTILINE)
 _KINDS = tuple(field.type for field in msgspec.structs.fields(SwfJob))
 _WHOLE = "a whole number, -1 for unknown"
 _EXPECTED = {int: _WHOLE, Size: _WHOLE, Since: "seconds from the trace's start"}
@@ -223,6 +225,13 @@ class SwfSource(Source):
         """
         trace = read_swf(Path(location), on_skipped)
         return cls(trace, trace.site if site is None else site)
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether one of the first lines is a job's, eighteen numbers, or the header says when the trace begins."""
+        lines = (line for line in head.splitlines() if not line.startswith(b";"))
+        jobs = (_job(line.decode(errors="replace").split()) for line in islice(lines, 20))
+        return any(jobs) or _HEADER.search(head) is not None
 
     @property
     def site(self) -> str:

@@ -25,6 +25,7 @@ import pytest
 
 from models.records import AnyEvent
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Skipped, Source, Step, refuse
+from streams.sources.formats import format_of, head_of
 from streams.sources.registry import source_named
 
 MAX_STEPS = 100_000
@@ -129,6 +130,17 @@ class SourceContract:
         cursor = list(steps_there(self.open(location)))[-1][1]
         assert cursor is not None
         assert events_there(self.open(location), cursor) == []
+
+    def test_what_it_gives_whole_is_what_it_gives(self, location: str) -> None:
+        assert list(self.open(location).whole()) == [event for event, _ in events_there(self.open(location))]
+
+    def test_no_other_source_recognises_its_files(self, location: str) -> None:
+        if Path(location).is_file() and source_named(self.name).recognises(head_of(Path(location))):
+            assert format_of(Path(location)).name == self.name
+
+    @pytest.mark.parametrize("head", [b"", b"\x00\xff", b"{", b"[]", b"\n\n", b"a b c\n", b"1|2|3\n", b'"', b";;;"])
+    def test_what_it_reads_is_told_without_a_failure(self, head: bytes) -> None:
+        assert source_named(self.name).recognises(head) is False
 
     def test_it_can_be_closed_at_any_step(self, location: str) -> None:
         source = self.open(location)

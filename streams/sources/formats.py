@@ -1,0 +1,58 @@
+"""Which source reads a file: told by what the file begins with, or named."""
+
+import gzip
+import zlib
+from pathlib import Path
+
+from streams.errors import UserError
+from streams.sources.contract import HEAD_BYTES, Source
+from streams.sources.registry import source_named, sources
+
+GZIP = b"\x1f\x8b"
+"""What a gzip file begins with."""
+
+
+class UnknownFormat(UserError):
+    """No source reads such a file, or several may."""
+
+
+def format_of(path: Path) -> type[Source]:
+    """The source that recognises a file.
+
+    Raises:
+        UnknownFormat: none does, or more than one.
+        UserError: the file cannot be read.
+    """
+    head, known = head_of(path), sources()
+    found = [name for name in known if _recognises(name, head)]
+    if len(found) == 1:
+        return source_named(found[0])
+    names = ", ".join(found or known)
+    what = f"may be one of: {names}" if found else f"the format is not recognised; there are: {names}"
+    raise UnknownFormat(f"{path}: {what}; --format NAME says which it is")
+
+
+def head_of(path: Path) -> bytes:
+    """The beginning of a file, unzipped: `HEAD_BYTES`, or what there is.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.peek(2)[:2] != GZIP:
+                return file.read(HEAD_BYTES)
+            with gzip.GzipFile(fileobj=file) as unzipped:
+                return unzipped.read(HEAD_BYTES)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (EOFError, zlib.error):
+        raise UserError(f"{path}: the gzip file is broken or cut short") from None
+
+
+def _recognises(name: str, head: bytes) -> bool:
+    """Whether this source recognises it; not where the source cannot be loaded here."""
+    try:
+        return source_named(name).recognises(head)
+    except UserError:
+        return False

@@ -1,0 +1,53 @@
+"""A file's format is told by its beginning."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from streams.errors import UserError
+from streams.sources.contract import HEAD_BYTES
+from streams.sources.formats import UnknownFormat, format_of, head_of
+from tests.support.traces import HEADER, made_trace, swf_line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEADER,
+        swf_line(1),
+        "not a job\n" + swf_line(1),
+        HEADER + swf_line(1, 5.5, 10, 100),
+        ";" + "x" * 2000 + "\n" + swf_line(1),
+    ],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
+    path = tmp_path / "a file of any name"
+    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+    assert format_of(path).name == "swf"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"1 2 3\n", b"\x00" * 100_000, b"a,b,c\n1,2,3\n"])
+def test_what_nothing_reads_is_told(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "what"
+    path.write_bytes(content)
+    with pytest.raises(UnknownFormat, match=r"what: the format is not recognised; there are: swf.*--format NAME"):
+        format_of(path)
+
+
+def test_the_head_of_a_file_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(b"0" * 10 * HEAD_BYTES))
+    assert head_of(path) == b"0" * HEAD_BYTES
+    assert head_of(made_trace(tmp_path / "small.swf", 3)) == (tmp_path / "small.swf").read_bytes()
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gone: cannot be read: No such file"):
+        format_of(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"cannot be read: Is a directory"):
+        format_of(tmp_path)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"x" * 5000)[:20])
+    with pytest.raises(UserError, match=r"cut\.gz: the gzip file is broken or cut short"):
+        format_of(tmp_path / "cut.gz")
