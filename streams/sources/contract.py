@@ -109,7 +109,8 @@ The program ends here, the third line is completed, and another program goes on:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from types import MappingProxyType
 from typing import ClassVar, Self, TypeVar
 
 import msgspec
@@ -184,11 +185,16 @@ class Source(ABC):
         name: the source's name, as in the registry and in the names of the files that keep its cursors.
         live: True where the input goes on for ever (a log that grows), False where it ends (a trace).
         sites: the sites whose events it gives, known as soon as it is open; events of other sites are not given.
+        records: how many records of its input (lines, rows, jobs) it has read so far; 0 where it does not count them.
+        left_out: how many of these give no event by their nature and not by a mistake, by what they are, in words:
+            {"job steps": 12}. A source that counts makes a dictionary of its own.
     """
 
     name: ClassVar[str]
     live: bool = False
     sites: tuple[str, ...]
+    records: int = 0
+    left_out: Mapping[str, int] = MappingProxyType({})
 
     @classmethod
     @abstractmethod

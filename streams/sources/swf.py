@@ -215,6 +215,8 @@ class SwfSource(Source):
         check_site(site)
         self.trace = trace
         self.sites = (site,)
+        self.records = len(trace.jobs) + trace.without_wait
+        self.left_out = {"jobs without a wait": trace.without_wait} if trace.without_wait else {}
 
     @classmethod
     def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
