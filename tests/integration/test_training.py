@@ -8,8 +8,11 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
+from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Prediction
 from models.registry import METHODS
+from models.waits.blend import Blend
+from models.waits.boosted.method import Boosted
 from models.waits.boosted.training import ROWS_PER_EVENT
 from tests.support import trained
 from tests.support.deployment import Deploy, Deployment, engine_after, parts, simulated, unique
@@ -34,6 +37,40 @@ def before_it_waits(engine: Engine, events: list[AnyEvent]) -> int:
 
 def count(here: Deployment, events: list[AnyEvent]) -> int:
     return sum(map(len, here.expected(events).values()))
+
+
+def swaps(events: list[AnyEvent], settings: EngineSettings) -> list[int]:
+    """The numbers of the events from which on the default predicts by another model."""
+    engine, model, found = Engine(SITE, settings), None, []
+    for number, event in enumerate(events):
+        engine.apply(event)
+        method = engine.methods.counting
+        assert isinstance(method, Blend)
+        boosted = method.parts["boosted"]
+        assert isinstance(boosted, Boosted)
+        if boosted.training.model is not model:
+            model = boosted.training.model
+            found.append(number)
+    return found
+
+
+def test_the_default_says_what_a_replay_says_whichever_model_counts(deploy: Deploy) -> None:
+    here = deploy(worker={"checkpoint_events": 70, "checkpoint_seconds": 1e9})
+    events = simulated(SITE, 260)
+    first, second, *_ = swaps(events, here.settings.engine)
+    expected, stored = here.expected(events), here.expected_in_redis(events, SITE)
+    sent: list[AnyEvent] = []
+    here.worker.start()
+    for end in (first - 10, second + 40, len(events)):  # the first model is being trained, the second one counts
+        here.send(events[len(sent) : end])
+        sent = events[:end]
+        here.await_outputs(count(here, sent))
+        if sent != events:
+            here.worker.kill()
+            here.worker.start()
+    here.stop()
+    assert {where: unique(values) for where, values in here.said().items()} == expected
+    assert here.stored(SITE) == stored
 
 
 def test_a_worker_killed_during_a_training_says_what_a_replay_says(
