@@ -89,6 +89,7 @@ class SavedState(msgspec.Struct):
     learnt: LearntState | None = None
     later: Accuracy | None = None
     later_first: Accuracy | None = None
+    degraded: dict[str, int] = {}
 
 
 class _SavedVersion(msgspec.Struct):

@@ -164,7 +164,7 @@ class Engine:
         context = self.context
         self._predict_run(job)
         self.methods.predict_wait(job, context)
-        self.scores.count_waits()
+        self.scores.count_waits(job)
         withhold(job, nodes_down(context.capacity, self.settings.withhold_down))
         self._live.enter(job)
         self._reestimates.watch(job)
@@ -513,6 +513,7 @@ class Engine:
             learnt=self._live.learnt.state,
             later=scores.later,
             later_first=scores.later_first,
+            degraded=scores.degraded,
         )
         return encode(state), changes
 
@@ -578,6 +579,7 @@ class Engine:
             state.run_accuracy,
             state.predictions,
             state.run_predictions,
+            state.degraded,
             state.weeks,
         )
         self.scores.later = state.later or Accuracy()

@@ -77,7 +77,7 @@ class Outgoing:
             run_interval=run.interval,
             method=name,
             reason=estimate.reason,
-            degraded=degraded,
+            degraded="; ".join(filter(None, (degraded, estimate.degraded))) or None,
             starts_at_once=msgspec.UNSET if estimate.starts_at_once is None else estimate.starts_at_once,
         )
 

@@ -30,7 +30,8 @@ class Scores:
 
     `accuracy` measures each method for waits over the jobs that started; `cancelled` over those cancelled in the queue,
     scored as the literature does: as if they had started then and run for no time. `run_accuracy` measures the methods
-    for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made.
+    for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made, and
+    `degraded` those for waits of which the method itself said that they are worse than usual.
     `later` measures the last estimate of the jobs that were estimated anew while they queued, by the method that
     counts, and `later_first` the first estimate of the same jobs.
     """
@@ -42,14 +43,16 @@ class Scores:
         self.run_accuracy = {name: RunAccuracy() for name in settings.run_methods}
         self.predictions = dict.fromkeys(settings.methods, 0)
         self.run_predictions = dict.fromkeys(settings.run_methods, 0)
+        self.degraded = dict.fromkeys(settings.methods, 0)
         self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
         self._method = settings.method
         self.later, self.later_first = Accuracy(), Accuracy()
 
-    def count_waits(self) -> None:
-        """Each method for waits has predicted a job."""
+    def count_waits(self, job: Job) -> None:
+        """Each method for waits has predicted this job."""
         for name in self.predictions:
             self.predictions[name] += 1
+            self.degraded[name] += job.estimates[name].degraded is not None
 
     def count_runs(self) -> None:
         """Each method for run times has predicted a job."""
@@ -101,6 +104,7 @@ class Scores:
         run_accuracy: Mapping[str, RunAccuracy],
         predictions: Mapping[str, int],
         run_predictions: Mapping[str, int],
+        degraded: Mapping[str, int],
         weeks: Iterable[Week],
     ) -> None:
         """Take back what was saved, of the methods that still run."""
@@ -109,6 +113,7 @@ class Scores:
         _update(self.run_accuracy, run_accuracy)
         _update(self.predictions, predictions)
         _update(self.run_predictions, run_predictions)
+        _update(self.degraded, degraded)
         self.weeks.extend(weeks)
 
 

@@ -14,6 +14,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
     is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
     `starts_at_once` is the probability that the wait is under a minute; it is left out where the method does not tell.
+    `degraded` says why the estimate may be worse than usual.
     """
 
     v: Version = VERSION

@@ -36,14 +36,15 @@ class Phase(StrEnum):
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one method says of one job: the wait in seconds or None, why, bounds by probability, and the probability
-    that the wait is under a minute, where the method tells these.
+    """What one method says of one job: the wait in seconds or None, why, bounds by probability, the probability that
+    the wait is under a minute, where the method tells these, and why the estimate is worse than usual, if it is.
     """
 
     wait_s: float | None
     reason: str
     bounds: dict[str, float] | None = None
     starts_at_once: float | None = None
+    degraded: str | None = None
 
 
 REQUEST = (

@@ -328,11 +328,17 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
     x2 = CounterMetricFamily("queuecast_within_factor_2_jobs", "Jobs predicted within a factor of 2.", labels=labels)
     withheld = CounterMetricFamily("queuecast_withheld_jobs", "Jobs that left without an estimate.", labels=labels)
     predictions = CounterMetricFamily("queuecast_predictions", "Predictions made.", labels=["site", "method"])
+    degraded = CounterMetricFamily(
+        "queuecast_degraded_predictions",
+        "Predictions in a state unlike any that the method learnt from.",
+        labels=["site", "method"],
+    )
     held = CounterMetricFamily("queuecast_bound_held_jobs", "Jobs at or below a bound.", labels=[*labels, "bound"])
     bounded = CounterMetricFamily("queuecast_bound_jobs", "Jobs that had a bound.", labels=[*labels, "bound"])
     for engine in engines:
         for method, count in engine.scores.predictions.items():
             predictions.add_metric([engine.site, method], count)
+            degraded.add_metric([engine.site, method], engine.scores.degraded[method])
         for jobs, measured in (("started", engine.scores.accuracy), ("cancelled", engine.scores.cancelled)):
             for method, accuracy in measured.items():
                 values = [engine.site, method, jobs]
@@ -341,7 +347,7 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
                 x2.add_metric(values, accuracy.within_x2)
                 withheld.add_metric(values, accuracy.missing)
                 _add_bounds(held, bounded, values, accuracy)
-    yield from (predictions, error, ppe, x2, withheld, held, bounded)
+    yield from (predictions, degraded, error, ppe, x2, withheld, held, bounded)
 
 
 def _later_accuracy(engines: list[Engine]) -> Metric:

@@ -116,8 +116,9 @@ class Blend(WaitMethod):
         told = [self._points["qespera"].predict(job, context), self._order.predict(job, context)]
         told.append(self.site_policy.beside(job, context, told[-1]))
         self._boosted.predict(job, context)
-        said = self._mixed(told, self._boosted.said, context)
-        estimate = self._estimate(said, context)
+        forests = self._boosted.said
+        said = self._mixed(told, forests, context)
+        estimate = self._estimate(said, forests, context)
         if said is not None:
             note = _Note(job.ready, self._deadlines.passed, said)
             self._notes.note(job.key, note.encode())
@@ -130,8 +131,8 @@ class Blend(WaitMethod):
         asked, *copies = tee(jobs, 1 + len(self._points))
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
-            said = self._mixed(told, self._boosted.consider(job, context), context)
-            yield self._estimate(said, context)
+            forests = self._boosted.consider(job, context)
+            yield self._estimate(self._mixed(told, forests, context), forests, context)
 
     def _mixed(self, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext) -> Said | None:
         """The mixture of what the experts told, in the order of their names; None where none of them told anything.
@@ -148,7 +149,7 @@ class Blend(WaitMethod):
             waits_s[MEDIAN, -2:] = [forests.medians[scale] for scale in FORESTS.values()]
         return None if np.isnan(waits_s[MEDIAN]).all() else self._quantiles.say(waits_s)
 
-    def _estimate(self, said: Said | None, context: SiteContext) -> Estimate:
+    def _estimate(self, said: Said | None, forests: ForestsSaid | None, context: SiteContext) -> Estimate:
         if said is None:
             return Estimate(None, "no history")
         bounds = dict(zip(BOUNDS, said.bounds.tolist(), strict=True))
@@ -158,7 +159,8 @@ class Blend(WaitMethod):
         wait_s, reason = said.bounds[MEDIAN].item(), f"mixed of {reason}"
         if context.history.count < MIN_STARTED_JOBS:
             return Estimate(wait_s, f"{reason}; too few jobs have started for bounds")
-        return Estimate(wait_s, reason, bounds, consistent(self._at_once.say(_inputs(said)), said.bounds))
+        at_once = consistent(self._at_once.say(_inputs(said)), said.bounds)
+        return Estimate(wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Time has passed: jobs that still queue beyond a mark are known to exceed it."""

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from models.waits.boosted.extent import Extent
 from models.waits.boosted.forest import Binned, Boosting, Forest
 
 Floats = npt.NDArray[np.float64]
@@ -43,11 +44,19 @@ class TrainingRows(NamedTuple):
 class Said(NamedTuple):
     """What forests say of a wait, seconds: its median as by each scale, and its quantiles by their probability.
 
-    The quantile of 0.5 is the median of `medians`, which is the point estimate.
+    The quantile of 0.5 is the median of `medians`, which is the point estimate. `unlike` says what is unlike any state
+    that the forests learnt from, if anything is.
     """
 
     medians: dict[str, float]
     quantiles: dict[float, float]
+    unlike: str | None = None
+
+
+class _Encoded(msgspec.Struct, array_like=True, frozen=True):
+    jobs: int
+    forests: list[tuple[str, float, bytes]]
+    most: dict[str, float] = {}
 
 
 class Forests:
@@ -55,11 +64,13 @@ class Forests:
 
     Parameters:
         jobs: how many they were trained on.
+        extent: how large the states were that these jobs found.
     """
 
-    def __init__(self, forests: Mapping[Aim, Forest], jobs: int) -> None:
+    def __init__(self, forests: Mapping[Aim, Forest], jobs: int, extent: Extent) -> None:
         self._forests = dict(forests)
         self.jobs = jobs
+        self._extent = extent
 
     @classmethod
     def fit(cls, rows: TrainingRows, aims: Iterable[Aim], names: Sequence[str], parameters: Boosting) -> "Forests":
@@ -68,7 +79,7 @@ class Forests:
         for aim in aims:
             target = _to_scale(aim.scale, rows.waits)
             found[aim] = Forest.fit(binned, target, aim.quantile, parameters, names)
-        return cls(found, len(rows.waits))
+        return cls(found, len(rows.waits), Extent.of(rows.features, names))
 
     def say(self, row: npt.NDArray[np.float32]) -> "Said":
         """What the forests say of a job, by its features (f); 30 µs for five."""
@@ -76,12 +87,13 @@ class Forests:
         said = {aim: _from_scale(aim.scale, float(forest.predict(rows)[0])) for aim, forest in self._forests.items()}
         medians = {aim.scale: wait_s for aim, wait_s in said.items() if aim.quantile == 0.5}
         point = float(np.median(list(medians.values())))
-        return Said(medians, _uncrossed(point, {q: wait_s for (_, q), wait_s in said.items() if q != 0.5}))
+        quantiles = _uncrossed(point, {q: wait_s for (_, q), wait_s in said.items() if q != 0.5})
+        return Said(medians, quantiles, self._extent.unlike(row))
 
     def encode(self) -> bytes:
         """All of it, compressed."""
         parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._forests.items()]
-        return msgspec.msgpack.encode((self.jobs, parts))
+        return msgspec.msgpack.encode(_Encoded(self.jobs, parts, self._extent.most))
 
     @classmethod
     def decode(cls, encoded: bytes, names: Sequence[str]) -> "Forests":
@@ -91,10 +103,11 @@ class Forests:
             ValueError: they are none, or of other features.
         """
         try:
-            jobs, parts = msgspec.msgpack.decode(encoded, type=tuple[int, list[tuple[str, float, bytes]]])
+            read = msgspec.msgpack.decode(encoded, type=_Encoded)
         except msgspec.MsgspecError as error:
             raise ValueError(f"not forests: {error}") from error
-        return cls({Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in parts}, jobs)
+        forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
+        return cls(forests, read.jobs, Extent(names, read.most))
 
 
 def _uncrossed(point: float, others: Mapping[float, float]) -> dict[float, float]:

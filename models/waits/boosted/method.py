@@ -109,7 +109,8 @@ class Boosted(WaitMethod):
         if said is None or self.training.model is None:
             return Estimate(None, "no model yet")
         bounds = {f"{q:g}": wait_s for q, wait_s in said.quantiles.items()} if self.parameters.quantiles else None
-        return Estimate(said.quantiles[0.5], f"boosted: {self.training.model.jobs} jobs", bounds)
+        reason = f"boosted: {self.training.model.jobs} jobs"
+        return Estimate(said.quantiles[0.5], reason, bounds, degraded=said.unlike)
 
     @property
     def degraded(self) -> str | None:

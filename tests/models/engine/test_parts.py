@@ -99,13 +99,13 @@ def test_the_queue_that_was_silent_for_longest_is_forgotten() -> None:
 def test_scores_count_methods_that_run_and_no_others() -> None:
     scores = Scores(EngineSettings(method="median", shadows=(), bounds="", runtimes="closest"))
     done = job()
-    done.estimates = {"median": Estimate(60.0, ""), "gone": Estimate(1.0, "")}
+    done.estimates = {"median": Estimate(60.0, "", degraded="unlike any"), "gone": Estimate(1.0, "")}
     done.run_estimates = {"closest": RunEstimate(50.0, ""), "gone": RunEstimate(1.0, "")}
-    scores.count_waits()
+    scores.count_waits(done)
     scores.add_started(done, 120.0)
     scores.add_ended(done, 120.0, 60.0)
     scores.add_cancelled(done, 30.0)
-    assert scores.predictions == {"median": 1} and scores.run_predictions == {"closest": 0}
+    assert scores.predictions == scores.degraded == {"median": 1} and scores.run_predictions == {"closest": 0}
     assert scores.accuracy["median"].error.total == 60.0
     assert scores.run_accuracy["closest"].error.total == 10.0
     tally = scores.tallies()["median"]

@@ -156,6 +156,24 @@ def test_queued_jobs_are_estimated_anew_given_how_long_they_have_waited() -> Non
     assert job.phase is Phase.QUEUED
 
 
+def test_a_queue_longer_than_any_is_told_and_counted() -> None:
+    engine = engine_after(*steady(150, 300.0), settings=BLEND)
+    usual = predicted(engine, submit("usual", 150_000.0, cpus=4, walltime=600.0))
+    assert usual.degraded is None and engine.scores.degraded == {"blend": 0}
+    for number in range(30):
+        engine.apply(submit(f"burst {number}", 150_001.0 + number, cpus=4, walltime=600.0))
+    last = predicted(engine, submit("last", 150_100.0, cpus=4, walltime=600.0))
+    told = "a state unlike any it learnt from: some 31 queued jobs, 0 at most before"
+    assert (last.degraded, last.predicted_wait_s is None) == (told, False)
+    counted = engine.scores.degraded["blend"]
+    [considered] = consider(engine, [Job("", 0, 150_101.0, cpus=4, walltime=600.0)])
+    assert considered.degraded is not None and "some 32 queued jobs" in considered.degraded
+    assert engine.scores.degraded["blend"] == counted > 0
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, BLEND, changes.rows)
+    assert again.scores.degraded == engine.scores.degraded
+
+
 def test_what_an_expert_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Blend().degraded is None
     monkeypatch.setattr(Boosted, "degraded", "its model is lost")

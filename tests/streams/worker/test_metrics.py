@@ -106,6 +106,7 @@ def test_a_site_is_shown_as_it_is() -> None:
     assert shown["queuecast_live_cpus"] == {("queued", "x"): 16, ("held", "x"): 8, ("running", "x"): 4}
     assert shown["queuecast_history_jobs"] == {("x",): 1}
     assert shown["queuecast_predictions_total"] == {("median", "x"): 3, ("zero", "x"): 3}
+    assert shown["queuecast_degraded_predictions_total"] == {("median", "x"): 0, ("zero", "x"): 0}
     assert shown["queuecast_sites"] == {(): 1}
 
 

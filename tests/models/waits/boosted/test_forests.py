@@ -1,5 +1,6 @@
 """What several forests say together."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -7,6 +8,9 @@ from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 
 BOOSTING = Boosting(trees=40, rate=0.3, leaf_rows=5)
+
+_COUNTS = np.stack([np.arange(200) % 101, np.zeros(200)], axis=1).astype(np.float32)
+"""Jobs queued and held."""
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,23 @@ def test_forests_that_are_stored_say_the_same(forests: Forests) -> None:
     row = np.array([7.0, 1.0], np.float32)
     again = Forests.decode(forests.encode(), ("load", "noise"))
     assert (again.say(row), again.jobs) == (forests.say(row), 600)
+
+
+def test_a_state_larger_than_any_is_told_and_changes_no_number(forests: Forests) -> None:
+    names, rows = ("queued_all_jobs", "held_jobs"), TrainingRows(np.log2(_COUNTS + 1), np.ones(200), np.ones(200))
+    found = Forests.fit(rows, POINT, names, BOOSTING)
+    found = Forests.decode(found.encode(), names)
+    largest, larger = (found.say(np.log2(np.array([queued + 1, 10], np.float32))) for queued in (159, 161))
+    assert (largest.unlike, larger.medians) == (None, largest.medians)
+    assert larger.unlike == "a state unlike any it learnt from: some 160 queued jobs, 100 at most before"
+    assert found.say(np.log2(np.array([1, 13], np.float32))).unlike is not None
+    assert forests.say(np.array([1e4, 1e4], np.float32)).unlike is None, "no such features"
+
+
+def test_forests_stored_before_that_are_read(forests: Forests) -> None:
+    jobs, parts, _ = msgspec.msgpack.decode(forests.encode())
+    row = np.array([7.0, 1.0], np.float32)
+    assert Forests.decode(msgspec.msgpack.encode((jobs, parts)), ("load", "noise")).say(row) == forests.say(row)
 
 
 @pytest.mark.parametrize("stored", [b"x", b"\x92\x01\x90\x00"])

@@ -1,0 +1,62 @@
+"""How large the states were that a model learnt from, to say so where one is larger than all of them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Singles = npt.NDArray[np.float32]
+
+WORDS: Final = {
+    "queued_all_jobs": "queued jobs",
+    "queued_all_cpus": "queued processors",
+    "running_jobs": "running jobs",
+    "free": "free processors",
+    "held_jobs": "held jobs",
+}
+"""The features that tell how large a state is, and what they are called. They stand as log2(1 + x)."""
+
+RATIO: Final = 1.5
+MARGIN: Final = 10.0
+"""Beyond so many times the most that was seen, and so many more, a state is unlike any. Of the first 20,000 jobs of KTH
+and CTC about 1 % find such a state."""
+
+
+class Extent:
+    """The largest values of the features of `WORDS` among rows.
+
+    >>> row = np.log2(np.array([21.0, 101.0, 5.0, 9.0, 1.0], np.float32))
+    >>> extent = Extent.of(row.reshape(1, -1), list(WORDS))
+    >>> extent.unlike(row)
+    >>> extent.unlike(np.log2(np.array([1001.0, 101.0, 5.0, 9.0, 1.0], np.float32)))
+    'a state unlike any it learnt from: some 1,000 queued jobs, 20 at most before'
+
+    Parameters:
+        names: of the features of a row.
+        most: the values that are known, by the features' names.
+    """
+
+    def __init__(self, names: Sequence[str], most: Mapping[str, float]) -> None:
+        self.most = dict(most)
+        self._known = [(names.index(name), WORDS[name], before) for name, before in most.items()]
+
+    @classmethod
+    def of(cls, rows: Singles, names: Sequence[str]) -> "Extent":
+        """That of rows (n, len(names))."""
+        return cls(names, {name: _count(rows[:, names.index(name)].max().item()) for name in WORDS if name in names})
+
+    def unlike(self, row: Singles) -> str | None:
+        """What of a row is larger than ever, in words, if anything is; 1 µs."""
+        for place, words, before in self._known:
+            now = _count(row[place].item())
+            if now > RATIO * before + MARGIN:
+                some, most = (f"{float(f'{count:.2g}'):,.0f}" for count in (now, before))
+                return f"a state unlike any it learnt from: some {some} {words}, {most} at most before"
+        return None
+
+
+def _count(value: float) -> float:
+    """What stands as log2(1 + x), with the sign of x."""
+    return math.copysign(math.exp2(abs(value)) - 1.0, value)
