@@ -1,0 +1,28 @@
+"""A simulated site of real nodes: partitions, GPUs, memory, limits, maintenance, and the scheduler that runs it.
+
+Predictions take a site for divisible resources in pools. Here a job has its tasks on nodes, so that predictions are
+tested against something truer than what they assume. Deterministic from a seed.
+
+    jobs = generate_for(MIXED, seed=1, days=14, start_time=1_700_000_000)
+    for event in run_cluster(jobs, MIXED.cluster, "alpha"):
+        ...
+"""
+
+from models.simulation.cluster.machine import Cluster, ClusterJob, Factors, Window
+from models.simulation.cluster.scheduler import ClusterScheduler, run_cluster
+from models.simulation.cluster.workload import CLUSTER_SITES, MIXED, SHARED, ClusterSite, Stream, generate_for
+
+__all__ = [
+    "CLUSTER_SITES",
+    "MIXED",
+    "SHARED",
+    "Cluster",
+    "ClusterJob",
+    "ClusterScheduler",
+    "ClusterSite",
+    "Factors",
+    "Stream",
+    "Window",
+    "generate_for",
+    "run_cluster",
+]
