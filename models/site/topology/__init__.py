@@ -1,0 +1,16 @@
+"""What a site consists of: pools of nodes, the partitions that use them, and the areas in which jobs compete.
+
+- `asks`: what a job asks of the nodes, without its times.
+- `topology`: pools, partitions and areas; in which of them a job may run, and what it takes there.
+- `reasons`: why a job can never run.
+
+The model is one of divisible pools. A job holds processors, GPUs and memory; it fits where the shares of it that its
+pools can take sum up to one. Left out is how jobs lie on the nodes within a pool: 16 processors that are free on 16
+nodes count as much as 16 on one. What a job needs of a single node decides only which pools are possible at all.
+"""
+
+from models.site.topology.asks import Ask, Asked, ask_of
+from models.site.topology.reasons import cannot_run
+from models.site.topology.topology import Area, Topology
+
+__all__ = ["Area", "Ask", "Asked", "Topology", "ask_of", "cannot_run"]

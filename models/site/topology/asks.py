@@ -1,0 +1,80 @@
+"""What a job asks of the nodes: what decides where it can run and how much it takes there."""
+
+from typing import Any, NamedTuple, Protocol
+
+# ruff: noqa: D102 (the fields of `Asked` are those of a submit event)
+
+
+class Asked(Protocol):
+    """What has the fields of a submit event, such as a live job; of that the rarer ones are in its `extras`."""
+
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def group(self) -> str | None: ...
+    @property
+    def account(self) -> str | None: ...
+    @property
+    def queue(self) -> str | None: ...
+    @property
+    def cpus(self) -> int: ...
+    @property
+    def nodes(self) -> int | None: ...
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def memory(self) -> int | None: ...
+    @property
+    def walltime(self) -> float | None: ...
+
+
+class Ask(NamedTuple):
+    """What a job asks for, but for its times, its user and its account; many jobs ask for the same.
+
+    `partitions` are the names of those that it may start in, as far as it names any. Memory is bytes of the whole job.
+    """
+
+    partitions: tuple[str, ...] = ()
+    cpus: int = 1
+    nodes: int | None = None
+    gpus: int = 0
+    gpu_types: tuple[str, ...] = ()
+    memory: int = 0
+    exclusive: bool = False
+    group: str | None = None
+    qos: str | None = None
+    reservation: str | None = None
+
+
+def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) -> Ask:
+    """What a job asks for; 1 µs.
+
+    Parameters:
+        partition: where it runs, if it does and that is known.
+        cpus: the processors that count, where they are others than those it asked for.
+    """
+    rare = _rare(job)
+    types = rare.gpu_types or {}
+    if partition is not None:
+        named: tuple[str, ...] = (partition,)
+    elif rare.partitions:
+        named = tuple(rare.partitions)
+    else:
+        named = () if job.queue is None else (job.queue,)
+    return Ask(
+        named,
+        job.cpus if cpus is None else cpus,
+        job.nodes or None,
+        max(job.gpus, sum(types.values())),
+        tuple(sorted(types)),
+        job.memory or 0,
+        rare.exclusive,
+        job.group,
+        rare.qos,
+        rare.reservation,
+    )
+
+
+def _rare(job: Asked) -> Any:
+    """What has the fields that few jobs have."""
+    return getattr(job, "extras", job)

@@ -1,0 +1,147 @@
+"""Why a job can never run at a site, in words."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from models.durations import duration
+from models.records import Limit, Partition
+from models.site.topology.asks import Ask, Asked, ask_of
+from models.site.topology.topology import CPUS, GPUS, MEMORY, Topology
+
+GIB = 1 << 30
+
+MAX_NAMED = 3
+"""Of a job that may start in several partitions, the reasons that are told at most."""
+
+
+def cannot_run(topology: Topology, job: Asked) -> str | None:
+    """Why a job can run in none of its partitions; None where it can run in one, as far as is known. 20 µs.
+
+    What is unknown is no reason, such as the account of a job that names none. Nor is a name that no partition has: the
+    site's history knows more of such a queue than its topology.
+    """
+    ask, found = ask_of(job), []
+    for partition in topology.partitions_of(job):
+        reason = next(_reasons(topology, job, ask, partition), None)
+        if reason is None:
+            return None
+        found.append(reason)
+    return "; ".join(list(dict.fromkeys(found))[:MAX_NAMED])
+
+
+def _reasons(topology: Topology, job: Asked, ask: Ask, partition: Partition) -> Iterator[str]:
+    """Why it cannot run in this partition, the plainest first."""
+    name = partition.name
+    if not partition.up:
+        yield f"partition {name} is down"
+    for kind, one, allowed in (
+        ("user", job.user, partition.users),
+        ("group", job.group, partition.groups),
+        ("account", job.account, partition.accounts),
+        ("QOS", ask.qos, partition.qos),
+    ):
+        if allowed is not None and one is not None and one not in allowed:
+            yield f"{kind} {one} may not use partition {name}"
+    most_s = partition.max_walltime
+    if job.walltime is not None and most_s is not None and job.walltime > most_s:
+        yield f"walltime {duration(job.walltime)}: at most {duration(most_s)} in {name}"
+    if ask.nodes is not None and partition.max_nodes is not None and ask.nodes > partition.max_nodes:
+        yield f"{ask.nodes} nodes: at most {partition.max_nodes} in {name}"
+    yield from _of_reservation(topology, job, ask)
+    pools = topology.pools_of(name)
+    yield from _of_one_node(topology, ask, pools, name)
+    yield from _of_all_nodes(topology, ask, pools, name)
+    for limit in topology.limits:
+        if applies(limit, job.user, job.account, ask, (name,)):
+            yield from _over(limit, ask)
+
+
+def _of_reservation(topology: Topology, job: Asked, ask: Ask) -> Iterator[str]:
+    for one in topology.reservations:
+        if one.name != ask.reservation:
+            continue
+        users, accounts = one.users, one.accounts
+        if users is None and accounts is None:
+            continue
+        known = [(job.user, users), (job.account, accounts)]
+        if all(name is not None and name not in (allowed or ()) for name, allowed in known if allowed is not None):
+            yield f"not for reservation {one.name}"
+
+
+def _of_one_node(topology: Topology, ask: Ask, pools: Sequence[int], name: str) -> Iterator[str]:
+    """What no node of the partition has."""
+    among = f" in {name}" if name else ""
+    types = " or ".join(ask.gpu_types)
+    nodes = [topology.node_of(place, ask.gpu_types) for place in pools]
+    most = np.max(nodes, axis=0, initial=0.0) if nodes else np.zeros(3)
+    if ask.gpus and not most[GPUS]:
+        yield f"needs GPUs{f' of type {types}' if types else ''}: none{among}"
+    if ask.nodes is None:
+        return
+    gpus, cpus, memory = (-(-wanted // ask.nodes) for wanted in (ask.gpus, ask.cpus, ask.memory))
+    if gpus > most[GPUS]:
+        yield f"needs {gpus} GPUs a node: none{among} has more than {most[GPUS]:.0f}"
+    if cpus > most[CPUS]:
+        yield f"needs {cpus} processors a node: none{among} has more than {most[CPUS]:.0f}"
+    if memory > most[MEMORY]:
+        yield f"needs {memory / GIB:.4g} GiB a node: none{among} has more than {most[MEMORY] / GIB:.4g} GiB"
+    if pools and not any(topology.is_possible(ask, place) for place in pools):
+        yield f"no node{among} has all that it needs of one"
+
+
+def _of_all_nodes(topology: Topology, ask: Ask, pools: Sequence[int], name: str) -> Iterator[str]:
+    """What all nodes of the partition together do not have, those that are down among them."""
+    possible = [place for place in pools if topology.is_possible(ask, place)]
+    whole = f"partition {name}" if name else "the site"
+    count = sum(topology.pools[place].nodes for place in possible)
+    if not count:
+        yield f"{whole} has no nodes for it"
+        return
+    if ask.nodes is not None and ask.nodes > count:
+        yield f"larger than {whole}: {ask.nodes} of {count} nodes"
+    totals = [topology.pools[place].nodes * topology.node_of(place, ask.gpu_types) for place in possible]
+    share = 0.0
+    for place, total in zip(possible, totals, strict=True):
+        wanted = topology.demand(ask, place)
+        share += min((has / needs for has, needs in zip(total, wanted, strict=True) if needs > 0.0), default=1.0)
+    if share >= 1.0:
+        return
+    cpus, gpus, memory = (float(total) for total in np.sum(totals, axis=0))
+    if ask.cpus > cpus:
+        yield f"larger than {whole}: {ask.cpus} of {cpus:.0f} processors"
+    if ask.gpus > gpus:
+        yield f"larger than {whole}: {ask.gpus} of {gpus:.0f} GPUs"
+    if ask.memory > memory:
+        yield f"larger than {whole}: {ask.memory / GIB:.4g} of {memory / GIB:.4g} GiB"
+    yield f"larger than {whole}"
+
+
+def applies(limit: Limit, user: str | None, account: str | None, ask: Ask, partitions: Sequence[str]) -> bool:
+    """Whether a limit is one of this job, in one of these partitions."""
+    if limit.partition is not None and limit.partition not in partitions:
+        return False
+    if limit.qos is not None and limit.qos != ask.qos:
+        return False
+    if limit.name is None or limit.per == "all":
+        return True
+    return limit.name == {"user": user, "account": account, "group": ask.group}.get(limit.per)
+
+
+def _over(limit: Limit, ask: Ask) -> Iterator[str]:
+    """What the job alone has more of than it may."""
+    whose = {"all": "all jobs together", "user": "a user", "account": "an account", "group": "a group"}
+    who = whose.get(limit.per, limit.per) if limit.name is None else f"{limit.per} {limit.name}"
+    within = "".join((f" in {limit.partition}" if limit.partition else "", f" with {limit.qos}" if limit.qos else ""))
+    amounts = (
+        ("processors", ask.cpus, limit.cpus),
+        ("GPUs", ask.gpus, limit.gpus),
+        ("nodes", ask.nodes or 0, limit.nodes),
+    )
+    for what, wanted, most in amounts:
+        if most is not None and wanted > most:
+            yield f"{wanted} {what}: {who} may have at most {most} at once{within}"
+    if limit.memory is not None and ask.memory > limit.memory:
+        yield f"{ask.memory / GIB:.4g} GiB: {who} may have at most {limit.memory / GIB:.4g} GiB at once{within}"
+    if limit.jobs == 0:
+        yield f"{who} may have no job running{within}"

@@ -1,0 +1,209 @@
+"""Pools, partitions and areas of a site, as its last capacity event said."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.records import Capacity, Limit, Partition, Pool, Reservation
+from models.site.topology.asks import Ask, Asked, ask_of
+
+Floats = NDArray[np.float64]
+
+RESOURCES = ("cpus", "gpus", "memory")
+"""What a job takes of a pool, in the order of the vectors here."""
+
+CPUS, GPUS, MEMORY = range(len(RESOURCES))
+"""Their places in a vector."""
+
+ANY = Partition(name="", pools=[])
+"""The partition of a site that names none: all pools are in it."""
+
+
+class Area(NamedTuple):
+    """Partitions that are connected by pools which they share; jobs of two areas do not compete.
+
+    `pools` are places in `Topology.pools`. `cpus`, `gpus` (of all types), `memory` (bytes, None where a pool does not
+    say) and `nodes` are of all its nodes; `down_nodes` are those of them that are down or drained.
+    """
+
+    number: int
+    pools: tuple[int, ...]
+    partitions: tuple[str, ...]
+    cpus: int
+    gpus: int
+    memory: int | None
+    nodes: int
+    down_nodes: int
+
+
+class Topology:
+    """What a site consists of. It is made once a capacity event, in O(pools x partitions).
+
+    `pools` are in their declared order, in which jobs take from them. `partitions` are by name; of their pools those
+    that exist count. A pool that is in no partition is in no area.
+    """
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.capacity = capacity
+        self.pools: tuple[Pool, ...] = tuple({pool.name: pool for pool in capacity.pools}.values())
+        self.partitions: dict[str, Partition] = {one.name: one for one in capacity.partitions} or {ANY.name: ANY}
+        self.limits: Sequence[Limit] = capacity.limits
+        self.reservations: Sequence[Reservation] = capacity.reservations
+        places = {pool.name: place for place, pool in enumerate(self.pools)}
+        self._pools_of = {
+            name: tuple(sorted({places[pool] for pool in one.pools if pool in places}))
+            for name, one in self.partitions.items()
+        }
+        if not capacity.partitions:
+            self._pools_of[ANY.name] = tuple(range(len(self.pools)))
+        self.areas: tuple[Area, ...] = tuple(self._make_areas())
+        self._area_of = {name: area.number for area in self.areas for name in area.partitions}
+        defaults = tuple(name for name, one in self.partitions.items() if one.default)
+        self._usual = defaults or tuple(self.partitions)
+
+    @classmethod
+    def of(cls, capacity: Capacity | None) -> "Topology | None":
+        """What the event says; None where it tells no pools: the site is a number of processors.
+
+        >>> gpu = Pool(name="gpu", nodes=2, cpus=32, gpus={"a100": 4})
+        >>> topology = Topology.of(Capacity(site="s", time=0.0, cpus=64, pools=[gpu]))
+        >>> topology.areas[0].gpus
+        8
+        """
+        return cls(capacity) if capacity is not None and capacity.pools else None
+
+    def same_areas(self, other: "Topology") -> bool:
+        """Whether jobs are in the same areas in both, and as large; what is down, limited or reserved may differ."""
+        sizes = [(pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory) for pool in self.pools]
+        others = [(pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory) for pool in other.pools]
+        mine, its = list(self._pools_of.items()), list(other._pools_of.items())
+        return sizes == others and mine == its and self._usual == other._usual
+
+    def partitions_of(self, job: Asked) -> list[Partition]:
+        """The partitions that a job may start in.
+
+        Those that it names, or else the one with its queue's name; of these the ones that exist. Else the default ones,
+        or all where none is.
+        """
+        return [self.partitions[name] for name in self.named(ask_of(job))]
+
+    def named(self, ask: Ask) -> tuple[str, ...]:
+        """The names of the partitions in which what asks for this may start; never empty."""
+        return tuple(name for name in ask.partitions if name in self.partitions) or self._usual
+
+    def pools_of(self, partition: str) -> tuple[int, ...]:
+        """The places of a partition's pools in `pools`."""
+        return self._pools_of[partition]
+
+    def area_of(self, ask: Ask) -> Area:
+        """Where a job competes that asks for this: the area of the first of its partitions."""
+        return self.areas[self._area_of[self.named(ask)[0]]]
+
+    def areas_of(self, ask: Ask) -> list[Area]:
+        """All areas in which a job may start that asks for this, the first of its partitions' first."""
+        return [self.areas[number] for number in dict.fromkeys(self._area_of[name] for name in self.named(ask))]
+
+    def available_nodes(self, place: int) -> int:
+        """Of a pool, the nodes that are neither down nor drained; reserved ones are among them."""
+        pool = self.pools[place]
+        return max(pool.nodes - pool.down_nodes - pool.drained_nodes, 0)
+
+    def node_of(self, place: int, types: Sequence[str] = ()) -> Floats:
+        """What one node of a pool has, (resources,); of GPUs those of these types, if any are named."""
+        pool = self.pools[place]
+        gpus = sum(count for name, count in pool.gpus.items() if not types or name in types)
+        return np.array([pool.cpus, gpus, np.inf if pool.memory is None else pool.memory], np.float64)
+
+    def demand_of(self, job: Asked, place: int) -> Floats:
+        """What a job takes if it runs in this pool alone, (resources,): processors, GPUs, bytes."""
+        return self.demand(ask_of(job), place)
+
+    def demand(self, ask: Ask, place: int) -> Floats:
+        """As `demand_of`. A job that asks for whole nodes takes all that they have."""
+        wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
+        if not ask.exclusive:
+            return wanted
+        node = self.node_of(place)
+        whole: Floats = whole_nodes(ask, node) * node
+        return np.where(np.isfinite(whole), np.maximum(whole, wanted), wanted)
+
+    def is_possible(self, ask: Ask, place: int) -> bool:
+        """Whether single nodes of this pool have what the job needs of each of its nodes."""
+        pool = self.pools[place]
+        if ask.gpu_types and not any(name in pool.gpus for name in ask.gpu_types):
+            return False
+        node = self.node_of(place, ask.gpu_types)
+        wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
+        if ask.nodes is not None:
+            wanted = np.ceil(wanted / ask.nodes)
+        return bool(np.all(wanted <= node if ask.nodes is not None else (wanted == 0.0) | (node > 0.0)))
+
+    def possible_pools(self, ask: Ask) -> list[int]:
+        """The pools of all its partitions that are possible for it, in their declared order."""
+        places = {place for name in self.named(ask) for place in self._pools_of[name]}
+        return [place for place in sorted(places) if self.is_possible(ask, place)]
+
+    def size_in(self, ask: Ask, area: Area) -> int:
+        """Its dominant share of an area, in processors: as much of these as of the resource of which it takes most.
+
+        So a job for half of the GPUs is as large as one for half of the processors. All nodes count, also those that
+        are down. At least 1.
+        """
+        pools = [place for place in self.possible_pools(ask) if place in area.pools] or area.pools[:1]
+        if not pools:
+            return max(ask.cpus, 1)
+        totals = np.sum([self.pools[one].nodes * self.node_of(one, ask.gpu_types) for one in area.pools], axis=0)
+        taken = zip(self.demand(ask, pools[0]).tolist(), totals.tolist(), strict=True)
+        sizes = (-(-int(wanted) * area.cpus // int(total)) for wanted, total in taken if wanted and 0 < total < np.inf)
+        return max(ask.cpus, *sizes, 1)
+
+    def _make_areas(self) -> Iterable[Area]:
+        """Connect the partitions that share a pool."""
+        joined = {name: name for name in self.partitions}
+        first: dict[int, str] = {}
+        for name, pools in self._pools_of.items():
+            for place in pools:
+                _join(joined, first.setdefault(place, name), name)
+        members: dict[str, list[str]] = {}
+        for name in self.partitions:
+            members.setdefault(_root(joined, name), []).append(name)
+        for number, names in enumerate(members.values()):
+            places = tuple(sorted({place for name in names for place in self._pools_of[name]}))
+            yield self._area(number, places, tuple(names))
+
+    def _area(self, number: int, places: tuple[int, ...], names: tuple[str, ...]) -> Area:
+        pools = [self.pools[place] for place in places]
+        memory = [pool.memory for pool in pools]
+        return Area(
+            number,
+            places,
+            names,
+            cpus=sum(pool.nodes * pool.cpus for pool in pools),
+            gpus=sum(pool.nodes * sum(pool.gpus.values()) for pool in pools),
+            memory=None
+            if None in memory
+            else sum(pool.nodes * (own or 0) for pool, own in zip(pools, memory, strict=True)),
+            nodes=sum(pool.nodes for pool in pools),
+            down_nodes=sum(pool.nodes - self.available_nodes(place) for pool, place in zip(pools, places, strict=True)),
+        )
+
+
+def whole_nodes(ask: Ask, node: Floats) -> int:
+    """How many whole nodes a job takes, which has each such a node to itself."""
+    wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
+    has = node > 0.0
+    needed = int(np.ceil(wanted[has] / node[has]).max(initial=1.0))
+    return max(ask.nodes or 1, needed)
+
+
+def _root(joined: dict[str, str], name: str) -> str:
+    while joined[name] != name:
+        joined[name] = joined[joined[name]]
+        name = joined[name]
+    return name
+
+
+def _join(joined: dict[str, str], one: str, other: str) -> None:
+    joined[_root(joined, other)] = _root(joined, one)
