@@ -1,0 +1,331 @@
+"""What Slurm says of one attempt at a job, in one shape for all the ways to be told; and the events of such rows."""
+
+import re
+from functools import lru_cache
+from types import MappingProxyType
+
+import msgspec
+
+from models.records import Submit
+
+QUEUED, RUNNING, SUSPENDED, REQUEUED, ENDED, UNCLEAR = "queued", "running", "suspended", "requeued", "ended", "unclear"
+"""The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next look will tell."""
+
+MAX_NAME = 256
+MAX_TEXT = 1024
+MAX_COUNT = 1_000_000_000
+MAX_BYTES = 1 << 60
+MIB = 1 << 20
+NO_TIME = 0xFFFF_FFF0
+"""Numbers from here to 2^32 are Slurm's words for "not set" and "infinite"."""
+
+
+class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One attempt at a job, as it was known when somebody looked. What is None is unknown; times are Unix seconds.
+
+    `job` is `4711`, or `4711_3` for a task of the array `4711`; the tasks of an array that are still queued as one row
+    are the job `4711` with an `array_size`. `submit` is this attempt's own: a requeue gives a job another one.
+    `start` is None where it never ran, `expected` the scheduler's own estimate of it. `state` is that of an end, as in
+    `End`. `walltime` is in seconds and `memory` in bytes, of the whole job; `unlimited` says that there is no walltime.
+    `partitions` are those it may start in, where it names several; `partition` is where it ran. `started_…` is what was
+    allocated. `still_since` is when it was last suspended or resumed.
+    """
+
+    job: str
+    phase: str
+    submit: float
+    state: str = ""
+    eligible: float | None = None
+    start: float | None = None
+    end: float | None = None
+    expected: float | None = None
+    still_since: float | None = None
+    restarts: int | None = None
+    cluster: str | None = None
+    user: str | None = None
+    group: str | None = None
+    account: str | None = None
+    queue: str | None = None
+    partitions: list[str] | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    cpus: int | None = None
+    nodes: int | None = None
+    tasks: int | None = None
+    gpus: int = 0
+    gpu_types: dict[str, int] | None = None
+    memory: int | None = None
+    walltime: float | None = None
+    unlimited: bool = False
+    exclusive: bool = False
+    reservation: str | None = None
+    licences: dict[str, int] | None = None
+    dependency: str | None = None
+    array: str | None = None
+    array_size: int | None = None
+    array_limit: int | None = None
+    het_group: str | None = None
+    priority: float | None = None
+    reason: str | None = None
+    held: bool = False
+    started_cpus: int | None = None
+    started_nodes: int | None = None
+    started_gpus: int | None = None
+
+    @property
+    def request_cpus(self) -> int:
+        """The processors it asked for; what it got where that is all one knows."""
+        return self.cpus or self.started_cpus or 1
+
+
+def submit_of(row: JobRow, site: str, attempt: int = 0) -> Submit:
+    """The event of a row's submission."""
+    return Submit(
+        site=site,
+        time=row.submit,
+        job=row.job,
+        attempt=attempt,
+        user=row.user,
+        group=row.group,
+        account=row.account,
+        queue=row.queue,
+        partitions=row.partitions,
+        executable=row.name,
+        cpus=row.request_cpus,
+        nodes=row.nodes,
+        tasks=row.tasks,
+        gpus=row.gpus,
+        gpu_types=row.gpu_types,
+        memory=row.memory,
+        walltime=row.walltime,
+        eligible=row.eligible if row.eligible is not None and row.eligible > row.submit else None,
+        exclusive=row.exclusive,
+        qos=row.qos,
+        reservation=row.reservation,
+        licences=row.licences,
+        dependency=row.dependency,
+        array=row.array,
+        array_size=row.array_size,
+        array_limit=row.array_limit,
+        het_group=row.het_group,
+        priority=row.priority,
+        pending_reason=row.reason,
+    )
+
+
+_ENDS = MappingProxyType(
+    {
+        "COMPLETED": "completed",
+        "FAILED": "failed",
+        "CANCELLED": "cancelled",
+        "TIMEOUT": "timeout",
+        "DEADLINE": "deadline",
+        "NODE_FAIL": "node_fail",
+        "BOOT_FAIL": "node_fail",
+        "PREEMPTED": "preempted",
+        "OUT_OF_MEMORY": "out_of_memory",
+        "REVOKED": "revoked",
+    }
+)
+_QUEUED_FLAGS = frozenset({"REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+_RUNNING_FLAGS = frozenset({"CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT", "POWER_UP_NODE"})
+
+
+@lru_cache(1024)
+def phase_of(words: tuple[str, ...]) -> tuple[str, str] | None:
+    """The phase, and the state of an end, from Slurm's words for a job's state: a base and flags, or one of them.
+
+    What several releases print for a flag (`COMPLETING`) hides the base: such a row is unclear. None: no such word.
+    """
+    known = set(words)
+    for word, state in _ENDS.items():
+        if word in known:
+            return ENDED, state
+    if "SUSPENDED" in known:
+        return SUSPENDED, ""
+    if "RUNNING" in known or (known & _RUNNING_FLAGS and "PENDING" not in known):
+        return RUNNING, ""
+    if "PENDING" in known or known & _QUEUED_FLAGS:
+        return QUEUED, ""
+    if "REQUEUED" in known:
+        return REQUEUED, "requeued"
+    return (UNCLEAR, "") if "COMPLETING" in known or "UPDATE_DB" in known else None
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_NOTHING = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned", "none"})
+
+
+@lru_cache(16384)
+def name_of(text: str | None, most: int = MAX_NAME) -> str | None:
+    """A name as an event can carry it: one line, cut where it is long; None where it is Slurm's word for none."""
+    if text is None or text in _NOTHING:
+        return None
+    if not text.isprintable():
+        text = _CONTROL.sub(" ", text)
+    return text.strip()[:most] or None
+
+
+@lru_cache(4096)
+def queues_of(partition: str | None) -> tuple[str | None, list[str] | None]:
+    """The queue, and all partitions, from a job's partition: `a,b` is the queue `a` and both partitions.
+
+    It is shared by all who ask the same: do not change what is in it.
+    """
+    if not partition or "," not in partition:
+        return name_of(partition), None
+    names = [name for part in partition.split(",") if (name := name_of(part)) is not None][:256]
+    return (names[0], names) if names else (None, None)
+
+
+def count_of(number: float | None) -> int | None:
+    """A number of things; None where it is none, or Slurm's word for "not set"."""
+    if number is None or not 0 < number <= MAX_COUNT:
+        return None
+    return int(number)
+
+
+def time_of(number: float | None) -> float | None:
+    """A time; None where it is zero or Slurm's word for "not set"."""
+    if number is None or not 0 < number < NO_TIME:
+        return None
+    return float(number)
+
+
+_UNITS = MappingProxyType({"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60})
+
+
+def memory_of(text: str) -> int | None:
+    """Bytes of `64000M`, `62.50G`, or `4000` (MiB); None where it is none of these, zero, or too large to be true."""
+    unit = _UNITS.get(text[-1:].upper())
+    try:
+        size = float(text[:-1]) * unit if unit else float(text) * MIB
+    except ValueError:
+        return None
+    return int(size) if 0 < size < MAX_BYTES else None
+
+
+class Resources(msgspec.Struct, kw_only=True, gc=False, frozen=True):
+    """What a list of trackable resources (TRES) says; memory in bytes."""
+
+    cpus: int | None = None
+    nodes: int | None = None
+    memory: int | None = None
+    gpus: int = 0
+    gpu_types: dict[str, int] | None = None
+    licences: dict[str, int] | None = None
+
+
+NO_RESOURCES = Resources()
+
+
+def end_of(phase: str, submit: float, end: float | None) -> float | None:
+    """When an attempt ended; None where it has not, or where this lies before its submission: clocks do not differ so.
+
+    An hour is what a change of summer time, written in local time, can seem to be.
+    """
+    return end if phase in (ENDED, REQUEUED) and end is not None and end >= submit - 3600 else None
+
+
+@lru_cache(4096)
+def resources_of(text: str) -> Resources:
+    """Resources from `cpu=64,mem=32G,node=1,billing=64,gres/gpu=4,gres/gpu:a100=4,license/matlab=2`.
+
+    What is not understood is left out. It is shared by all who ask the same: do not change what is in it.
+    """
+    counts: dict[str, str] = {}
+    for part in text.split(","):
+        key, equal, value = part.strip().partition("=")
+        if equal:
+            counts[key] = value
+    return resources_from(
+        {key: number for key, value in counts.items() if key != "mem" and (number := _number(value)) is not None},
+        memory_of(counts["mem"]) if "mem" in counts else None,
+    )
+
+
+def resources_from(counts: dict[str, float], memory: int | None) -> Resources:
+    """Resources from numbers by Slurm's names for them, and the memory in bytes."""
+    types: dict[str, int] = {}
+    licences: dict[str, int] = {}
+    for key, number in counts.items():
+        kind, _, name = key.partition("/")
+        if (count := count_of(number)) is None or not name:
+            continue
+        if kind == "gres" and name.startswith("gpu:"):
+            types[name[4:][:MAX_NAME] or "gpu"] = count
+        elif kind == "license":
+            licences[name[:MAX_NAME]] = count
+    gpus = max(count_of(counts.get("gres/gpu")) or 0, sum(types.values()))
+    return Resources(
+        cpus=count_of(counts.get("cpu")),
+        nodes=count_of(counts.get("node")),
+        memory=memory,
+        gpus=min(gpus, MAX_COUNT),
+        gpu_types=types or None,
+        licences=dict(list(licences.items())[:64]) or None,
+    )
+
+
+def gres_of(text: str) -> dict[str, int]:
+    """GPUs by type ("" for those without one) from `gpu:a100:4(S:0-1),gpu:2`, `gres/gpu:4`, `gres:gpu:a100:2`."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        words = (
+            re.sub(r"\(.*", "", part.strip()).replace("=", ":").removeprefix("gres/").removeprefix("gres:").split(":")
+        )
+        if words[0] != "gpu":
+            continue
+        count = count_of(_number(words[-1])) if len(words) > 1 else 1
+        kind = words[1] if len(words) > 2 or (count is None and len(words) == 2) else ""
+        found[kind[:MAX_NAME]] = found.get(kind[:MAX_NAME], 0) + (1 if count is None else count)
+    return found
+
+
+@lru_cache(4096)
+def walltime_of(text: str) -> tuple[float | None, bool]:
+    """Seconds from `D-HH:MM:SS`, `HH:MM:SS`, `MM:SS` or whole minutes, and whether it says that there is no limit."""
+    if text in ("UNLIMITED", "INFINITE"):
+        return None, True
+    days, dash, rest = text.partition("-")
+    try:
+        numbers = [float(word) for word in (rest if dash else text).split(":")]
+        if dash:
+            numbers += [0.0] * (3 - len(numbers))
+            seconds = float(days) * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
+        elif len(numbers) == 1:
+            seconds = numbers[0] * 60
+        else:
+            hours, minutes, last = [0.0] * (3 - len(numbers)) + numbers
+            seconds = hours * 3600 + minutes * 60 + last
+    except (ValueError, IndexError):
+        return None, False
+    return (seconds, False) if 0 < seconds < 1e10 else (None, False)
+
+
+_RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?$")
+
+
+def array_of(text: str) -> tuple[int | None, int | None]:
+    """How many tasks `1-10:2,15%4` has, and how many may run at once; None where it does not say.
+
+    Slurm cuts long lists with `...`: then what is left counts.
+    """
+    tasks, _, limit = text.strip("[]").partition("%")
+    size = 0
+    for part in tasks.split(","):
+        if found := _RANGE.match(part):
+            first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+            size += max(0, (last - first) // max(step, 1) + 1)
+    return count_of(size), count_of(_number(limit.rstrip("]")))
+
+
+def _number(text: str) -> float | None:
+    """A number, with a unit of thousands where it has one (`2K`); None where it is none."""
+    unit = {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:].upper())
+    try:
+        number = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        return None
+    return number if number == number else None

@@ -1,0 +1,144 @@
+"""What sacct prints as text."""
+
+from datetime import UTC, timedelta, timezone, tzinfo
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.sources.contract import Skipped
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.text import read_sacct
+
+HEADER = (
+    "JobID|JobIDRaw|Submit|Eligible|Start|End|State|NNodes|ReqTRES|AllocTRES|TimelimitRaw|Partition|NodeList|JobName"
+)
+DAY = "2026-01-02T"
+NOON = 1767355200.0
+"""Unix time of that day's noon, UTC."""
+
+
+def line(**other: str) -> str:
+    """A job that was submitted at noon, waited for a minute and ran for two; with other columns by their names."""
+    columns = {
+        "JobID": "7",
+        "JobIDRaw": "7",
+        "Submit": DAY + "12:00:00",
+        "Eligible": DAY + "12:00:00",
+        "Start": DAY + "12:01:00",
+        "End": DAY + "12:03:00",
+        "State": "COMPLETED",
+        "NNodes": "2",
+        "ReqTRES": "cpu=8,mem=4G,node=2",
+        "AllocTRES": "cpu=8,mem=4G,node=2,gres/gpu=1",
+        "TimelimitRaw": "60",
+        "Partition": "batch",
+        "NodeList": "n[1-2]",
+        "JobName": "namd",
+    }
+    return "|".join((columns | other).values())
+
+
+def read(*lines: str, zone: tzinfo = UTC) -> tuple[list[JobRow], list[Skipped]]:
+    skipped: list[Skipped] = []
+    return list(read_sacct("\n".join(lines).split("\n"), skipped.append, zone=zone)), skipped
+
+
+def one(*lines: str) -> JobRow:
+    rows, skipped = read(HEADER, *lines)
+    assert not skipped
+    assert len(rows) == 1
+    return rows[0]
+
+
+def test_a_job() -> None:
+    row = one(line())
+    assert (row.job, row.phase, row.state, row.queue, row.partition) == ("7", "ended", "completed", "batch", "batch")
+    assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
+    assert (row.cpus, row.nodes, row.memory, row.walltime, row.gpus) == (8, 2, 4 << 30, 3600.0, 0)
+    assert (row.started_cpus, row.started_nodes, row.started_gpus) == (8, 2, 1)
+
+
+def test_times_are_those_of_the_zone() -> None:
+    rows, _ = read(HEADER, line(), zone=timezone(timedelta(hours=2)))
+    assert rows[0].submit == NOON - 7200
+    rows, _ = read(HEADER, line(End=str(int(NOON))), zone=timezone(timedelta(hours=2)))
+    assert rows[0].end == NOON
+
+
+def test_one_that_was_cancelled_in_the_queue_never_ran() -> None:
+    by = {"State": "CANCELLED by 1234", "NodeList": "None assigned", "AllocTRES": ""}
+    for start in ("Unknown", "None", DAY + "12:03:00"):
+        row = one(line(Start=start, **by))
+        assert (row.state, row.start, row.end) == ("cancelled", None, NOON + 180)
+
+
+def test_one_that_ran_for_no_second_ran() -> None:
+    assert one(line(End=DAY + "12:01:00")).start == NOON + 60
+
+
+def test_one_that_is_queued() -> None:
+    row = one(line(State="PENDING", Start="Unknown", End="Unknown", NodeList="None assigned", AllocTRES=""))
+    assert (row.phase, row.start, row.end, row.nodes) == ("queued", None, None, 2)
+
+
+def test_steps_are_passed_over_and_arrays_are_told() -> None:
+    rows, skipped = read(
+        HEADER,
+        line(JobID="7.batch", JobIDRaw="7.batch"),
+        line(JobID="9_3", JobIDRaw="11"),
+        line(JobID="9_[4-7%2]", JobIDRaw="9", State="PENDING", Start="Unknown", End="Unknown"),
+        line(JobID="12+1", JobIDRaw="13"),
+    )
+    assert not skipped
+    assert [(row.job, row.array, row.array_size, row.array_limit, row.het_group) for row in rows] == [
+        ("9_3", "9", None, None, None),
+        ("9", None, 4, 2, None),
+        ("13", None, None, None, "12"),
+    ]
+
+
+def test_names_with_line_breaks_and_separators() -> None:
+    rows, skipped = read(HEADER, line(JobName="a|b\nc||d"), line(JobID="8"))
+    assert [row.job for row in rows] == ["7", "8"]
+    assert rows[0].name == "a|b"
+    assert len(skipped) == 1  # what is left of the name, after a record that was whole without it
+    rows, _ = read("JobID|JobName|Submit|Start|End|State", f"7|a\nb|{DAY}12:00:00|Unknown|Unknown|PENDING")
+    assert [row.name for row in rows] == ["a b"]
+
+
+def test_without_a_header_it_is_that_of_the_collectors() -> None:
+    fields = (
+        f"7|7|alder|batch|normal|acc|grp|100|ada|1000|{DAY}12:00:00|{DAY}12:00:00|{DAY}12:01:00|{DAY}12:03:00|00:02:00|0:0|"
+        "COMPLETED|2|8|8|3000Mc|||01:00:00|n[1-2]|na|md"
+    )
+    rows, skipped = read(fields)
+    assert not skipped
+    assert (rows[0].user, rows[0].account, rows[0].name) == ("ada", "acc", "na|md")
+    assert (rows[0].cpus, rows[0].memory, rows[0].walltime) == (8, 24000 << 20, 3600.0)
+
+
+def test_other_separators() -> None:
+    rows, skipped = read(HEADER.replace("|", "|#"), line().replace("|", "|#"))
+    assert not skipped
+    assert rows == [one(line())]
+
+
+def test_what_is_wrong_is_told_with_its_line() -> None:
+    rows, skipped = read(
+        HEADER, "broken", line(State="FOO"), line(Submit="soon"), line(JobID="x"), line(End=DAY + "09:00:00"), line()
+    )
+    assert len(rows) == 1
+    assert [(part.line, part.field) for part in skipped] == [
+        (2, None),
+        (3, "State"),
+        (4, "Submit"),
+        (5, "JobID"),
+        (6, "End"),
+    ]
+    assert all(len(str(part)) < 1000 for part in skipped)
+
+
+@given(st.lists(st.text("0123456789-:T|_[],=.+ \nUnknowCAPED", max_size=200) | st.just(line()), max_size=20))
+def test_no_lines_make_it_crash(lines: list[str]) -> None:
+    read(HEADER, *lines)
+    read(*lines)
