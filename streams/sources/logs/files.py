@@ -1,0 +1,184 @@
+"""The files of one log, in the order of time.
+
+A log is one file with those that were rotated away from it, a folder with a file a day, or a pattern such as
+`/var/log/condor/EventLog*`. Files that were zipped since count as what is in them.
+"""
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+from streams.errors import UserError
+
+HEAD_BYTES = 1024
+"""A file is known again by so many of its first bytes, or by those that were read of it where these are fewer."""
+
+LOOK_BYTES = 1 << 16
+"""Within so many first bytes of a file the time of its first record is looked for."""
+
+BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
+"""What reading a file may raise; a zipped one that is broken or cut short too."""
+
+_Unzipped = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+
+_ZIPPED: tuple[tuple[bytes, Callable[[IO[bytes]], _Unzipped]], ...] = (
+    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
+    (b"BZh", bz2.BZ2File),
+    (b"\xfd7zXZ", lzma.LZMAFile),
+)
+
+FirstTime = Callable[[bytes], float | None]
+"""The time (Unix seconds) of the first record in a file that begins so; None where there is none, or no such log."""
+
+
+class LogFile(NamedTuple):
+    """A file of a log: which file of the disk it is, and when its first record was made, where it has one yet."""
+
+    path: Path
+    inode: int
+    begin: float | None
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a file, unzipped where its first bytes say that it is zipped.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    file = path.open("rb", buffering=0)
+    first = os.pread(file.fileno(), 6, 0)
+    for magic, unzipped in _ZIPPED:
+        if first.startswith(magic):
+            return cast(IO[bytes], _Closing(unzipped(file), file))
+    return file
+
+
+class _Closing:
+    """An unzipped file that closes the zipped one with itself; `read` gives some bytes, at most so many."""
+
+    def __init__(self, unzipped: _Unzipped, file: IO[bytes]) -> None:
+        self.read, self.seek, self.fileno = unzipped.read1, unzipped.seek, file.fileno
+        self._unzipped, self._file = unzipped, file
+
+    def close(self) -> None:
+        self._unzipped.close()
+        self._file.close()
+
+
+def is_zipped(file: IO[bytes]) -> bool:
+    """Whether a file of `open_log` is unzipped while it is read: nothing is appended to such a one."""
+    return isinstance(file, _Closing)
+
+
+def fingerprint(head: bytes) -> str:
+    """What a file is known by again, from the first bytes of it."""
+    return hashlib.blake2b(head, digest_size=8).hexdigest()
+
+
+class LogFiles:
+    """The files of one log.
+
+    A file that cannot be read, or has no record of this log in its first `LOOK_BYTES`, is none of them.
+
+    Attributes:
+        location: a file, a folder, or a pattern.
+        is_file: whether it is a file, with those that were rotated away from it.
+        folder: the folder of all files.
+    """
+
+    def __init__(self, location: str, first_time: FirstTime) -> None:
+        """Look whether there is something.
+
+        Raises:
+            UserError: there is no such file or folder, or it cannot be read.
+        """
+        self.location = Path(location)
+        self._first_time = first_time
+        self._known: dict[tuple[str, int], float] = {}
+        self.is_file = self.location.is_file()
+        self.folder = self.location if self.location.is_dir() else self.location.parent
+        try:
+            if self.is_file:
+                open_log(self.location).close()
+            elif self.location.is_dir():
+                next(self.location.iterdir(), None)
+            elif not list(self._names()):
+                raise UserError(f"{location}: there is no such file, folder or pattern of files")
+        except OSError as error:
+            raise UserError(f"{location}: cannot be read: {error.strerror or error}") from None
+
+    def listed(self) -> list[LogFile]:
+        """All that are there now, in the order of their first records.
+
+        Of those that began in the same second, the file that the location names is the last one. Only files that were
+        not there before are opened; O(n log n) in the files.
+        """
+        found: dict[tuple[str, int], float] = {}
+        for path, inode in self._names():
+            begin = self._known.get((path, inode))
+            if begin is None or path == str(self.location):  # whoever truncates a file begins it anew
+                begin = self._begin(Path(path))
+            if begin is not None:
+                found[path, inode] = begin
+        self._known = found
+        live = str(self.location)
+        ordered = sorted(found.items(), key=lambda item: (item[1], item[0][0] == live, _written(item[0][0]), item[0]))
+        return [LogFile(Path(path), inode, begin) for (path, inode), begin in ordered]
+
+    def named(self) -> LogFile:
+        """The file that the location names, whatever is in it."""
+        return LogFile(self.location, 0, self._begin(self.location))
+
+    def _names(self) -> list[tuple[str, int]]:
+        """The paths and inodes of the files that may be of this log."""
+        try:
+            with os.scandir(self.folder) as entries:
+                return [(str(self.folder / entry.name), entry.inode()) for entry in entries if self._may_be(entry)]
+        except FileNotFoundError:
+            return []
+
+    def _may_be(self, entry: os.DirEntry[str]) -> bool:
+        name, mine = entry.name, self.location.name
+        if self.location.is_dir():
+            fits = not name.startswith(".")
+        elif self.is_file:
+            fits = name == mine or name.startswith((f"{mine}.", f"{mine}-"))
+        else:
+            fits = Path(name).match(mine)
+        return fits and entry.is_file()
+
+    def _begin(self, path: Path) -> float | None:
+        try:
+            file = open_log(path)
+        except OSError:
+            return None
+        with closing(file):
+            head = first_bytes(file, LOOK_BYTES)
+        begin = self._first_time(head)
+        if begin is None and path == self.location and len(head) == LOOK_BYTES:
+            return _written(str(path)) / 1e9  # it is the log, whatever is wrong with it
+        return begin
+
+
+def first_bytes(file: IO[bytes], most: int) -> bytes:
+    """The first bytes of a file that was just opened; of a broken one what can be read."""
+    head = b""
+    with suppress(*BROKEN):
+        while len(head) < most and (block := file.read(most - len(head))):
+            head += block
+    return head
+
+
+def _written(path: str) -> int:
+    """When a file was last written, nanoseconds; 0 where it is gone."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0

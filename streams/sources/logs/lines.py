@@ -1,0 +1,296 @@
+"""The lines of a log, read to its end or followed while it grows.
+
+What happens to a log that is followed:
+
+- **A line that is not whole yet** is waited for. In a file that was rotated away it counts as it is.
+- **Rotation.** A file is read to its end, then the one that began after it, until the newest. So it goes on where it
+  stopped, whatever the files are called by then, zipped or not, and however often they were rotated meanwhile.
+- **Truncation.** A file that is shorter than what was read of it, or begins otherwise, is a new one. What was not read
+  is looked for in a copy, as `copytruncate` of logrotate leaves it; where there is none, that is told.
+- **A line that never ends** is told when it is longer than `MAX_LINE_BYTES`, and is not kept in memory.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import IO, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from streams.errors import UserError
+from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.logs.files import (
+    BROKEN,
+    HEAD_BYTES,
+    LogFile,
+    LogFiles,
+    fingerprint,
+    first_bytes,
+    is_zipped,
+    open_log,
+)
+
+MAX_LINE_BYTES = 4 << 20
+"""The longest line; the processors of a job on a large machine can make some megabytes."""
+
+BLOCK_BYTES = 1 << 18
+
+_TOO_LONG = (f"a line of more than {MAX_LINE_BYTES} bytes", "a record")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place in a log: `byte` of a file, unzipped, after line `line`.
+
+    The file is known again by its inode, and by the fingerprint `head` of the first bytes that were read. `begin` is
+    the time of its first record. `cut` is True in the middle of a line that is too long.
+    """
+
+    file: str
+    inode: Annotated[int, Meta(ge=0)]
+    head: str
+    begin: float | None = None
+    byte: Annotated[int, Meta(ge=0)] = 0
+    line: Annotated[int, Meta(ge=0)] = 0
+    cut: bool = False
+
+
+class Lines:
+    """One reading of a log, line by line.
+
+    Attributes:
+        file: the file that is read now, as told where something in it is wrong.
+        line: the number of the last line that was given, from 1.
+    """
+
+    def __init__(self, files: LogFiles, on_skipped: OnSkipped, follow: bool, pause_s: float = 1.0) -> None:
+        """Nothing is opened yet.
+
+        Parameters:
+            follow: go on for ever; else to the end of what is there, of one file where the location is a file.
+            pause_s: between two looks for something new, seconds.
+        """
+        self._files, self._on_skipped, self._follow, self._pause_s = files, on_skipped, follow, pause_s
+        self._at = LogFile(files.location, 0, None)
+        self._open: IO[bytes] | None = None
+        self._zipped = False
+        self._head, self._rest = b"", b""
+        self._fingerprint: str | None = None
+        self._byte = 0
+        self._cut = self._broken = False
+        self.line = 0
+
+    @property
+    def file(self) -> str:
+        """The file that is read now, as told where something in it is wrong."""
+        return str(self._at.path)
+
+    def place(self) -> Place:
+        """The place after the last line that was given."""
+        head = self._fingerprint
+        if head is None:
+            head = fingerprint(self._head[: self._byte])
+            self._fingerprint = head if self._byte >= HEAD_BYTES else None
+        path, inode, begin = self._at
+        return Place(
+            file=path.name, inode=inode, head=head, begin=begin, byte=self._byte, line=self.line, cut=self._cut
+        )
+
+    def read(self, place: Place | None = None) -> Iterator[bytes | None]:
+        """The lines after a place, without their ends; None where there is nothing new now. Some 0.3 µs a line.
+
+        Raises:
+            UserError: a file cannot be read any more.
+        """
+        try:
+            self._begin(place)
+            while True:
+                yield from self._whole_lines()
+                if self._truncated():
+                    self._begin_anew()
+                    continue
+                later = self._later()
+                if later is not None or not self._follow or self._zipped:
+                    yield from self._whole_lines()  # what came between the two looks
+                    yield from self._last_line()
+                if later is not None:
+                    self._enter(later)
+                elif not self._follow:
+                    return
+                else:
+                    yield None
+                    time.sleep(self._pause_s)
+        finally:
+            self._close()
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        """The whole lines up to the end of the file as it is now."""
+        if self._open is not None and not self._zipped:
+            self._rest = b""
+            self._open.seek(self._byte)
+        while block := self._block():
+            *whole, self._rest = (self._rest + block).split(b"\n")
+            for raw in whole:
+                self._byte += len(raw) + 1
+                self.line += 1
+                if self._cut:
+                    self._cut = False
+                elif len(raw) > MAX_LINE_BYTES:
+                    self._tell(self.line, *_TOO_LONG)
+                else:
+                    yield raw
+            if self._cut or len(self._rest) > MAX_LINE_BYTES:
+                self._drop_rest()
+
+    def _drop_rest(self) -> None:
+        """Forget the beginning of a line that is too long; the rest of it is passed over when it comes."""
+        if not self._cut:
+            self._tell(self.line + 1, *_TOO_LONG)
+        self._cut = True
+        self._byte += len(self._rest)
+        self._rest = b""
+
+    def _last_line(self) -> Iterator[bytes]:
+        """The line without an end of a file to which nothing more is written."""
+        rest, self._rest = self._rest, b""
+        if rest or self._cut:
+            self._byte += len(rest)
+            self.line += 1
+            if not self._cut and not self._broken:
+                yield rest
+            self._cut = False
+
+    def _block(self) -> bytes:
+        """The next bytes of the file; none at its end, or where it is broken."""
+        if self._open is None or self._truncated():
+            return b""
+        try:
+            block = self._open.read(BLOCK_BYTES)
+        except BROKEN as error:
+            if not self._zipped:
+                raise UserError(f"{self.file}: cannot be read any more: {error}") from None
+            if not self._broken:
+                self._tell(self.line + 1, "the zipped file is broken or cut short", "a whole one")
+            self._broken = True
+            return b""
+        if len(self._head) < HEAD_BYTES:
+            self._head = (self._head[: self._byte + len(self._rest)] + block)[:HEAD_BYTES]
+        return block
+
+    def _begin(self, place: Place | None) -> None:
+        """Open the file to begin with, where there is one."""
+        if place is not None:
+            self._go_on(place)
+        elif self._files.is_file:
+            self._enter(self._files.named())
+        elif first := next(iter(self._files.listed()), None):
+            self._enter(first)
+
+    def _go_on(self, place: Place) -> None:
+        """Open the file of a place at it; where it is gone, tell so and begin with the oldest file after it."""
+        files = self._files.listed()
+        if self._files.is_file:
+            files.append(self._files.named())
+        files.sort(key=lambda file: (file.inode != place.inode, file.path.name != place.file))
+        if any(self._found_in(file, place) for file in files):
+            return
+        self._at = LogFile(self._files.folder / place.file, 0, place.begin)
+        self._tell(place.line, "the file is gone, and no other one is a copy of it", "what was not read of it yet")
+        later = self._later()
+        if later is None and self._files.is_file:
+            later = self._files.named()
+        if later is not None:
+            self._enter(later)
+
+    def _found_in(self, file: LogFile, place: Place) -> bool:
+        """Go on in a file at a place, if the place is of this file."""
+        if place.byte == 0 and file.inode != place.inode and file.path.name != place.file:
+            return False
+        try:
+            found = open_log(file.path)
+        except OSError:
+            return False
+        head = first_bytes(found, min(place.byte, HEAD_BYTES))
+        with suppress(*BROKEN):
+            if fingerprint(head) == place.head and _has(found, place.byte):
+                self._take(file, found)
+                self._head, self._byte, self.line, self._cut = head, place.byte, place.line, place.cut
+                return True
+        found.close()
+        return False
+
+    def _enter(self, file: LogFile) -> None:
+        """Go on with the beginning of another file; not where it has been moved since it was listed."""
+        with suppress(OSError):
+            found = open_log(file.path)
+            if file.inode in (0, os.fstat(found.fileno()).st_ino):
+                self._take(file, found)
+            else:
+                found.close()
+
+    def _take(self, file: LogFile, found: IO[bytes]) -> None:
+        self._close()
+        self._open, self._zipped = found, is_zipped(found)
+        self._at = file._replace(inode=os.fstat(found.fileno()).st_ino)
+        self._at_beginning()
+
+    def _at_beginning(self) -> None:
+        self._head, self._rest, self._fingerprint = b"", b"", None
+        self._byte, self.line, self._cut, self._broken = 0, 0, False, False
+
+    def _truncated(self) -> bool:
+        """Whether the file is another one now, under the same inode."""
+        read = self._byte + len(self._rest)
+        if self._open is None or self._zipped or not read:
+            return False
+        head = self._head[:read]
+        return not _has(self._open, read) or os.pread(self._open.fileno(), len(head), 0) != head
+
+    def _begin_anew(self) -> None:
+        """Go on in a copy of what the file was before it was truncated, or with its new beginning."""
+        before = self.place()
+        if any(file.inode != before.inode and self._found_in(file, before) for file in self._files.listed()):
+            return
+        self._at_beginning()
+        self._tell(before.line, "the file was truncated, and no other one is a copy of it", "what was not read yet")
+
+    def _later(self) -> LogFile | None:
+        """The file that began after this one."""
+        files = self._files.listed()
+        places = [place for place, file in enumerate(files) if file.inode == self._at.inode]
+        if places and self._open is not None:
+            self._at = files[places[-1]]
+            files = files[places[-1] + 1 :]
+        elif self._at.begin is None:
+            files = files[-1:] if self._files.is_file else files
+        else:
+            files = [file for file in files if file.begin is not None and file.begin >= self._at.begin]
+        return next((file for file in files if not self._is_copy(file)), None)
+
+    def _is_copy(self, file: LogFile) -> bool:
+        """Whether a file has what this one has: it was zipped, and is not removed yet."""
+        head = self._head[: self._byte]
+        if not head or file.begin != self._at.begin:
+            return False
+        try:
+            other = open_log(file.path)
+        except OSError:
+            return True  # gone again
+        with closing(other):
+            return first_bytes(other, len(head)) == head
+
+    def _tell(self, line: int, found: str, expected: str) -> None:
+        self._on_skipped(Skipped(self.file, line, None, found, expected))
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def _has(file: IO[bytes], byte: int) -> bool:
+    """Whether a file has so many bytes; it stands there then."""
+    if not is_zipped(file):
+        return os.fstat(file.fileno()).st_size >= byte and file.seek(byte) == byte
+    return bool(file.seek(byte) == byte)
