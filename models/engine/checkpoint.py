@@ -23,7 +23,7 @@ from models.site.state import Job, Shared
 MIN_JOBS_TO_RECOVER = 1000
 """Jobs that must start after histories or events were lost before predictions are no longer called degraded."""
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 """Version of what `encode` writes. Those before it are read too: what they lack has its default."""
 
 

@@ -24,12 +24,14 @@ from models.engine.checkpoint import (
 )
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods, planned_run_s
-from models.engine.outgoing import EFFECTIVE, Anomaly, Outgoing, Record, degradation, nodes_down, withhold
+from models.engine.outgoing import EFFECTIVE, Anomaly, Outgoing, Record, degradation, nodes_down, stale, withhold
 from models.engine.plausible import doubt
 from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates, worth_telling
+from models.engine.rivals import Rivals
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
+from models.engine.suspensions import Suspensions
 from models.measures import Accuracy
 from models.method import SiteContext
 from models.records import (
@@ -38,14 +40,16 @@ from models.records import (
     Cancel,
     Capacity,
     End,
-    Event,
+    ExpectedStart,
     Hold,
     JobEvent,
     JobKey,
     Release,
     Requeue,
+    Resume,
     Start,
     Submit,
+    Suspend,
 )
 from models.site.clock import MAX_AHEAD_S, SiteClock
 from models.site.history import History, Started
@@ -95,6 +99,8 @@ class Engine:
         estimates = len(self.methods.waits) + len(self.methods.runs)
         self._reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
+        self._suspensions = Suspensions(self._live)
+        self._rivals = Rivals(self._live, self.methods.learning)
         self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
         self._changes = Changes()
 
@@ -208,7 +214,7 @@ class Engine:
         elif job is None:
             yield self._first_seen_running(event)
             yield from self._crowd_out()
-        elif job.phase is Phase.RUNNING:
+        elif job.start is not None:
             yield Anomaly("duplicate_start", f"job {event.job} is running already")
         elif job.end is not None and event.time > job.end + SKEW_S:
             yield Anomaly("start_after_end", f"job {event.job}: start {event.time} > end {job.end}", rejected=True)
@@ -265,9 +271,9 @@ class Engine:
             yield Anomaly("end_without_start", f"job {event.job} was never seen submitted or started")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("duplicate_end", f"job {event.job} has ended already")
-        elif job.phase is not Phase.RUNNING:
+        elif job.start is None:
             yield from self._end_before_start(job, event)
-        elif job.start is not None and event.time < job.start - SKEW_S:
+        elif event.time < job.start - SKEW_S:
             self._live.leave(job)
             yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
         else:
@@ -283,7 +289,7 @@ class Engine:
     def _finish(self, job: Job, end: float) -> Iterator[Record]:
         """A running job has ended: its run time is known."""
         assert job.start is not None
-        run_s = max(end - job.start, 0.0)
+        run_s = max(end - job.start - job.stood_s(end), 0.0)
         self._live.leave(job)
         if job.start >= job.submit - SKEW_S:  # else it is unknown which of its times is right
             for run_method in self.methods.runs.values():
@@ -306,7 +312,7 @@ class Engine:
             yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not here")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("cancel_after_end", f"job {event.job} has ended already")
-        elif job.phase is Phase.RUNNING:
+        elif job.start is not None:
             yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
             yield from self._end(End(site=event.site, time=event.time, job=event.job, attempt=event.attempt))
         elif event.time < job.submit - SKEW_S:
@@ -335,7 +341,7 @@ class Engine:
         if job is None or job.phase is not Phase.QUEUED:
             yield Anomaly("hold_of_job_not_queued", f"job {event.job} is not queued")
         elif overtaken:
-            yield _stale(event)
+            yield stale(event)
         else:
             self._live.move(job, Phase.HELD)
 
@@ -345,11 +351,20 @@ class Engine:
         if job is None or job.phase is not Phase.HELD:
             yield Anomaly("release_of_job_not_held", f"job {event.job} is not held")
         elif overtaken:
-            yield _stale(event)
+            yield stale(event)
         else:
             job.eligible = max(event.time, job.ready)
             self._live.move(job, Phase.QUEUED)
             self._reestimates.watch(job)
+
+    def _suspend(self, event: Suspend) -> Iterator[Record]:
+        return self._suspensions.suspend(event)
+
+    def _resume(self, event: Resume) -> Iterator[Record]:
+        return self._suspensions.resume(event)
+
+    def _expect(self, event: ExpectedStart) -> Iterator[Record]:
+        return self._rivals.expect(event)
 
     def _alter(self, event: Alter) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -357,7 +372,7 @@ class Engine:
             yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
             return
         if _overtaken(job, "alter_time", event.time):
-            yield _stale(event)
+            yield stale(event)
             return
         if event.queue is not None and self._live.full:
             yield self._no_room(event.job)
@@ -391,7 +406,7 @@ class Engine:
 
     def _enter_again(self, job: Job, at: float) -> Iterator[Record]:
         """This attempt is over, whether or not its start was seen; the next one enters the queue."""
-        if job.phase is not Phase.RUNNING:
+        if job.start is None:
             self.methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
         self._live.leave(job)
@@ -401,7 +416,7 @@ class Engine:
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:
         known = self.context.capacity
         if known is not None and event.time < known.time <= max(self.clock.now, self._arrived or 0.0) + MAX_AHEAD_S:
-            yield _stale(event)
+            yield stale(event)
         else:
             self.context.capacity = event
 
@@ -412,6 +427,9 @@ class Engine:
         Cancel: _cancel,
         Hold: _hold,
         Release: _release,
+        Suspend: _suspend,
+        Resume: _resume,
+        ExpectedStart: _expect,
         Alter: _alter,
         Requeue: _requeue,
         Capacity: _take_capacity,
@@ -420,7 +438,7 @@ class Engine:
     def _give_up(self) -> Iterator[Record]:
         """Jobs whose end was never reported leave: unscored, and history for no method."""
         for job in self._live.give_up():
-            if job.phase is not Phase.RUNNING:
+            if job.start is None:
                 self.methods.forget(job.key)
             yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")
 
@@ -592,8 +610,3 @@ def _overtaken(job: Job, field: str, time: float) -> bool:
     latest: float = getattr(job, field)
     setattr(job, field, max(latest, time))
     return time < latest
-
-
-def _stale(event: Event) -> Anomaly:
-    """What a change is that was overtaken by a later one."""
-    return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from models.engine.settings import EngineSettings
-from models.records import Capacity, Outcome, Prediction
+from models.records import Capacity, Event, Outcome, Prediction
 from models.registry import TRIVIAL
 from models.site.state import Estimate, Job, LaterEstimate, RunEstimate
 
@@ -38,6 +38,12 @@ EFFECTIVE = frozenset(
     )
 )
 """The reasons of events that changed a live job; an event with any other must not set the site's clock."""
+
+
+def stale(event: Event) -> Anomaly:
+    """What a change is that was overtaken by a later one."""
+    return Anomaly(f"stale_{event.kind}", f"the {event.kind} of {event.time} came after a later change", rejected=True)
+
 
 Record = Prediction | Outcome | Anomaly
 """What an event leads to."""

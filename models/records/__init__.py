@@ -43,7 +43,9 @@ from models.records.questions import (
     Why,
 )
 
-AnyEvent = Submit | Start | End | Cancel | Hold | Release | Alter | Requeue | Capacity
+AnyEvent = (
+    Submit | Start | End | Cancel | Hold | Release | Suspend | Resume | Alter | Requeue | ExpectedStart | Capacity
+)
 
 __all__ = [
     "UNKNOWN_SITE",

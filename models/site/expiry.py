@@ -12,7 +12,8 @@ MAX_WALLTIMES = 3.0
 
 WEEK_S = 7 * DAY_S
 MAX_LIVE_S = 400 * DAY_S
-"""So long after its submit a job is given up that does not run, and after its start one without a walltime."""
+"""So long after its submit a job is given up that has not started, and after its start one without a walltime, or that
+is suspended."""
 
 MIN_AGREEING_EVENTS = 32
 """Events that must agree on how late it is: one with a wrong time must not give up the jobs of all others."""
@@ -24,9 +25,9 @@ MAX_STALE_ENTRIES = 1024
 def due(job: Job) -> float:
     """When a job in its present phase is given up, Unix seconds; far beyond what any scheduler lets it take."""
     if job.phase is Phase.RUNNING:
-        assert job.start is not None
-        return job.start + (MAX_WALLTIMES * job.walltime + WEEK_S if job.walltime else MAX_LIVE_S)
-    return job.submit + MAX_LIVE_S
+        assert job.began is not None
+        return job.began + (MAX_WALLTIMES * job.walltime + WEEK_S if job.walltime else MAX_LIVE_S)
+    return (job.submit if job.start is None else job.start) + MAX_LIVE_S
 
 
 class Expiry:

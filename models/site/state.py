@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from models.records import JobKey, Submit
+from models.site.extras import EXTRAS, PROGRESS, Extras, Progress, extras_of
 from models.site.table import DEAD, HELD, QUEUED, RUNNING, LiveTable, Names, Values
 
 MICRO = 1_000_000
@@ -30,6 +31,7 @@ class Phase(StrEnum):
     QUEUED = "queued"
     HELD = "held"
     RUNNING = "running"
+    SUSPENDED = "suspended"  # it stands still, and others may have its processors
     ENDED_BEFORE_START = "ended"  # its end arrived before its start
 
     __hash__ = str.__hash__  # it is in the key of every total; an Enum's own is a function in Python
@@ -64,7 +66,7 @@ REQUEST = (
     "arguments",
     "network",
 )
-"""What a job asks for, by the fields' names in a submit event and here."""
+"""What a job asks for, by the fields' names in a submit event and here; what few jobs do is in its `extras`."""
 
 _request_of = attrgetter(*REQUEST)
 
@@ -99,8 +101,8 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
     method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated` is what its start said that it
     got. `looks` counts how often it was estimated anew while it queued, and `later` is the last such estimate that was
-    told. The job is stored as an array, so new fields go to the end: states that were saved before a field existed are
-    read with its default.
+    told. `extras` and `progress` are what few jobs have. The job is stored as an array, so new fields go to the end:
+    states that were saved before a field existed are read with its default.
     """
 
     id: str
@@ -137,17 +139,19 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     allocated: int | None = None
     looks: int = 0
     later: LaterEstimate | None = None
+    extras: Extras = EXTRAS
+    progress: Progress = PROGRESS
 
     @classmethod
     def of(cls, event: Submit) -> "Job":
         """The job that a submit event describes."""
         request = dict(zip(REQUEST, _request_of(event), strict=True))
-        return cls(event.job, event.attempt, event.time, eligible=event.eligible, **request)
+        return cls(event.job, event.attempt, event.time, eligible=event.eligible, extras=extras_of(event), **request)
 
     @property
     def request(self) -> dict[str, Any]:
-        """What it asks for, by the names in `REQUEST`."""
-        return dict(zip(REQUEST, _request_of(self), strict=True))
+        """What it asks for, by the names in `REQUEST`, and its `extras`."""
+        return dict(zip(REQUEST, _request_of(self), strict=True), extras=self.extras)
 
     @property
     def key(self) -> JobKey:
@@ -156,8 +160,18 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def counted_cpus(self) -> int:
-        """The processors that count now: while it runs what was allocated, where that is known, else the request."""
-        return self.cpus if self.allocated is None or self.phase is not Phase.RUNNING else self.allocated
+        """The processors that count now: once it runs what was allocated, where that is known, else the request."""
+        return self.cpus if self.allocated is None or self.start is None else self.allocated
+
+    @property
+    def began(self) -> float | None:
+        """When it would have started if it had never stood still; the start itself for nearly all."""
+        return self.start if self.start is None or self.progress is PROGRESS else self.start + self.progress.suspended_s
+
+    def stood_s(self, at: float) -> float:
+        """For how many seconds it has stood still by `at` (Unix seconds), all its suspensions together."""
+        since = self.progress.suspended_at
+        return self.progress.suspended_s + (0.0 if since is None else max(at - since, 0.0))
 
     @property
     def ready(self) -> float:
@@ -269,7 +283,7 @@ class SiteState:
         self.table.change(job.key, _values(job), _names(job))
 
     def _count(self, job: Job, sign: int) -> None:
-        since = job.start if job.phase is Phase.RUNNING else job.submit
+        since = job.submit if job.start is None else job.began
         assert since is not None
         cpus, planned_run_us, since_us = job.counted_cpus, micros(job.planned_run_s), micros(since)
         for scope in _scopes(job):
@@ -285,7 +299,8 @@ class SiteState:
 UNKNOWN_RUN_S = 3600.0
 """How long a job is expected to run of which nothing is known, seconds."""
 
-_PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING, Phase.ENDED_BEFORE_START: DEAD}
+_PHASE_CODES = {Phase.QUEUED: QUEUED, Phase.HELD: HELD, Phase.RUNNING: RUNNING}
+"""A job in any other phase neither queues nor has processors: to those who look at the table it is not there."""
 
 
 def _values(job: Job) -> Values:
@@ -298,9 +313,9 @@ def _values(job: Job) -> Values:
         run_s = walltime
     cpus, start = job.cpus, 0.0
     if phase is Phase.RUNNING:
-        cpus, start = job.counted_cpus, job.start or 0.0
+        cpus, start = job.counted_cpus, job.began or 0.0
     ready = submit if eligible is None or eligible < submit else eligible
-    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, _PHASE_CODES[phase]
+    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, _PHASE_CODES.get(phase, DEAD)
 
 
 def _names(job: Job) -> Names:
@@ -331,6 +346,8 @@ class Shared:
 
     def settle(self, job: Job) -> Job:
         """The job, with what others have too replaced by theirs; 5 µs."""
+        job.extras = EXTRAS if job.extras == EXTRAS else job.extras
+        job.progress = PROGRESS if job.progress == PROGRESS else job.progress
         for name in _TEXTS:
             text = getattr(job, name)
             if text is not None:
@@ -351,9 +368,10 @@ class Shared:
 
 
 def text_bytes(job: Job) -> int:
-    """Bytes of the names in a job; 1 µs."""
+    """Bytes of the names in a job, and of its extras; 1 µs."""
     text = "".join(filter(None, _texts_of(job)))
-    return len(text) if text.isascii() else len(text.encode())
+    names = len(text) if text.isascii() else len(text.encode())
+    return names if job.extras is EXTRAS else names + job.extras.stored_bytes
 
 
 def _scopes(job: Job) -> list[Scope]:

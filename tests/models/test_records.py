@@ -12,14 +12,17 @@ from models.records import (
     Capacity,
     DeadLetter,
     End,
+    ExpectedStart,
     Hold,
     JobEvent,
     Outcome,
     Prediction,
     Release,
     Requeue,
+    Resume,
     Start,
     Submit,
+    Suspend,
 )
 
 JOB: dict[str, Any] = {"site": "ctc", "time": 835823160.0, "job": "4711"}
@@ -46,6 +49,10 @@ EVENTS: list[AnyEvent] = [
     Release(**JOB),
     Alter(**JOB, queue="long", cpus=8, nodes=1, walltime=60.0, eligible=1.0),
     Requeue(**JOB),
+    Suspend(**JOB),
+    Suspend(**JOB, releases=False),
+    Resume(**JOB),
+    ExpectedStart(**JOB, by="slurm", expected=835823400.0),
     Capacity(site="ctc", time=0.0, cpus=338, nodes=338, down_nodes=2),
 ]
 

@@ -14,13 +14,16 @@ from models.records import (
     AnyEvent,
     Capacity,
     End,
+    ExpectedStart,
     Hold,
     Outcome,
     Prediction,
     Release,
     Requeue,
+    Resume,
     Start,
     Submit,
+    Suspend,
 )
 from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
@@ -64,8 +67,8 @@ def encoded(records: list[Record]) -> bytes:
 
 @cache
 def workload(seed: int, jobs: int = 120) -> list[AnyEvent]:
-    """A simulated site whose jobs are also held, altered and requeued; events are lost, doubled and swapped."""
-    dice = random.Random(seed)
+    """A simulated site whose jobs are also held, altered, suspended and requeued; events are lost, twice or swapped."""
+    dice, rare = random.Random(seed), random.Random(seed)
     events: list[AnyEvent] = []
     held: set[str] = set()
     for event in run(generate(seed, jobs, cpus=64, load=0.9, start_time=10**9), cpus=64, site="s"):
@@ -82,6 +85,12 @@ def workload(seed: int, jobs: int = 120) -> list[AnyEvent]:
         if isinstance(event, Submit) and dice.random() < 0.1:
             held.add(event.job)
             events.append(Hold(**key))
+        if isinstance(event, Submit) and rare.random() < 0.2:
+            events.append(ExpectedStart(**key, by=rare.choice("ab"), expected=event.time + 600.0 * rare.random()))
+        if isinstance(event, Start) and rare.random() < 0.2:
+            events.append(Suspend(**key, releases=rare.random() < 0.5))
+            if rare.random() < 0.8:
+                events.append(Resume(**key | {"time": event.time + 50.0}))
         if dice.random() < 0.1:
             events.append(Alter(**key, cpus=dice.randint(1, 64), walltime=dice.choice([None, 0.1, 7200.0])))
         if dice.random() < 0.02:

@@ -27,6 +27,8 @@ def event(text: str, **fields: Any) -> AnyEvent:
     """The event that "start@150" or, of the next attempt, "start'@150" means, of job 1."""
     kind, _, time = text.partition("@")
     attempt = kind.count("'")
+    if kind.rstrip("'") == "expected_start":
+        fields = {"by": "slurm", "expected": float(time) + 60.0} | fields
     return KINDS[kind.rstrip("'")](site="s", job="1", time=float(time), attempt=attempt, **fields)  # type: ignore[no-any-return]
 
 
@@ -68,7 +70,8 @@ def assert_sound(engine: Engine) -> None:
     assert engine.context.state._totals == recount._totals
 
 
-QUEUED, HELD, RUNNING, ENDED = Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.ENDED_BEFORE_START
+QUEUED, HELD, RUNNING, SUSPENDED = Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED
+ENDED = Phase.ENDED_BEFORE_START
 
 
 def contents(engine: Engine) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from models.runtimes.template import (
     sums_of,
 )
 from models.site.runs import ATTRIBUTES, Template
-from models.site.state import Job
+from models.site.state import REQUEST, Job
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -110,7 +110,7 @@ class Workload:
     @cached_property
     def fingerprint(self) -> str:
         """A digest that differs from that of other workloads."""
-        digest = sha256(msgspec.json.encode([job.request for job in self.jobs]))
+        digest = sha256(msgspec.json.encode([{name: getattr(job, name) for name in REQUEST} for job in self.jobs]))
         for array in (self.run_s, self.place, self.elapsed_s):
             digest.update(array.tobytes())
         return digest.hexdigest()

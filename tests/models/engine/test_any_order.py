@@ -13,11 +13,14 @@ from models.records import (
     Cancel,
     Capacity,
     End,
+    ExpectedStart,
     Hold,
     Release,
     Requeue,
+    Resume,
     Start,
     Submit,
+    Suspend,
 )
 from tests.support.stories import ENDED, anomalies, applied, assert_sound, contents, new_engine, outcomes
 
@@ -48,7 +51,12 @@ def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
         if fate == "cancelled":
             add(Cancel)
         elif fate != "queued":
+            if draw(st.booleans()):
+                add(ExpectedStart, by=draw(st.sampled_from("ab")), expected=time + 5.0)
             add(Start, cpus=draw(st.sampled_from([None, 3])))
+            for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+                add(Suspend, releases=draw(st.booleans()))
+                add(Resume)
         if fate == "ended":
             add(End)
         if fate != "requeued":

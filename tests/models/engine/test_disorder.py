@@ -17,6 +17,7 @@ from tests.support.stories import (
     QUEUED,
     RUNNING,
     SETTINGS,
+    SUSPENDED,
     anomalies,
     applied,
     assert_sound,
@@ -43,6 +44,12 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 hold@110 alter@115 release@120 alter@130 start@150 alter@160 end@300", "", {}),
     ("submit@100 start@150 requeue@200", "", {1: QUEUED}),
     ("submit@100 start@150 requeue@200 start'@250 requeue'@260 start''@270 end''@300", "", {}),
+    ("submit@100 start@150 suspend@200", "", {0: SUSPENDED}),
+    ("submit@100 start@150 suspend@200 resume@250", "", {0: RUNNING}),
+    ("submit@100 start@150 suspend@200 resume@250 suspend@260 end@300", "", {}),
+    ("submit@100 start@150 suspend@200 requeue@250", "", {1: QUEUED}),
+    ("submit@100 expected_start@110 expected_start@120 start@150 end@300", "", {}),
+    ("submit@100 hold@110 expected_start@120", "", {0: HELD}),
     # Twice.
     ("submit@100 submit@100", "duplicate_submit", {0: QUEUED}),
     ("submit@100 start@150 submit@100", "duplicate_submit", {0: RUNNING}),
@@ -63,6 +70,12 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 requeue@200 requeue@200", "duplicate_requeue", {1: QUEUED}),
     ("submit@100 start@150 requeue@200 start@150", "duplicate_start", {1: QUEUED}),
     ("submit@100 start@150 requeue@200 submit'@200", "duplicate_submit", {1: QUEUED}),
+    ("submit@100 start@150 suspend@200 suspend@200", "suspend_of_job_not_running", {0: SUSPENDED}),
+    ("submit@100 start@150 suspend@200 resume@250 resume@250", "resume_of_job_not_suspended", {0: RUNNING}),
+    ("submit@100 start@150 suspend@200 resume@250 suspend@200", "stale_suspend!", {0: RUNNING}),
+    ("submit@100 start@150 suspend@200 resume@250 suspend@300 resume@250", "stale_resume!", {0: SUSPENDED}),
+    ("submit@100 start@150 suspend@200 start@150", "duplicate_start", {0: SUSPENDED}),
+    ("submit@100 start@150 suspend@200 end@300 suspend@200", "suspend_of_job_not_running", {}),
     # Never submitted, or submitted late.
     ("start@150", "start_without_submit", {0: RUNNING}),
     ("start@150 start@150", "start_without_submit duplicate_start", {0: RUNNING}),
@@ -85,6 +98,11 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("requeue@200", "requeue_of_unknown_job", {}),
     ("requeue@200 requeue@200", "requeue_of_unknown_job duplicate_requeue", {}),
     ("requeue@200 submit@100 start@150", "requeue_of_unknown_job duplicate_submit duplicate_start", {}),
+    ("suspend@200", "suspend_of_job_not_running", {}),
+    ("suspend@200 submit@100", "suspend_of_job_not_running", {0: QUEUED}),
+    ("resume@250", "resume_of_job_not_suspended", {}),
+    ("start@150 suspend@200 submit@100", "start_without_submit submit_after_start", {0: SUSPENDED}),
+    ("expected_start@110", "expected_start_of_job_not_queued", {}),
     # In another order.
     ("submit@100 end@300", "end_seen_before_start", {0: ENDED}),
     ("submit@100 end@300 start@150", "end_seen_before_start", {}),
@@ -108,6 +126,12 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 start'@250 end'@300 requeue@200", "start_without_submit duplicate_submit", {}),
     ("submit@100 start@150 end'@300 requeue@200", "end_without_start duplicate_submit", {}),
     ("start@150 requeue@200 submit@100", "start_without_submit duplicate_submit", {1: QUEUED}),
+    ("submit@100 suspend@200", "suspend_of_job_not_running", {0: QUEUED}),
+    ("submit@100 suspend@200 start@150", "suspend_of_job_not_running", {0: RUNNING}),
+    ("submit@100 start@150 resume@250", "resume_of_job_not_suspended", {0: RUNNING}),
+    ("submit@100 start@150 resume@250 suspend@200", "resume_of_job_not_suspended stale_suspend!", {0: RUNNING}),
+    ("submit@100 end@300 suspend@200", "end_seen_before_start suspend_of_job_not_running", {0: ENDED}),
+    ("submit@100 start@150 expected_start@110", "expected_start_of_job_not_queued", {0: RUNNING}),
     # By clocks that differ by up to a minute.
     ("submit@100 start@40", "", {0: RUNNING}),
     ("submit@100 start@40 end@300", "", {}),
@@ -116,6 +140,8 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 cancel@40", "", {}),
     ("submit@100 start@150 end@90", "", {}),
     ("submit@100 start@150 cancel@90", "cancel_while_running", {}),
+    ("submit@100 start@150 suspend@140", "", {0: SUSPENDED}),
+    ("submit@100 start@150 suspend@200 end@190", "", {}),
     ("submit@100 end@99", "end_seen_before_start", {0: ENDED}),
     ("submit@100 end@99 start@99", "end_seen_before_start", {}),
     ("submit@100 end@300 start@40", "end_seen_before_start", {}),
@@ -143,6 +169,7 @@ TABLE: list[tuple[str, str, dict[int, Phase]]] = [
     ("submit@100 start@150 requeue@89", "requeue_before_start!", {0: RUNNING}),
     # Cancelled while it runs: it has ended.
     ("submit@100 start@150 cancel@200", "cancel_while_running", {}),
+    ("submit@100 start@150 suspend@200 cancel@250", "cancel_while_running", {}),
     ("submit@100 start@150 cancel@200 end@200", "cancel_while_running duplicate_end", {}),
 ]
 
@@ -176,7 +203,13 @@ def test_what_is_rejected_changes_nothing(text: str) -> None:
 def given_up() -> list[Record]:
     """What an engine says once jobs of every phase have been there for too long."""
     engine = Engine("s", SETTINGS)
-    phases = {"queued": "", "held": " hold@110", "running": " start@150", "ended": " end@300"}
+    phases = {
+        "queued": "",
+        "held": " hold@110",
+        "running": " start@150",
+        "suspended": " start@150 suspend@200",
+        "ended": " end@300",
+    }
     for job, rest in phases.items():
         applied(engine, [msgspec.structs.replace(each, job=job) for each in story("submit@100" + rest)])
     steps = [50.0 * DAY_S * step for step in range(1, 10)]

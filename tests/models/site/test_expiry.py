@@ -11,7 +11,7 @@ from models.durations import DAY_S
 from models.engine.engine import EVENTS_PER_SWEEP, Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
-from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit
+from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit, Suspend
 from models.site.expiry import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
 from models.site.runs import Run
@@ -290,7 +290,9 @@ def workload() -> list[AnyEvent]:
         day = number * 4.5 + dice.random()
         walltime = dice.choice([None, 3600.0, 9.0 * DAY_S])
         events.append(Submit(**key, time=day * DAY_S, user=dice.choice(["ada", "bob"]), cpus=3, walltime=walltime))
-        for kind, later in ((Hold, 1.0), (Start, 20.0), (Alter, 25.0), (End, 30.0)):
+        for kind, later in ((Hold, 1.0), (Start, 20.0), (Alter, 25.0), (Suspend, 25.0), (End, 30.0)):
+            if kind is Suspend and number % 5:
+                continue
             if dice.random() < 0.5:
                 fields: dict[str, Any] = {"walltime": dice.choice([60.0, 50.0 * DAY_S])} if kind is Alter else {}
                 events.append(kind(**key, time=(day + later * dice.random()) * DAY_S, **fields))

@@ -1,0 +1,68 @@
+"""What few jobs ask for, and what befalls few of them: kept apart, so that the others take no room for it."""
+
+from operator import attrgetter
+from typing import Any, Self
+
+import msgspec
+
+
+class _Rare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Fields that are mostly as usual; it is stored as a map of those that are not, and takes a byte without any."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """How many bytes it takes in a stored state; 0.3 µs."""
+        return len(msgspec.msgpack.encode(self))
+
+    def but(self, **changes: Any) -> Self:
+        """The same with these fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+
+class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
+    """What a job asks for beside what most do, and what the scheduler says of it; the fields are those of a submit.
+
+    >>> EXTRAS.but(qos="high").qos
+    'high'
+    """
+
+    partitions: list[str] | None = None
+    tasks: int | None = None
+    gpu_types: dict[str, int] | None = None
+    exclusive: bool = False
+    qos: str | None = None
+    reservation: str | None = None
+    licences: dict[str, int] | None = None
+    dependency: str | None = None
+    array: str | None = None
+    array_size: int | None = None
+    array_limit: int | None = None
+    het_group: str | None = None
+    priority: float | None = None
+    pending_reason: str | None = None
+
+
+class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
+    """What has befallen a job beside coming, starting and ending.
+
+    It has stood still since `suspended_at` (None: it does not), and for `suspended_s` seconds before; `suspend_time` is
+    when it was last suspended or resumed. Times are Unix seconds.
+    """
+
+    suspended_at: float | None = None
+    suspended_s: float = 0.0
+    suspend_time: float = 0.0
+
+
+EXTRAS, PROGRESS = Extras(), Progress()
+"""Those of a job that has none: nearly all share these."""
+
+_EXTRAS = Extras.__struct_fields__
+_extras_of = attrgetter(*_EXTRAS)
+_USUAL = _extras_of(EXTRAS)
+
+
+def extras_of(submit: Any) -> Extras:
+    """The extras that a submit event names; 0.3 µs where it names none."""
+    found = _extras_of(submit)
+    return EXTRAS if found == _USUAL else Extras(**dict(zip(_EXTRAS, found, strict=True)))
