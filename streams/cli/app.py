@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import client, offline, service, site, tune
+from streams.cli import client, offline, service, site, source, tune
 from streams.cli.output import tell
 from streams.errors import UserError
 
@@ -98,7 +98,15 @@ def application(*more: typer.Typer) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     made.callback()(options)
-    for group in (offline.commands, tune.commands, service.commands, site.commands, client.commands, *more):
+    for group in (
+        offline.commands,
+        tune.commands,
+        service.commands,
+        site.commands,
+        source.commands,
+        client.commands,
+        *more,
+    ):
         made.add_typer(group)
     return made
 

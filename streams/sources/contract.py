@@ -178,6 +178,15 @@ def refuse(skipped: Skipped) -> None:
     raise UserError(str(skipped))
 
 
+class Calls(msgspec.Struct):
+    """How often a source called something outside, such as a command, and what that took there, in seconds."""
+
+    count: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    last_s: float = 0.0
+
+
 class Source(ABC):
     """Events of one scheduler or file, each with the cursor from which to go on after it.
 
@@ -188,6 +197,8 @@ class Source(ABC):
         records: how many records of its input (lines, rows, jobs) it has read so far; 0 where it does not count them.
         left_out: how many of these give no event by their nature and not by a mistake, by what they are, in words:
             {"job steps": 12}. A source that counts makes a dictionary of its own.
+        lag: how much of its input is there and not read yet, by the unit: {"bytes": 512}. Empty where it cannot tell.
+        calls: what it calls to read its input, by name, such as {"squeue": Calls(…)}. Another thread looks at these.
     """
 
     name: ClassVar[str]
@@ -195,6 +206,8 @@ class Source(ABC):
     sites: tuple[str, ...]
     records: int = 0
     left_out: Mapping[str, int] = MappingProxyType({})
+    lag: Mapping[str, float] = MappingProxyType({})
+    calls: Mapping[str, Calls] = MappingProxyType({})
 
     @classmethod
     @abstractmethod

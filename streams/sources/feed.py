@@ -14,8 +14,8 @@ from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, from_source
+from streams.sources.run import cursor_file
 from streams.sources.swf import SwfSource, Trace
-from streams.topics import events_topic_of, topic_id
 
 T = TypeVar("T")
 
@@ -68,16 +68,12 @@ def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[fl
 def cursor_files(settings: Settings, sources: Sequence[SwfSource], directory: Path) -> Iterator[list[CursorFile]]:
     """The files that keep the sources' cursors, open for this process.
 
-    A topic that is deleted and made again is another one, so that its first events are not taken for sent.
-
     Raises:
-        UserError: the topic is missing or the broker cannot be reached; or as `CursorFile`.
+        UserError: as `cursor_file` and `CursorFile`.
         OSError: the directory cannot be used.
     """
-    names = {source.site: events_topic_of(settings, source.site) for source in sources}
-    topics = {name: f"{name} {topic_id(settings, name)}" for name in set(names.values())}
     with ExitStack() as stack:
-        yield [stack.enter_context(CursorFile(directory, source, topics[names[source.site]])) for source in sources]
+        yield [stack.enter_context(cursor_file(settings, source, directory)) for source in sources]
 
 
 def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[SwfSource]:

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from models.records import Prediction
 from streams.cli.app import main
+from tests.support.traces import swf_line
 
 Capture = pytest.CaptureFixture[str]
 
@@ -41,3 +43,24 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
     assert asked[0][1:] == (watch.WatchFilter(site="ctc"), True, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
+
+
+def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from streams.sources import run
+
+    (tmp_path / "made.swf").write_text("; MaxProcs: 4\n" + swf_line(1, 0, 10, 100) + "broken\n")
+    sent: list[str] = []
+
+    def publish(_: Any, steps: Any, on_sent: Any, *rest: Any) -> None:
+        for step in steps:
+            on_sent(step.event)
+            sent.append(f"{step.event.site} {step.event.kind}")
+
+    monkeypatch.setattr(run, "publish", publish)
+    assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder"]) == 0
+    assert sent == ["alder capacity", "alder submit", "alder start", "alder end"]
+    told = capsys.readouterr().err
+    assert "made.swf, line 3: 1 fields; expected 18" in told
+    assert "1 records, 4 events sent, 1 skipped" in told
+    assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder", "--set", "pause=2"]) == 1
+    assert "the options of swf are: none" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""The command of who plugs in a scheduler: source."""
+
+import os
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streams.cli.options import settings_of
+from streams.cli.output import tell
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: queuecast source slurm squeue+sacct --site alder --cursors /var/lib/queuecast")
+def source(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Which scheduler or format, such as slurm.")],
+    location: Annotated[str, typer.Argument(help="What it reads: a path, an address, or what the source says.")],
+    site: Annotated[str, typer.Option(help="The site's name.")],
+    cursors: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep here how far it is, and go on there. Default: $STATE_DIRECTORY."),
+    ] = None,
+    web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics. Default: none.")] = None,
+    web_host: Annotated[str, typer.Option(help="Where to listen. Default: this machine only.")] = "127.0.0.1",
+    options: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the source; repeatable.")
+    ] = None,
+) -> None:
+    """Follow a scheduler and send what happens there to the events topic, until it is told to stop.
+
+    With --cursors it goes on where it stopped the last time, however it stopped:
+    no event is lost, the last ones may be sent twice, and workers pass these over.
+    What cannot be read is told here and counted, and the rest goes on.
+    """
+    from streams.sources.publisher import stop_on_sigterm
+    from streams.sources.registry import source_named
+    from streams.sources.run import Watch, options_for, run_source, serve_metrics
+
+    settings, watch, kind = settings_of(context), Watch(tell), source_named(name)
+    opened = kind.open(location, site, watch.on_skipped, **options_for(kind, options or ()))
+    directory = cursors or (Path(state) if (state := os.environ.get("STATE_DIRECTORY")) else None)
+    if directory is None:
+        tell("without --cursors it begins anew at each start")
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_on_sigterm())
+        if web_port is not None:
+            stack.callback(serve_metrics(watch, web_host, web_port))
+        stack.callback(lambda: tell(watch.report()))
+        run_source(settings, opened, watch, directory, stop)
+    if stop.requested:
+        raise typer.Exit(128 + signal.SIGTERM)

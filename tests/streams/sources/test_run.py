@@ -1,0 +1,103 @@
+"""A source that runs: what is counted of it, its options, and its metrics over HTTP."""
+
+import urllib.request
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+from deploy.local.stack.process import free_port
+from models.records import Start, Submit
+from streams.errors import UserError
+from streams.settings import Settings
+from streams.sources import run as running
+from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
+from streams.sources.publisher import OutgoingEvent, Stop
+from streams.sources.run import MAX_TOLD, REPORT_S, Watch, options_for, run_source, serve_metrics
+
+
+class Made(Source):
+    """Two events; says what it reads and calls."""
+
+    name = "made"
+    sites = ("here",)
+
+    def __init__(self) -> None:
+        self.records = 5
+        self.left_out = {"job steps": 3}
+        self.lag = {"bytes": 12.0}
+        self.calls = {"squeue": Calls(4, 1, 2.0, 0.25)}
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        pause_s: float = 1.0,
+        zone: str = "",
+    ) -> Self:
+        return cls()
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        yield Submit(site="here", time=100.0, job="7"), b"1"
+        yield Start(site="here", time=160.0, job="7"), b"2"
+
+
+def test_options_have_the_types_that_the_source_says() -> None:
+    assert options_for(Made, ["pause_s=2", "zone=UTC"]) == {"pause_s": 2.0, "zone": "UTC"}
+    with pytest.raises(UserError, match="the options of made are: pause_s, zone"):
+        options_for(Made, ["speed=2"])
+    with pytest.raises(UserError, match="pause_s=soon"):
+        options_for(Made, ["pause_s=soon"])
+
+
+def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def send_all(_: Settings, steps: Iterator[OutgoingEvent], on_sent: object, *rest: object) -> None:
+        for step in steps:
+            on_sent(step.event)
+
+    monkeypatch.setattr(running, "publish", send_all)
+    told: list[str] = []
+    now = [0.0]
+    watch = Watch(told.append, clock=lambda: now[0], wall_clock=lambda: 190.0)
+    assert list(watch.collect()) == []
+    run_source(Settings(), Made(), watch, None, Stop())
+    assert watch.report() == "5 records, 2 events sent, 0 skipped; squeue: 4 calls, 0.50 s each, 1 failed"
+    assert watch.since_event_s == 30.0
+    now[0] = 45.0
+    assert watch.since_read_s == 45.0
+    for number in range(MAX_TOLD + 5):
+        watch.on_skipped(Skipped("log", number, "field 1 (time)", "'soon'", "Unix seconds"))
+    assert len(told) == MAX_TOLD
+    now[0] += REPORT_S
+    watch.look()
+    assert told[-1].startswith("5 records, 2 events sent, 25 skipped")
+    values = {
+        (sample.name, *(value for key, value in sample.labels.items() if key not in ("source", "site"))): sample.value
+        for metric in watch.collect()
+        for sample in metric.samples
+    }
+    prefix = "queuecast_source_"
+    assert values[prefix + "records_total",] == 5
+    assert values[prefix + "events_total", "submit"] == 1
+    assert values[prefix + "skipped_total", "job steps"] == 3
+    assert values[prefix + "skipped_total", "field 1 (time)"] == 25
+    assert values[prefix + "lag", "bytes"] == 12
+    assert values[prefix + "last_event_age_seconds",] == 30
+    assert values[prefix + "call_seconds_total", "squeue"] == 2
+    assert values[prefix + "failed_calls_total", "squeue"] == 1
+    assert values[prefix + "last_call_seconds", "squeue"] == 0.25
+
+
+def test_its_metrics_are_served() -> None:
+    watch, port = Watch(lambda _: None), free_port()
+    watch.source = Made()
+    end = serve_metrics(watch, "127.0.0.1", port)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    finally:
+        end()
+    assert 'queuecast_source_records_total{site="here",source="made"} 5.0' in text
+    assert 'queuecast_source_last_record_age_seconds{site="here",source="made"}' in text
