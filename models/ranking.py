@@ -27,7 +27,11 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
-    """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1."""
+    """A job that may be submitted to any site; `walltime` is in seconds at a site of speed 1, `memory` bytes in all.
+
+    `partition` is one, or several with commas between; they are its queue too, where it names none. `gpu_type` is the
+    type of all its GPUs; who names it asks for one at least.
+    """
 
     cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
     walltime: Seconds | None = None
@@ -39,11 +43,38 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     group: Name | None = None
     account: Name | None = None
     executable: Name | None = None
+    partition: Name | None = None
+    gpu_type: Name | None = None
+    tasks: Count | None = None
+    exclusive: bool = False
+    qos: Name | None = None
+    reservation: Name | None = None
+
+    @property
+    def partitions(self) -> list[str]:
+        """The partitions that it names."""
+        return [name for name in (self.partition or "").split(",") if name]
+
+    @property
+    def counted_gpus(self) -> int:
+        """How many GPUs it asks for."""
+        return max(self.gpus, 1) if self.gpu_type else self.gpus
 
     def question(self, question_id: str, site: str, speed: float = 1.0, why: bool = False) -> WaitQuestion:
         """The question how long the job would wait at a site of this speed, and `why`."""
-        asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed)}
-        return WaitQuestion(id=question_id, site=site, why=why, **asked)
+        asked = msgspec.structs.asdict(self) | {"walltime": self.walltime_at(speed), "gpus": self.counted_gpus}
+        partitions, gpu_type = self.partitions, self.gpu_type
+        del asked["partition"], asked["gpu_type"]
+        if partitions and self.queue is None:
+            asked["queue"] = partitions[0]
+        return WaitQuestion(
+            id=question_id,
+            site=site,
+            why=why,
+            partitions=partitions or None,
+            gpu_types={gpu_type: self.counted_gpus} if gpu_type else None,
+            **asked,
+        )
 
     def walltime_at(self, speed: float) -> float | None:
         """The walltime in seconds to request at a site of this speed."""
@@ -78,10 +109,11 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
-    """A site that is not ranked, and why."""
+    """A site that is not ranked, or of a ranked one a partition where the job cannot run, and why."""
 
     site: str
     reason: str
+    partition: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
@@ -123,11 +155,12 @@ def rank(
     left_out, found = [], {}
     for site, told in said.items():
         known = sites.get(site, SiteSettings())
-        reason = exclusion(job, known) or (told if isinstance(told, str) else _too_small(job, told))
+        reason = exclusion(job, known) or (told if isinstance(told, str) else _never(job, told))
         if reason or isinstance(told, str):
             left_out.append(LeftOut(site=site, reason=reason or ""))
         else:
             found[site] = (told, known.speed)
+            left_out.extend(_partitions_left_out(site, told))
     reference = run_s if run_s is not None else _reference(found.values())
     limits = [seconds for seconds in (reference, job.walltime) if seconds is not None]
     reference = min(limits, default=None)
@@ -136,13 +169,21 @@ def rank(
         job=job,
         reference_run_s=reference,
         ranking=sorted(ranking, key=_order),
-        left_out=sorted(left_out, key=lambda out: out.site),
+        left_out=sorted(left_out, key=lambda out: (out.site, out.partition or "")),
     )
 
 
-def _too_small(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
-    """The reason that the site has too few processors; None where it has enough, or their number is unknown."""
+def _never(job: JobRequest, told: WaitAnswer | StandingEstimate) -> str | None:
+    """Why the job can never run at the site; None where it can, as far as is known."""
+    if isinstance(told, WaitAnswer) and told.cannot_run:
+        return told.cannot_run
     return f"has {told.site_cpus} processors" if 0 < told.site_cpus < job.cpus else None
+
+
+def _partitions_left_out(site: str, told: WaitAnswer | StandingEstimate) -> Iterable[LeftOut]:
+    if isinstance(told, WaitAnswer) and told.left_out:
+        for partition, reason in told.left_out.items():
+            yield LeftOut(site=site, reason=reason, partition=partition)
 
 
 def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> float | None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from itertools import islice, pairwise
 from typing import Any
 
+import msgspec
+
 from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of
 from models.engine.scores import Week
@@ -52,6 +54,7 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[St
             cpus=shape.cpus,
             walltime=shape.walltime,
             queue=shape.queue,
+            gpus=shape.gpus or msgspec.UNSET,
             live=live_state(engine),
             site_cpus=engine.context.cpus,
             **_answered(prediction),
@@ -83,7 +86,7 @@ def _left_s(job: Job, now: float) -> float:
 
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
-    job = Job("", 0, now, **{name: getattr(question, name) for name in REQUEST})
+    job = Job("", 0, now, **{name: getattr(question, name) for name in REQUEST if hasattr(question, name)})
     (prediction,) = consider(engine, [job])
     return WaitAnswer(
         id=question.id,

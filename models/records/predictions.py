@@ -90,8 +90,9 @@ class LiveState(msgspec.Struct, kw_only=True, frozen=True):
 class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
 
-    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues; `as_of` and what follows is as in
-    `Answer`, the rest as in `Prediction`.
+    `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues, a partition where the site has
+    such; `gpus` are left out of shapes without any. `as_of` and what follows is as in `Answer`, the rest as in
+    `Prediction`.
     """
 
     v: Version = VERSION
@@ -114,3 +115,4 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     lag_s: float = 0.0
     stale: str | None = None
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+    gpus: int | msgspec.UnsetType = msgspec.UNSET

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from models.records.fields import VERSION, Bytes, Count, Name, Seconds, Version
+from models.records.fields import VERSION, Bytes, Count, Counts, Name, Names, Seconds, Version
 from models.records.operations import DoneOperation
 from models.records.predictions import LiveState
 
@@ -40,6 +40,12 @@ class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
     arguments: Name | None = None
     network: Name | None = None
     why: bool = False
+    partitions: Names | None = None
+    tasks: Count | None = None
+    gpu_types: Counts | None = None
+    exclusive: bool = False
+    qos: Name | None = None
+    reservation: Name | None = None
 
 
 class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
@@ -105,7 +111,11 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
-    """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one."""
+    """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one.
+
+    `cannot_run` says why it could never start there, and is left out where it could. `left_out` are those of the
+    partitions that it names where it could not, and why.
+    """
 
     predicted_wait_s: float | None
     predicted_run_s: float | None
@@ -119,6 +129,8 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     site_cpus: int
     why: Why | None = None
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+    cannot_run: str | msgspec.UnsetType = msgspec.UNSET
+    left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):

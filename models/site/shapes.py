@@ -1,24 +1,30 @@
-"""The shapes of jobs for which a site's estimates stand: sizes, walltimes and queues, as a grid."""
+"""The shapes of jobs for which a site's estimates stand: sizes, walltimes and queues, as a grid.
 
-from collections.abc import Iterable, Sequence
+Where a site has a topology, its partitions are the queues, and those with GPUs have shapes that ask for such.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from models.records import Partition, Pool
 from models.site.state import Job
+from models.site.topology import Topology
 
 HOUR_S = 3600.0
 WALLTIMES = (600.0, HOUR_S, 4 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S)
 
 
 class Shape(NamedTuple):
-    """What a considered job asks for: processors, walltime in seconds, and the queue, where the site has such."""
+    """What a considered job asks for: processors, walltime in seconds, the queue, where the site has such, and GPUs."""
 
     cpus: int
     walltime: float
     queue: str | None = None
+    gpus: int = 0
 
     def job(self, now: float) -> Job:
         """A job of this shape that comes now, with a key that no submitted job has."""
-        return Job("", 0, now, queue=self.queue, cpus=self.cpus, walltime=self.walltime)
+        return Job("", 0, now, queue=self.queue, cpus=self.cpus, walltime=self.walltime, gpus=self.gpus)
 
 
 def sizes(cpus: int, most: int | None = None) -> list[int]:
@@ -37,18 +43,65 @@ def grid(cpus: Iterable[int], walltimes: Iterable[float], queues: Sequence[str |
     return [Shape(size, walltime, queue) for queue in queues or (None,) for size in cpus for walltime in walltimes]
 
 
-def covering(shapes: Iterable[Shape], cpus: int, walltime: float | None, queue: str | None) -> Shape | None:
+def partition_grid(
+    topology: Topology, walltimes: Sequence[float], most: int | None = None, names: Sequence[str] = ()
+) -> list[Shape]:
+    """The shapes of each partition that is up: with GPUs, as many processors as there are to so many of them.
+
+    Walltimes are none above the partition's longest, which is taken where all are.
+
+    Parameters:
+        most: processors of a shape, at most.
+        names: of these partitions alone; by default of all.
+    """
+    found = []
+    for name, partition in topology.partitions.items():
+        if partition.up and (not names or name in names):
+            pools = [topology.pools[place] for place in topology.pools_of(name)]
+            allowed = _allowed(partition, walltimes)
+            sized = [*((cpus, 0) for cpus in _plain_sizes(pools, most)), *_gpu_sizes(pools, most)]
+            found += [Shape(cpus, walltime, name or None, gpus) for cpus, gpus in sized for walltime in allowed]
+    return found
+
+
+def _allowed(partition: Partition, walltimes: Sequence[float]) -> Sequence[float]:
+    longest = partition.max_walltime
+    if longest is None:
+        return walltimes
+    return [walltime for walltime in walltimes if walltime <= longest] or [longest]
+
+
+def _plain_sizes(pools: Sequence[Pool], most: int | None) -> list[int]:
+    """Processors without GPUs, where there are nodes without."""
+    without = [pool for pool in pools if not sum(pool.gpus.values())]
+    return sizes(sum(pool.nodes * pool.cpus for pool in without), most)
+
+
+def _gpu_sizes(pools: Sequence[Pool], most: int | None) -> Iterator[tuple[int, int]]:
+    """Processors and GPUs, in powers of two up to all GPUs."""
+    cards = sum(pool.nodes * sum(pool.gpus.values()) for pool in pools)
+    cpus = sum(pool.nodes * pool.cpus for pool in pools if sum(pool.gpus.values()))
+    for gpus in sizes(cards):
+        beside = max(cpus * gpus // cards, 1)
+        if most is None or beside <= most:
+            yield beside, gpus
+
+
+def covering(
+    shapes: Iterable[Shape], cpus: int, walltime: float | None, queue: str | None, gpus: int = 0
+) -> Shape | None:
     """The least shape that a job fits into; of a queue that has none, the least of any; None where it fits nowhere.
 
-    A job longer than every shape is taken for one as long as the longest.
+    A job longer than every shape is taken for one as long as the longest. One without GPUs is taken for one with some
+    only where it fits into no other.
 
     >>> covering(grid(sizes(100), WALLTIMES, ()), cpus=5, walltime=1800.0, queue=None)
-    Shape(cpus=8, walltime=3600.0, queue=None)
+    Shape(cpus=8, walltime=3600.0, queue=None, gpus=0)
     """
-    wide = [shape for shape in shapes if shape.cpus >= cpus]
+    wide = [shape for shape in shapes if shape.cpus >= cpus and shape.gpus >= gpus]
+    wide = [shape for shape in wide if shape.queue == queue] or wide
     long = [shape for shape in wide if shape.walltime >= (walltime or 0.0)]
     if walltime is None or not long:
         longest = max((shape.walltime for shape in wide), default=0.0)
         long = [shape for shape in wide if shape.walltime == longest]
-    same = [shape for shape in long if shape.queue == queue] or long
-    return min(same, key=lambda shape: (shape.cpus, shape.walltime, shape.queue or ""), default=None)
+    return min(long, key=lambda shape: (shape.gpus, shape.cpus, shape.walltime, shape.queue or ""), default=None)

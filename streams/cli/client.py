@@ -117,21 +117,35 @@ def watch(
                 return
 
 
-@commands.command(epilog="Example: queuecast ask --cpus 64 --walltime 4h --site ctc --site kth")
+@commands.command(
+    epilog="Example: queuecast ask --cpus 64 --walltime 4h --site ctc --site kth, or"
+    " queuecast ask --gpus 4 --gpu-type a100 --partition gpu --mem 64G --walltime 1d"
+)
 def ask(
     context: typer.Context,
     cpus: Annotated[int, typer.Option(help="Processors.")] = 1,
     walltime: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Requested, with its unit: 4h, 90m, 1d12h, 04:00:00.")
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes; no site is left out for them.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Tasks.")] = None,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Whole nodes.")] = False,
     queue: Annotated[str | None, typer.Option(help="The queue.")] = None,
+    partition: Annotated[
+        str | None, typer.Option(metavar="NAME[,...]", help="The partition, or all that it may start in.")
+    ] = None,
+    qos: Annotated[str | None, typer.Option(help="The quality of service.")] = None,
+    reservation: Annotated[str | None, typer.Option(help="The reservation to run in.")] = None,
     user: Annotated[str | None, typer.Option(help="Who submits it.")] = None,
     group: Annotated[str | None, typer.Option(help="The user's group.")] = None,
     account: Annotated[str | None, typer.Option(help="Who pays for it.")] = None,
     executable: Annotated[str | None, typer.Option(help="What it runs.")] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs; likewise.")] = 0,
-    memory: Annotated[int | None, typer.Option(metavar="BYTES", help="Memory; likewise.")] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs in all.")] = 0,
+    gpu_type: Annotated[str | None, typer.Option(help="Their type, such as a100.")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", "--mem", metavar="SIZE", help="Memory in all: 64G, 512M, 1.5T; or bytes."),
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
@@ -151,17 +165,19 @@ def ask(
     from models.ranking import JobRequest
     from streams.client import ask as asking
     from streams.durations import seconds_of
+    from streams.sizes import bytes_of
 
     names = JobRequest.__struct_fields__
     described = {name: value for name, value in context.params.items() if name in names and value is not None}
     if "" in (site or ()):
         raise typer.BadParameter("--site: expected a name.")
     described["walltime"] = None if walltime is None else seconds_of(walltime)
+    described["memory"] = None if memory is None else bytes_of(memory)
     try:
         job = msgspec.convert(described, JobRequest)
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
-        raise typer.BadParameter(f"--{place}: {problem}.") from None
+        raise typer.BadParameter(f"--{place.replace('_', '-')}: {problem}.") from None
     run_s = None if run is None else seconds_of(run)
     settings = settings_of(context)
     if url:

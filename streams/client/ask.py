@@ -17,12 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from models.durations import duration
-from models.ranking import JobRequest, RankedSite, Ranking
+from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative
 from streams.client.ranking import ask_ranking
 from streams.client.run import with_client
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings
+from streams.sizes import size_text
 from streams.terminal import moment, printable
 
 MIN_COLUMNS_FOR_REASONS = 110
@@ -62,6 +63,7 @@ def ask_service(
     """
     durations = {"walltime": _with_unit(job.walltime), "run": _with_unit(run_s)}
     fields: dict[str, Any] = {**msgspec.structs.asdict(job), **durations, "site": list(sites), "why": "true"}
+    fields["exclusive"] = "true" if job.exclusive else None
     query = urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
@@ -103,7 +105,7 @@ def check(ranking: Ranking) -> None:
     if not ranking.ranking and not ranking.left_out:
         raise UserError("no site is known yet: no estimates stand; does a worker run, and have events come to it?")
     reasons = [f"{ranked.site}: {ranked.reason}" for ranked in ranking.ranking]
-    reasons += [f"{out.site}: {out.reason}" for out in ranking.left_out]
+    reasons += [f"{_place(out)}: {out.reason}" for out in ranking.left_out]
     raise UserError(f"no site has an estimate for this job; {'; '.join(reasons)}")
 
 
@@ -120,16 +122,25 @@ def show(ranking: Ranking, width: int | None = None) -> None:
         console.print(_table(ranking.ranking, with_reasons))
     _list(console, "why", [] if with_reasons else [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
     _list(console, "sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)])
-    _list(console, "left out", [(out.site, out.reason) for out in ranking.left_out])
+    _list(console, "left out", [(_place(out), out.reason) for out in ranking.left_out])
+
+
+def _place(out: LeftOut) -> str:
+    return f"{out.site} {out.partition}" if out.partition else out.site
 
 
 def understood(job: JobRequest) -> str:
-    """A job as it was understood, in words: `4 cpus for 4h0m, queue batch`."""
+    """A job as it was understood, in words: `8 cpus and 2 gpus for 4h, memory 64G, partition gpu`."""
     words = f"{job.cpus} {'cpu' if job.cpus == 1 else 'cpus'}"
+    if job.counted_gpus:
+        words += f" and {job.counted_gpus} {'gpu' if job.counted_gpus == 1 else 'gpus'}"
+        words += f" of type {job.gpu_type}" if job.gpu_type else ""
     words += " without a walltime" if job.walltime is None else f" for {_span(job.walltime)}"
-    named = ("nodes", "gpus", "memory", "queue", "user", "group", "account", "executable")
-    more = {name: getattr(job, name) for name in named}
-    return ", ".join([words, *(f"{name} {value}" for name, value in more.items() if value)])
+    memory = None if job.memory is None else size_text(job.memory)
+    named = ("queue", "partition", "user", "group", "account", "qos", "reservation", "executable")
+    more = {"nodes": job.nodes, "tasks": job.tasks, "memory": memory, **{name: getattr(job, name) for name in named}}
+    whole = ["whole nodes"] if job.exclusive else []
+    return ", ".join([words, *whole, *(f"{name} {value}" for name, value in more.items() if value)])
 
 
 def _table(ranking: Sequence[RankedSite], with_reasons: bool) -> Table:

@@ -20,7 +20,22 @@ MAX_QUIET_S = HOUR_S
 MAX_BEHIND_NEWEST_S = 2 * HOUR_S
 """An estimate that is older than the newest of its site by more than this is for a shape that is not offered now."""
 
-_decode_key = msgspec.json.Decoder(tuple[str, int, float, str | None]).decode
+
+class _Key(msgspec.Struct, array_like=True, frozen=True):
+    """A record's key: a site and a shape."""
+
+    site: str
+    cpus: int
+    walltime: float
+    queue: str | None
+    gpus: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.cpus, self.walltime, self.queue, self.gpus)
+
+
+_decode_key = msgspec.json.Decoder(_Key).decode
 _decode_estimate = msgspec.json.Decoder(StandingEstimate).decode
 _decode_outcome = msgspec.json.Decoder(Outcome).decode
 
@@ -33,7 +48,7 @@ class CachedEstimate(NamedTuple):
 
 
 class SiteEstimates(NamedTuple):
-    """A site's standing estimates by queue, size and walltime, and when the latest of them came (Unix seconds)."""
+    """A site's standing estimates by queue, GPUs, size and walltime, and when the latest came (Unix seconds)."""
 
     estimates: list[StandingEstimate]
     updated: float
@@ -69,7 +84,7 @@ class EstimateCache:
         current = self._current(site)
         if not current:
             return None
-        order = sorted(current, key=lambda shape: (shape.queue or "", shape.cpus, shape.walltime))
+        order = sorted(current, key=lambda shape: (shape.queue or "", shape.gpus, shape.cpus, shape.walltime))
         updated = max(cached.updated for cached in current.values())
         return SiteEstimates([current[shape].estimate for shape in order], updated)
 
@@ -84,14 +99,16 @@ class EstimateCache:
             self._estimates.pop(site, None)
         return cached
 
-    def covering(self, site: str, cpus: int, walltime: float | None, queue: str | None) -> StandingEstimate | None:
+    def covering(
+        self, site: str, cpus: int, walltime: float | None, queue: str | None, gpus: int = 0
+    ) -> StandingEstimate | None:
         """The estimate for the smallest shape that the job fits into; None where there is none.
 
         Parameters:
             walltime: seconds.
         """
         current = self._current(site)
-        shape = covering(current, cpus, walltime, queue)
+        shape = covering(current, cpus, walltime, queue, gpus)
         return None if shape is None else msgspec.structs.replace(current[shape].estimate, stale=self.stale(site))
 
     def stale(self, site: str) -> str | None:
@@ -126,14 +143,14 @@ class EstimateCache:
         Raises:
             msgspec.MsgspecError: the message is not an estimate.
         """
-        site, cpus, walltime, queue = _decode_key(key)
-        if self.partitions and partition_of(site, self.partitions) != partition:
+        of = _decode_key(key)
+        if self.partitions and partition_of(of.site, self.partitions) != partition:
             return
-        cached = self._estimates.setdefault(site, {})
+        cached = self._estimates.setdefault(of.site, {})
         if value:
-            cached[Shape(cpus, walltime, queue)] = CachedEstimate(_decode_estimate(value), updated)
+            cached[of.shape] = CachedEstimate(_decode_estimate(value), updated)
         else:
-            cached.pop(Shape(cpus, walltime, queue), None)
+            cached.pop(of.shape, None)
 
     def put_outcome(self, value: bytes) -> None:
         """Take a message from the topic of outcomes. The outcome at a job's end replaces the one at its start.

@@ -68,7 +68,8 @@ def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings,
         return answer
     if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
         return "unknown site: no event of it has been seen"
-    standing = cache.covering(site, job.cpus, job.walltime_at(known.speed), job.queue)
+    queue = job.queue or next(iter(job.partitions), None)
+    standing = cache.covering(site, job.cpus, job.walltime_at(known.speed), queue, job.counted_gpus)
     if standing is not None:
         return standing
     if (cached := cache.estimates(site)) and cached.latest.site_cpus < job.cpus:

@@ -48,6 +48,9 @@ from streams.serve.service import (
     UserJobs,
 )
 from streams.settings import Settings
+from streams.sizes import EXPECTED as EXPECTED_SIZE
+from streams.sizes import PATTERN as SIZE_PATTERN
+from streams.sizes import bytes_of
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,9 @@ RANK = {"rights": "rank"}
 Duration = Annotated[
     str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
 ]
+Memory = Annotated[
+    str, Parameter(description=f"Memory in all: {EXPECTED_SIZE}.", schema_extra={"pattern": f"^({SIZE_PATTERN})?$"})
+]
 Whole = Annotated[int, Parameter(ge=0, le=MAX_COUNT)]
 Word = Annotated[str, Parameter(max_length=256)]
 NamedSite = FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The site's name.")]]
@@ -117,12 +123,18 @@ def job_request(
     walltime: Duration = "",
     nodes: Whole = 0,
     gpus: Whole = 0,
-    memory: Annotated[int, Parameter(ge=0, le=1 << 50, description="Bytes.")] = 0,
+    memory: Memory = "",
     queue: Word = "",
     user: Word = "",
     group: Word = "",
     account: Word = "",
     executable: Word = "",
+    partition: Annotated[Word, Parameter(description="A partition, or several with commas between.")] = "",
+    gpu_type: Annotated[Word, Parameter(description="The type of its GPUs.")] = "",
+    tasks: Whole = 0,
+    exclusive: Annotated[bool, Parameter(description="Whether it needs whole nodes.")] = False,
+    qos: Word = "",
+    reservation: Word = "",
 ) -> JobRequest:
     """The job that a request describes; an empty value, or 0, means that it is not given."""
     return JobRequest(
@@ -130,12 +142,18 @@ def job_request(
         walltime=_seconds("walltime", walltime),
         nodes=nodes or None,
         gpus=gpus,
-        memory=memory or None,
+        memory=_bytes("memory", memory),
         queue=queue or None,
         user=user or None,
         group=group or None,
         account=account or None,
         executable=executable or None,
+        partition=partition or None,
+        gpu_type=gpu_type or None,
+        tasks=tasks or None,
+        exclusive=exclusive,
+        qos=qos or None,
+        reservation=reservation or None,
     )
 
 
@@ -144,6 +162,15 @@ def _seconds(name: str, text: str) -> float | None:
         return None
     try:
         return seconds_of(text)
+    except UserError as error:
+        raise ValidationException(detail=f"{name}: {error}") from None
+
+
+def _bytes(name: str, text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        return bytes_of(text) or None
     except UserError as error:
         raise ValidationException(detail=f"{name}: {error}") from None
 

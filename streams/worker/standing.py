@@ -17,8 +17,9 @@ from aiokafka.errors import KafkaError
 from models.durations import DAY_S
 from models.engine.answers import drain_s, standing
 from models.engine.engine import Engine
-from models.site.shapes import HOUR_S, Shape, covering, grid, sizes
+from models.site.shapes import HOUR_S, Shape, covering, grid, partition_grid, sizes
 from models.site.state import SITE, Phase
+from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.freshness import Freshness
 from streams.worker.stored import SiteHandle
@@ -50,8 +51,17 @@ def site_time(engine: Engine, clock: Callable[[], float] = time.time) -> float:
 
 
 def key_of(site: str, shape: Shape) -> bytes:
-    """The key of a shape's record: JSON, `["ctc",64,14400.0,"batch"]`."""
-    return _encode([site, *shape])
+    """The key of a shape's record: JSON, `["ctc",64,14400.0,"batch"]`; at the end the GPUs, of one that has any."""
+    return _encode([site, *(shape if shape.gpus else shape[:-1])])
+
+
+def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
+    """The partitions of a site; of more than `most`, those of which most has been heard of late."""
+    names = list(topology.partitions)
+    if len(names) <= most:
+        return names
+    heard = set(engine.open_queues(most))
+    return sorted(names, key=lambda name: (name not in heard, names.index(name)))[:most]
 
 
 class StateSummary(NamedTuple):
@@ -180,6 +190,11 @@ class StandingEstimates:
     def shapes(self, engine: Engine) -> list[Shape]:
         """The shapes that a site's estimates are made for."""
         settings = self._settings
+        topology = Topology.of(engine.context.capacity)
+        if topology is not None:
+            named = [name for name in settings.queues if name in topology.partitions]
+            names = named or _busiest(engine, topology, settings.most_queues)
+            return partition_grid(topology, settings.walltimes, settings.most_cpus, names)
         queues = settings.queues or engine.open_queues(settings.most_queues)
         return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
 

@@ -123,10 +123,31 @@ def test_a_question_says_all_that_is_known_of_the_job() -> None:
     )
     question = job.question("7", "alder")
     assert (question.id, question.site) == ("7", "alder")
-    assert {name: getattr(question, name) for name in JobRequest.__struct_fields__} == {
-        name: getattr(job, name) for name in JobRequest.__struct_fields__
-    }
+    alike = [name for name in JobRequest.__struct_fields__ if hasattr(question, name)]
+    assert {name: getattr(question, name) for name in alike} == {name: getattr(job, name) for name in alike}
+    assert {*JobRequest.__struct_fields__} - {*alike} == {"partition", "gpu_type"}
     assert JobRequest().question("7", "alder", 2.0).walltime is None
+
+
+def test_a_question_names_partitions_as_a_submission_would() -> None:
+    asked = JobRequest(gpu_type="a100", partition="gpu,old", qos="high", tasks=2, exclusive=True).question("7", "alder")
+    assert (asked.queue, asked.partitions, asked.gpus, asked.gpu_types) == ("gpu", ["gpu", "old"], 1, {"a100": 1})
+    assert (asked.qos, asked.tasks, asked.exclusive) == ("high", 2, True)
+    both = JobRequest(queue="batch", partition="gpu", gpus=4).question("7", "alder")
+    assert (both.queue, both.partitions, both.gpus, both.gpu_types) == ("batch", ["gpu"], 4, None)
+    assert JobRequest().question("7", "alder").partitions is None
+
+
+def test_a_site_and_a_partition_where_it_cannot_run_are_left_out_with_the_reason() -> None:
+    never = msgspec.structs.replace(said(None), cannot_run="needs 8 GPUs a node: none has more than 4")
+    some = msgspec.structs.replace(said(60.0), left_out={"debug": "walltime 2h0m: at most 30m0s in debug"})
+    found = rank(JOB, {"alder": never, "birch": some}, {})
+    assert [one.site for one in found.ranking] == ["birch"]
+    assert [(out.site, out.partition, out.reason) for out in found.left_out] == [
+        ("alder", msgspec.UNSET, "needs 8 GPUs a node: none has more than 4"),
+        ("birch", "debug", "walltime 2h0m: at most 30m0s in debug"),
+    ]
+    assert b"partition" not in msgspec.json.encode(found.left_out[0])
 
 
 def test_stale_sites_come_last_whatever_they_say() -> None:

@@ -3,7 +3,7 @@
 import { Refused, explained, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
 import { cell, table } from "./table.js";
-import { behind, count, duration, h, localClock, name, plural, probability, seconds, siteTime } from "./text.js";
+import { behind, count, duration, h, localClock, name, plural, probability, seconds, siteTime, size } from "./text.js";
 
 const FIRST = 12;
 const SHOWN = ["0.5", "0.9", "0.95"];
@@ -43,7 +43,7 @@ export class Ask {
     const asked = new URLSearchParams(location.search);
     if (!asked.has("cpus")) return this.clear();
     for (const field of this.fields) field.value = asked.get(field.name) ?? "";
-    const further = ["nodes", "queue", "user", "run"].some((name) => asked.has(name));
+    const further = this.fields.some((field) => field.closest("details") && asked.has(field.name));
     if (further) document.getElementById("more").open = true;
     return this.form.checkValidity() ? this.ask() : undefined;
   }
@@ -113,9 +113,11 @@ export function verdict({ ranking, left_out }) {
 }
 
 /** The job as the service understood it. */
-function understood({ cpus, walltime, queue }) {
-  const words = `${plural(cpus, "CPU")}${walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
-  return h("p", { class: "hint understood" }, `Asked for ${words}${queue ? `, queue ${queue}` : ""}.`);
+function understood({ cpus, gpus, gpu_type: type, walltime, memory, queue, qos }) {
+  const cards = gpus || type ? ` and ${plural(gpus || 1, "GPU")}${type ? ` of type ${type}` : ""}` : "";
+  const words = `${plural(cpus, "CPU")}${cards}${walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
+  const more = [memory ? `${size(memory)} of memory` : "", queue ? `queue ${queue}` : "", qos ? `QOS ${qos}` : ""];
+  return h("p", { class: "hint understood" }, `Asked for ${[words, ...more.filter(Boolean)].join(", ")}.`);
 }
 
 function result({ job, ranking, left_out: leftOut, reference_run_s: referenceRun }) {
@@ -208,9 +210,14 @@ function everything(lines) {
 }
 
 function leftOutList(leftOut) {
-  const items = leftOut.map(({ site, reason }) => h("li", {}, h("b", {}, name(site)), `: ${reason}`));
+  const place = (site, partition) => [name(site), partition ? [", partition ", name(partition)] : null].flat();
+  const items = leftOut.map(({ site, partition, reason }) =>
+    h("li", {}, h("b", {}, ...place(site, partition)), `: ${reason}`));
   const list = h("ul", {}, items);
-  const title = `Left out: ${plural(leftOut.length, "site")}`;
+  const sites = leftOut.filter(({ partition }) => !partition).length;
+  const partitions = leftOut.length - sites;
+  const counted = [sites ? plural(sites, "site") : "", partitions ? plural(partitions, "partition") : ""];
+  const title = `Left out: ${counted.filter(Boolean).join(", ")}`;
   if (leftOut.length > FIRST) return h("details", { class: "left-out" }, h("summary", {}, title), list);
   return h("div", { class: "left-out" }, h("p", {}, title), list);
 }

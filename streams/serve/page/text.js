@@ -32,6 +32,12 @@ export const plural = (number, one, many = `${one}s`) => `${count(number)}${NBSP
 export const behind = ({ lag_events: events, lag_s: lag }) =>
   events ? `, ${plural(events, "event")} unread, ${duration(lag)} behind` : "";
 
+/** Bytes of memory: "64 GiB". */
+export function size(bytes) {
+  const power = Math.min(Math.floor(Math.log2(Math.max(bytes, 1)) / 10), 4);
+  return unit(Number((bytes / 1024 ** power).toPrecision(4)), ["B", "KiB", "MiB", "GiB", "TiB"][power]);
+}
+
 export const percent = (share) => (share == null ? "–" : `${Math.round(share * 100)}${NBSP}%`);
 
 /** A probability as it is written in records: "90 %" of "0.9". */

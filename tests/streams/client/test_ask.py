@@ -136,6 +136,11 @@ def test_a_service_is_asked_by_its_address() -> None:
         assert ask_service(f"{url}/", "to&ken", JOB, ["ctc", "k&h"], 60.0) == GRID
     query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"], "why": ["true"]}
     assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
+    with service(200, msgspec.json.encode(GRID)) as (url, asked):
+        ask_service(url, None, JobRequest(partition="gpu", gpu_type="a100", exclusive=True, memory=1 << 30))
+    (_, query, _) = asked[0]
+    asked_for = {"partition": ["gpu"], "gpu_type": ["a100"], "exclusive": ["true"], "memory": [str(1 << 30)]}
+    assert {name: query[name] for name in asked_for} == asked_for
 
 
 @pytest.mark.parametrize(
@@ -181,6 +186,15 @@ class TestCommand:
         job = JobRequest(cpus=4, walltime=86_400.0, nodes=2, gpus=1, memory=99, queue="q", user="u", group="g")
         assert asked == [(msgspec.structs.replace(job, account="a", executable="x"), ("ctc",), 5400.0)]
 
+    def test_gpus_partitions_and_memory(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+        options = "--gpus 4 --gpu-type a100 --partition gpu,old --mem 64G --qos high --tasks 8 --exclusive"
+        assert main(["ask", *options.split(), "--reservation", "course", "--account", "lab"]) == 0
+        job = JobRequest(gpus=4, gpu_type="a100", partition="gpu,old", memory=64 << 30, qos="high", tasks=8)
+        job = msgspec.structs.replace(job, exclusive=True, reservation="course", account="lab")
+        assert asked == [(job, (), None)]
+        said = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
+        assert asking.understood(job) == f"{said}, partition gpu,old, account lab, qos high, reservation course"
+
     def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0
         assert msgspec.convert(json.loads(capsys.readouterr().out), Ranking) == GRID
@@ -192,6 +206,8 @@ class TestCommand:
             (("--walltime", "soon"), 1, "'soon' is no duration; expected a time with its unit, not 0: 90m"),
             (("--walltime", "4"), 1, "'4' is no duration without its unit; expected 4m, 4h or 4s"),
             (("--cpus", "0"), 2, "--cpus: expected `int` >= 1"),
+            (("--mem", "64X"), 1, "'64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
+            (("--gpu-type", ""), 2, "--gpu-type: expected `str` of length >= 1"),
             (("--user", ""), 2, "--user: expected `str` of length >= 1"),
         ],
     )

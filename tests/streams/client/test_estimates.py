@@ -51,6 +51,16 @@ class TestEstimateCache:
         found = cache.estimates("alder")
         assert found is not None and found.latest.predicted_wait_s == 7.0
 
+    def test_shapes_with_gpus_are_apart(self) -> None:
+        cache, plain, four = self.cache(), Shape(8, 600.0, "gpu"), Shape(8, 600.0, "gpu", 4)
+        self.put(cache, "alder", plain, predicted_wait_s=1.0)
+        self.put(cache, "alder", four, predicted_wait_s=9.0)
+        found = [cache.covering("alder", 1, 60.0, "gpu", gpus) for gpus in (0, 1, 4, 5)]
+        assert [one and one.predicted_wait_s for one in found] == [1.0, 9.0, 9.0, None]
+        cache.put_estimate(b'["alder",8,600.0,"gpu",4]', None, 3, NOW)
+        assert cache.covering("alder", 1, 60.0, "gpu", 1) is None
+        assert cache.covering("alder", 1, 60.0, "gpu") is not None
+
     def test_an_estimate_may_be_taken_back(self) -> None:
         cache = self.cache()
         self.put(cache, "alder", Shape(4, 600.0))

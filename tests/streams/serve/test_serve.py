@@ -94,6 +94,17 @@ class TestAnswers:
         assert {name: getattr(asked, name) for name in said} == said
         assert (asked.queue, asked.group, asked.executable) == (None, None, "/bin/true")  # type: ignore[union-attr]
 
+    def test_gpus_partitions_and_memory_are_asked_for(self) -> None:
+        questions = FakeClient(engines())
+        with TestClient(app_of(questions)) as client:
+            query = "gpus=4&gpu_type=a100&partition=gpu,old&memory=64G&qos=high&tasks=2&exclusive=true&reservation=r"
+            told(client, f"/v1/sites/alder/wait?{query}")
+            assert told(client, f"/v1/rank?{query}")["job"]["memory"] == 64 << 30
+        asked = questions.asked[0]
+        said = {"gpus": 4, "gpu_types": {"a100": 4}, "partitions": ["gpu", "old"], "queue": "gpu", "memory": 64 << 30}
+        said |= {"qos": "high", "tasks": 2, "exclusive": True, "reservation": "r"}
+        assert {name: getattr(asked, name) for name in said} == said
+
     def test_the_ranking(self, client: Client) -> None:
         found = told(client, f"/v1/rank?{JOB}&site=alder&site=birch&site=elm&run=30m")
         assert found["job"]["walltime"] == 3600.0
@@ -124,6 +135,7 @@ class TestRefusals:
             ("rank?cpu=8", "'cpu' is not a parameter; there are: account, cpus, "),
             ("rank?walltime=soon", "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m, 4h"),
             ("rank?walltime=14400", "walltime: '14400' is no duration without its unit; expected 14400m"),
+            ("rank?memory=64X", "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
             ("rank?run=4+h", "run: '4 h' is no duration"),
             ("rank?site=a&site=", "site: Expected `str` of length >= 1"),
             (f"rank?user={'u' * 300}", "user: Expected `str` of length <= 256"),

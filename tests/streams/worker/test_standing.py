@@ -1,6 +1,7 @@
 """When standing estimates are made anew, what goes out, and what is taken back."""
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable
 from itertools import count
@@ -12,7 +13,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Capacity, StandingEstimate, Submit
+from models.records import Capacity, Partition, Pool, StandingEstimate, Submit
 from models.simulation import generate, run
 from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.settings import EstimateSettings
@@ -76,7 +77,8 @@ def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
     shapes = grid(sizes(32), WALLTIMES, tuple(here.engine.open_queues(8)))
     assert set(topic.values) == {key_of("alder", shape) for shape in shapes} and topic.partitions == {3}
     estimate = msgspec.json.decode(topic.values[key_of("alder", shapes[0])] or b"", type=StandingEstimate)
-    assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == ("alder", *shapes[0])
+    assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == ("alder", *shapes[0][:3])
+    assert b"gpus" not in (topic.values[key_of("alder", shapes[0])] or b"")
     assert standing.records == len(shapes)
 
 
@@ -85,6 +87,28 @@ def test_the_configured_shapes_are_those() -> None:
     settings = EstimateSettings(walltimes=(60.0,), most_cpus=4, queues=("night",))
     standing, _, _ = keeper(here, settings=settings)
     assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
+
+
+def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have_them_in_the_key() -> None:
+    here = handle()
+    pools = [Pool(name="thin", nodes=4, cpus=4), Pool(name="card", nodes=2, cpus=8, gpus={"a100": 2})]
+    partitions = [
+        Partition(name="batch", pools=["thin"], max_walltime=60.0),
+        Partition(name="gpu", pools=["card"]),
+        Partition(name="old", pools=["thin"], up=False),
+    ]
+    time = here.engine.time
+    here.engine.apply(Capacity(site="alder", time=time, cpus=32, pools=pools, partitions=partitions))
+    settings = EstimateSettings(share=1.0, walltimes=(60.0, 600.0), queues=("nowhere",))
+    standing, topic, _ = keeper(here, settings=settings)
+    asyncio.run(standing.refresh(here))
+    batch = [["alder", cpus, 60.0, "batch"] for cpus in (1, 2, 4, 8, 16)]
+    gpu = [["alder", 4 * gpus, time_s, "gpu", gpus] for gpus in (1, 2, 4) for time_s in (60.0, 600.0)]
+    assert sorted(map(json.loads, topic.values)) == sorted([*batch, *gpu])
+    told = json.loads(topic.values[key_of("alder", Shape(4, 600.0, "gpu", 1))] or b"")
+    assert (told["queue"], told["cpus"], told["gpus"]) == ("gpu", 4, 1)
+    few = keeper(here, settings=EstimateSettings(most_queues=1))[0].shapes(here.engine)
+    assert {shape.queue for shape in few} == {"batch"}
 
 
 def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often() -> None:
