@@ -20,7 +20,7 @@ from models.waits.blend.conditional import Told
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.mixture import UNIT_S, Floats
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
-from models.waits.blend.recent import recent_quantiles
+from models.waits.blend.recent import RecentQuantiles
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -99,6 +99,7 @@ class Blend(WaitMethod):
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
         self._quantiles = Quantiles(names, [1.0] * len(names), kept=("policy", "order"))
+        self._recent = RecentQuantiles(PROBABILITIES)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
 
@@ -141,7 +142,7 @@ class Blend(WaitMethod):
         """
         waits_s = np.full((QUANTILES, self._quantiles.experts - 1), np.nan)
         waits_s[:, 0] = 0.0 if context.history.count else np.nan
-        waits_s[:, 1] = recent_quantiles(context.history, PROBABILITIES)
+        waits_s[:, 1] = self._recent.of(context.history)
         for place, estimate in enumerate(told, len(TRIVIAL)):
             waits_s[MEDIAN, place] = np.nan if estimate.wait_s is None else estimate.wait_s
         if forests is not None:

@@ -1,6 +1,7 @@
 """The forests of one training: what they say of a wait, on two scales and at several quantiles."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
@@ -86,7 +87,7 @@ class Forests:
         rows = row.reshape(1, -1)
         said = {aim: _from_scale(aim.scale, float(forest.predict(rows)[0])) for aim, forest in self._forests.items()}
         medians = {aim.scale: wait_s for aim, wait_s in said.items() if aim.quantile == 0.5}
-        point = float(np.median(list(medians.values())))
+        point = median(medians.values())
         quantiles = _uncrossed(point, {q: wait_s for (_, q), wait_s in said.items() if q != 0.5})
         return Said(medians, quantiles, self._extent.unlike(row))
 

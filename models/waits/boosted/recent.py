@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import takewhile
 from math import log1p
 from typing import NamedTuple, TypeVar
 from zlib import crc32
@@ -219,12 +220,7 @@ class Recent:
 
 def _since(times: Sequence[float] | deque[float], begin: float) -> float:
     """How many of the last of these times lie after `begin`."""
-    count = 0
-    for time in reversed(times):
-        if time <= begin:
-            break
-        count += 1
-    return float(count)
+    return float(sum(1 for _ in takewhile(lambda time: time > begin, reversed(times))))
 
 
 N = TypeVar("N", bound=np.generic)
