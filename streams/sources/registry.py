@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from streams.sources.contract import Source
 
 SOURCES = {
+    "pbs": "streams.sources.logs.pbs:PbsSource",
     "swf": "streams.sources.swf:SwfSource",
 }
 """The sources that are built in: name to "module:Class"."""

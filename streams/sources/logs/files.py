@@ -154,13 +154,17 @@ class LogFiles:
             fits = Path(name).match(mine)
         return fits and entry.is_file()
 
-    def _begin(self, path: Path) -> float | None:
+    def head(self, path: Path) -> bytes:
+        """The first `LOOK_BYTES` of a file, unzipped; none where it cannot be read."""
         try:
             file = open_log(path)
         except OSError:
-            return None
+            return b""
         with closing(file):
-            head = first_bytes(file, LOOK_BYTES)
+            return first_bytes(file, LOOK_BYTES)
+
+    def _begin(self, path: Path) -> float | None:
+        head = self.head(path)
         begin = self._first_time(head)
         if begin is None and path == self.location and len(head) == LOOK_BYTES:
             return _written(str(path)) / 1e9  # it is the log, whatever is wrong with it

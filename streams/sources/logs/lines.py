@@ -180,7 +180,7 @@ class Lines:
 
     def _begin(self, place: Place | None) -> None:
         """Open the file to begin with, where there is one."""
-        if place is not None:
+        if place is not None and place.inode:  # else nothing was there yet
             self._go_on(place)
         elif self._files.is_file:
             self._enter(self._files.named())

@@ -1,0 +1,117 @@
+"""What stands in the fields of logs, as numbers and names; what is wrong with one is told with its name."""
+
+import re
+from functools import lru_cache
+
+MAX_COUNT = 1_000_000_000
+MAX_BYTES = 1 << 60
+MAX_SECONDS = 1e11
+MAX_NAME = 256
+MAX_TEXT = 1024
+MAX_SHOWN = 40
+"""Characters of a wrong field that are shown."""
+
+_UNITS = {"": 0, "b": 0, "w": 0, "k": 10, "kb": 10, "kw": 10, "m": 20, "mb": 20, "mw": 20, "g": 30, "gb": 30}
+_UNITS |= {"gw": 30, "t": 40, "tb": 40, "tw": 40, "p": 50, "pb": 50, "pw": 50}
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]{0,2})", re.ASCII)
+WORD_BYTES = 8
+"""Bytes of a word, in which PBS and Torque may say memory."""
+
+
+class BadRecord(Exception):
+    """A record that gives no event, since a field of it is wrong, or the whole of it where `field` is None."""
+
+    def __init__(self, field: str | None, found: object, expected: str) -> None:
+        self.field = field
+        self.found = str(found) if field is None else repr(str(found)[:MAX_SHOWN])
+        self.expected = expected
+        super().__init__(field, found, expected)
+
+
+def whole(text: str, field: str, most: int = MAX_COUNT) -> int:
+    """A whole number from 0.
+
+    Raises:
+        BadRecord: it is none.
+    """
+    if len(text) <= 20 and text.isdecimal() and text.isascii() and (value := int(text)) <= most:
+        return value
+    raise BadRecord(field, text, "a whole number")
+
+
+def unix_time(text: str, field: str) -> float:
+    """Unix seconds, later than 0.
+
+    Raises:
+        BadRecord: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if 0.0 < value <= MAX_SECONDS:
+        return value
+    raise BadRecord(field, text, "Unix seconds")
+
+
+@lru_cache(4096)
+def count_of(text: str | None) -> int | None:
+    """A whole number from 0; None where it is none, or unknown."""
+    if text is None or len(text) > 20 or not text.isascii() or not text.isdecimal():
+        return None
+    return value if (value := int(text)) <= MAX_COUNT else None
+
+
+@lru_cache(4096)
+def bytes_of(text: str | None) -> int | None:
+    """Memory such as `45gb`, `1.024t`, `4224531456b` or `512` (bytes); None where it is none.
+
+    >>> bytes_of("1993mb"), bytes_of("2kw"), bytes_of("1.5G"), bytes_of("much")
+    (2089811968, 16384, 1610612736, None)
+    """
+    found = _SIZE.fullmatch(text.lower()) if text is not None else None
+    if found is None or (unit := found[2]) not in _UNITS:
+        return None
+    value = int(float(found[1]) * (1 << _UNITS[unit]) * (WORD_BYTES if unit.endswith("w") else 1))
+    return value if value <= MAX_BYTES else None
+
+
+@lru_cache(4096)
+def seconds_of(text: str | None) -> float | None:
+    """A duration: seconds, `MM:SS`, `HH:MM:SS` or `DD:HH:MM:SS`; None where it is none, or 0.
+
+    >>> seconds_of("96:00:00"), seconds_of("1:00:00:00"), seconds_of("90"), seconds_of("UNLIMITED")
+    (345600.0, 86400.0, 90.0, None)
+    """
+    total = 0.0
+    parts = text.split(":") if text is not None else []
+    if not 1 <= len(parts) <= 4:
+        return None
+    for part, factor in zip(reversed(parts), (1, 60, 3600, 86400), strict=False):
+        try:
+            value = float(part)
+        except ValueError:
+            return None
+        total += value * factor
+    return total if 0.0 < total <= MAX_SECONDS else None
+
+
+def name_of(text: str | None) -> str | None:
+    """A name, cut to the length that events carry; None where there is none."""
+    return text[:MAX_NAME] if text else None
+
+
+def text_of(text: str | None) -> str | None:
+    """A text, cut to the length that events carry; None where there is none."""
+    return text[:MAX_TEXT] if text else None
+
+
+def job_of(text: str, field: str) -> str:
+    """A job's id.
+
+    Raises:
+        BadRecord: it is none, or too long for one.
+    """
+    if 0 < len(text) <= MAX_NAME and text.isprintable():
+        return text
+    raise BadRecord(field, text, f"a job's id of 1 to {MAX_NAME} printable characters")

@@ -1,0 +1,317 @@
+"""Accounting logs of PBS: OpenPBS and PBS Professional, and Torque.
+
+A line is `MM/DD/YYYY HH:MM:SS;TYPE;JOB;KEY=VALUE …`. The time at its head is the site's, those in it are Unix seconds.
+Records of type Q, S and E repeat what the job asked for and when it came (OpenPBS from version 20; before that, and in
+Torque, Q has the queue alone, so the request of a job that queues is unknown until it starts: an `alter` says it then).
+
+What the logs do not say: that a job is held or released, that nodes go down, how large the machine is.
+"""
+
+import re
+from calendar import timegm
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+from models.records import Alter, AnyEvent, End, Start, Submit
+from streams.sources.logs.fields import BadRecord, count_of, job_of, name_of, seconds_of, unix_time
+from streams.sources.logs.pbs_request import NO_PROJECT, Fields, allocation, array_of, array_size, request
+from streams.sources.logs.source import LogSource, Memory, Records
+from streams.sources.logs.stories import BARE, QUEUED, RUNNING
+
+HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MULTILINE)
+SECONDS_PER_ZONE_STEP = 900
+"""Time zones differ by quarters of an hour."""
+
+ARRAY = re.compile(r"\d+\[\]", re.ASCII)
+"""The id of an array as a whole begins so."""
+
+MAX_OFFSET_S = 15 * 3600
+
+SECONDS_TO_WRITE = 60
+"""A record is written at most so long after what it tells, where it is used to tell the time zone."""
+
+TIMEOUTS = {"-11", "-29"}
+"""Exit statuses of jobs that ran into their walltime (Torque, PBS)."""
+
+SIGNALLED = 256
+"""Exit statuses from here on: the job was ended by the signal of that number, less this."""
+
+_KEYS = re.compile(
+    r"(?:^| )((?:Resource_List|resources_used|resource_assigned)\.[\w-]+|Resource_Request_2\.0|user|group|account|owner"
+    r"|project|accounting_id|jobname|queue|resvname|resvID|[cqe]time|start|start_count|exec_host|exec_vnode|session|end"
+    r"|Exit_status|run_count|eligible_time|depend|array_indices|total_execution_slots|unique_node_count|requestor"
+    r"|destination)="
+)
+
+
+class PbsRecords(Records):
+    """Accounting records as events."""
+
+    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
+        super().__init__(site, memory, zone, left_out)
+        self._hours: dict[str, float] = {}
+        self._bare: dict[str, Submit] = {}  # of a log that is read whole: submissions that say the queue alone
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of a record; some 10 µs."""
+        parts = line.split(";", 3)
+        if len(parts) != 4:
+            if not line.strip():
+                return []
+            raise BadRecord(None, f"{len(parts)} fields", "4: time;type;job;attributes")
+        written, kind, job, rest = parts
+        at = self._seconds(written)
+        make = _KINDS.get(kind)
+        if make is None:
+            if len(kind) == 1 and kind.isalpha():
+                return self.leave_out(f"records of type {kind}")
+            raise BadRecord("field 2 (type)", kind, "a letter")
+        return make(self, job_of(job, "field 3 (job)"), at, _fields(rest))
+
+    def queued(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """Q: a job was queued, or moved to another queue."""
+        queue = name_of(fields.get("queue"))
+        if self.stories.phase(job) is not None:
+            return self.stories.alter(Alter(site=self.site, time=at, job=job, queue=queue)) if queue else []
+        if "user" in fields:
+            submit = self._submit(job, fields)
+            self._learn_offset(at, submit.time)
+            return self.stories.submit(submit)
+        if ARRAY.match(job):
+            return self.leave_out("arrays whose size is not told")
+        submit = Submit(site=self.site, time=at, job=job, queue=queue)
+        if self.is_whole:  # the request comes with the start
+            self._bare[job] = submit
+            return []
+        return self.stories.submit(submit, BARE)
+
+    def rest(self) -> list[AnyEvent]:
+        """The submissions of jobs that have neither started nor left."""
+        return [event for submit in self._bare.values() for event in self.stories.submit(submit, BARE)]
+
+    def started(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """S: a job was started."""
+        start = unix_time(fields.get("start", ""), "start")
+        self._learn_offset(at, start)
+        if ARRAY.match(job):
+            return self.leave_out("starts of arrays as a whole")
+        self._bare.pop(job, None)
+        event = self._start(job, start, fields)
+        return self._told_late(job, start, fields) + self.stories.start(event, lambda: self._submit(job, fields))
+
+    def restarted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """T: a job was started again from a checkpoint, so it did not run any more."""
+        fields.setdefault("start", f"{max(at, 1.0):.0f}")
+        return self.stories.requeue(job, at) + self.started(job, at, fields)
+
+    def ended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """E: a job ended."""
+        end = unix_time(fields.get("end", ""), "end")
+        self._learn_offset(at, end)
+        if ARRAY.match(job):
+            return self._left(job, end) or self.leave_out("ends of arrays as a whole")
+        start = unix_time(fields.get("start", ""), "start")
+        self._bare.pop(job, None)
+        event = End(site=self.site, time=max(end, start), job=job, state=_state(fields, end - start))
+        told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
+        return told + self.stories.end(
+            event, lambda: self._start(job, start, fields), lambda: self._submit(job, fields)
+        )
+
+    def deleted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """D, M: a user deleted a job, or it was moved to another server; one that runs ends with a record E."""
+        return self._left(job, at) or self.leave_out("deletions of jobs that run or were not seen submitted")
+
+    def aborted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """A: the server gave a job up."""
+        events = self._left(job, at) or self.stories.abort(job, at, "failed")
+        return events or self.leave_out("aborts of jobs that were not seen submitted")
+
+    def rerun(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """R: a running job was put back into the queue."""
+        events: list[AnyEvent] = []
+        if self.stories.phase(job) is None and "start" in fields:
+            events = self.started(job, at, fields)
+        events += self.stories.requeue(job, at)
+        return events or self.leave_out("reruns of jobs that were not seen started")
+
+    def altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """a: attributes of a job were changed."""
+        changes = self._changes(fields) | ({"queue": name_of(fields["queue"])} if fields.get("queue") else {})
+        if not changes:
+            return self.leave_out("changes of what no event has")
+        events = self.stories.alter(Alter(site=self.site, time=at, job=job, **changes))
+        return events or self.leave_out("changes of jobs that were not seen submitted")
+
+    def resized(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """c, s: what a running job has changed, since it gave nodes back or some of them failed."""
+        given = allocation(fields)
+        if self.stories.phase(job) != RUNNING or "cpus" not in given:
+            return self.leave_out("changed allocations of jobs that were not seen started")
+        given.pop("gpus", None)
+        return self.stories.alter(Alter(site=self.site, time=at, job=job, **given))
+
+    def suspended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """z: a running job was suspended."""
+        return self.stories.suspend(job, at) or self.leave_out("suspensions of jobs that were not seen started")
+
+    def resumed(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
+        """r: a suspended job runs on."""
+        return self.stories.resume(job, at) or self.leave_out("resumptions of jobs that were not seen suspended")
+
+    def _left(self, job: str, at: float) -> list[AnyEvent]:
+        """A job leaves the queue, if it is there."""
+        bare = self._bare.pop(job, None)
+        told = self.stories.submit(bare, BARE) if bare is not None else []
+        return told + self.stories.cancel(job, at)
+
+    def _told_late(self, job: str, start: float, fields: Fields) -> list[AnyEvent]:
+        """What a record of a job's start says of it that was unknown while it was queued."""
+        phase = self.stories.phase(job)
+        if phase not in (QUEUED, BARE):
+            return []
+        changes: dict[str, Any] = {}
+        if phase == BARE:
+            changes = self._changes(fields) | {"queue": name_of(fields.get("queue"))}
+        eligible = unix_time(fields.get("etime", "") or "1", "etime")
+        came = max(unix_time(fields.get(name, "") or "1", name) for name in ("ctime", "qtime"))
+        if came < eligible <= start:
+            changes["eligible"] = eligible
+        return self.stories.alter(Alter(site=self.site, time=start, job=job, **changes)) if changes else []
+
+    def _changes(self, fields: Fields) -> dict[str, Any]:
+        changes = {name: value for name, value in request(fields).items() if name != "exclusive"}
+        account = _account(fields)
+        return changes | {"account": account} if account else changes
+
+    def _submit(self, job: str, fields: Fields) -> Submit:
+        came = unix_time(fields.get("ctime") or fields.get("qtime") or "", "ctime")
+        eligible = unix_time(fields.get("etime") or "1", "etime")
+        size, limit = array_size(fields.get("array_indices")) if ARRAY.match(job) else (None, None)
+        return Submit(
+            site=self.site,
+            time=came,
+            job=job,
+            user=name_of(fields.get("user")),
+            group=name_of(fields.get("group")),
+            account=_account(fields),
+            queue=name_of(fields.get("queue")),
+            executable=name_of(fields.get("jobname")),
+            eligible=eligible if eligible > came else None,
+            array=array_of(job),
+            array_size=size,
+            array_limit=limit,
+            **request(fields),
+        )
+
+    def _start(self, job: str, start: float, fields: Fields) -> Start:
+        return Start(site=self.site, time=start, job=job, array=array_of(job), **allocation(fields))
+
+    def _seconds(self, written: str) -> float:
+        """Unix seconds of the time at the head of a record."""
+        hour = self._hours.get(written[:13])
+        try:
+            if hour is None:
+                hour = self._hour(written[:13])
+            if written[13] != ":" or written[16] != ":" or len(written) != 19:
+                raise ValueError
+            seconds = hour + int(written[14:16]) * 60 + int(written[17:])
+        except (ValueError, IndexError):
+            raise BadRecord("field 1 (time)", written, "MM/DD/YYYY HH:MM:SS") from None
+        return seconds if self.zone is not None else seconds - self.memory.offset
+
+    def _hour(self, text: str) -> float:
+        """Unix seconds of `MM/DD/YYYY HH`; without a time zone as if it were UTC."""
+        local = datetime.strptime(text, "%m/%d/%Y %H").replace(tzinfo=self.zone or UTC)
+        if local.year < 1980:
+            raise ValueError
+        if len(self._hours) > 10_000:
+            self._hours.clear()
+        self._hours[text] = found = local.timestamp()
+        return found
+
+    def _learn_offset(self, at: float, told: float) -> None:
+        """Which time zone the site has, from a record that tells a time in both ways."""
+        if self.zone is None:
+            self.memory.offset = _offset(at + self.memory.offset - told, self.memory.offset)
+
+
+class PbsSource(LogSource):
+    """Accounting logs of PBS or Torque: `server_priv/accounting`, a file a day."""
+
+    name: ClassVar[str] = "pbs"
+    records_of = PbsRecords
+
+    @classmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """The time of the first record, as if the site's time were UTC."""
+        for found in HEADER.finditer(head):
+            with suppress(ValueError):
+                return timegm(datetime.strptime(found[0][:19].decode(), "%m/%d/%Y %H:%M:%S").timetuple())
+        return None
+
+    @classmethod
+    def offset_of(cls, head: bytes) -> int:
+        """The site's time minus UTC (seconds), from the first record that tells a time in both ways."""
+        memory = Memory(known={})
+        records = PbsRecords("site", memory, None, {})
+        for line in head.decode("utf-8", "replace").split("\n")[:-1]:
+            with suppress(BadRecord):
+                records.take(line)
+            if memory.offset:
+                break
+        return memory.offset
+
+
+_KINDS: dict[str, Callable[[PbsRecords, str, float, Fields], list[AnyEvent]]] = {
+    "Q": PbsRecords.queued,
+    "S": PbsRecords.started,
+    "T": PbsRecords.restarted,
+    "E": PbsRecords.ended,
+    "D": PbsRecords.deleted,
+    "M": PbsRecords.deleted,
+    "A": PbsRecords.aborted,
+    "R": PbsRecords.rerun,
+    "a": PbsRecords.altered,
+    "c": PbsRecords.resized,
+    "s": PbsRecords.resized,
+    "z": PbsRecords.suspended,
+    "r": PbsRecords.resumed,
+}
+
+
+def _fields(text: str) -> Fields:
+    """The attributes of a record; a value may hold blanks."""
+    if "Resource_Request_2.0" not in text:
+        with suppress(ValueError):
+            return dict([token.split("=", 1) for token in text.split()])
+    parts = _KEYS.split(text)
+    return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
+
+
+def _offset(seconds: float, before: int) -> int:
+    """The time zone's offset where this is one, and a record's delay; else as before."""
+    rounded = int(seconds // SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
+    is_one = seconds - rounded <= SECONDS_TO_WRITE and abs(rounded) <= MAX_OFFSET_S
+    return rounded if is_one else before
+
+
+def _account(fields: Fields) -> str | None:
+    project = fields.get("project")
+    return name_of(fields.get("account") or (project if project != NO_PROJECT else None))
+
+
+def _state(fields: Fields, ran_s: float) -> str:
+    """How a job ended, by its exit status and how long it ran."""
+    status = fields.get("Exit_status", "")
+    if status == "0":
+        return "completed"
+    if not status:
+        return "unknown"
+    walltime = seconds_of(fields.get("Resource_List.walltime"))
+    if status in TIMEOUTS or (walltime is not None and ran_s >= walltime):
+        return "timeout"
+    return "cancelled" if (count_of(status) or 0) >= SIGNALLED else "failed"

@@ -1,0 +1,150 @@
+"""What a job of PBS or Torque asks for, and what it was given, from the attributes of its accounting records."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, bytes_of, count_of, name_of, seconds_of, text_of
+
+Fields = dict[str, str]
+"""The attributes of a record by name."""
+
+LIST = "Resource_List."
+NO_PROJECT = "_pbs_project_default"
+
+_CHUNK_CPUS = re.compile(r":ncpus=(\d+)")
+_CHUNK_GPUS = re.compile(r":ngpus=(\d+)")
+_TASK = re.compile(r"(\d+)\[\d+\]", re.ASCII)
+
+
+def request(fields: Fields) -> dict[str, Any]:
+    """The fields of a `submit` or an `alter` that say what the job asks for; what is unknown is absent."""
+    select = fields.get(f"{LIST}select", "")
+    nodes = fields.get(f"{LIST}nodes") or fields.get(f"{LIST}nodect", "")
+    asked = _asked(select, nodes)
+    later = fields.get("Resource_Request_2.0", "")
+    cpus = max(count_of(fields.get(f"{LIST}{name}")) or 0 for name in ("ncpus", "procs"))
+    cpus = max(cpus, asked.cpus, _tasks(later, "lprocs"))
+    gpus = max(count_of(fields.get(f"{LIST}{name}")) or 0 for name in ("ngpus", "gpus", "gpu"))
+    memory = bytes_of(fields.get(f"{LIST}mem")) or asked.memory or _tasks(later, "memory")
+    if not memory and (per_process := bytes_of(fields.get(f"{LIST}pmem"))):
+        memory = per_process * max(cpus, 1)
+    place = fields.get(f"{LIST}place", "")
+    found: dict[str, Any] = {
+        "cpus": min(cpus, MAX_COUNT) or None,
+        "nodes": count_of(fields.get(f"{LIST}nodect")) or asked.nodes,
+        "gpus": min(max(gpus, asked.gpus), MAX_COUNT) or None,
+        "memory": min(memory, MAX_BYTES) or None,
+        "walltime": seconds_of(fields.get(f"{LIST}walltime")),
+        "exclusive": "excl" in place or None,
+        "qos": name_of(fields.get(f"{LIST}qos")),
+        "reservation": name_of(fields.get("resvID") or fields.get(f"{LIST}advres")),
+        "dependency": text_of(fields.get("depend")),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class Asked:
+    """The sums over the parts of a `select=` or `nodes=`."""
+
+    __slots__ = ("cpus", "gpus", "memory", "nodes")
+
+    def __init__(self) -> None:
+        self.cpus = self.gpus = self.memory = 0
+        self.nodes: int | None = None
+
+
+@lru_cache(4096)
+def _asked(select: str, nodes: str) -> Asked:
+    """What `5:ncpus=13:mem=4gb+1:ngpus=2` asks for, or Torque's `4:ppn=8:gpus=1:feature` and `node01:ppn=2+node02`."""
+    asked = Asked()
+    for chunk in (select or nodes).split("+"):
+        first, *parts = chunk.split(":")
+        named = dict(part.split("=", 1) for part in parts if "=" in part)
+        times = count_of(first)
+        if times is None:  # the name of a node, or a chunk of one: `ncpus=4`
+            times = 1
+            if "=" in first:
+                name, _, value = first.partition("=")
+                named[name] = value
+        if not chunk:
+            continue
+        asked.cpus += times * (count_of(named.get("ncpus") or named.get("ppn")) or 1)
+        asked.gpus += times * (count_of(named.get("ngpus") or named.get("gpus") or named.get("gpu")) or 0)
+        asked.memory += times * (bytes_of(named.get("mem")) or 0)
+        if nodes:
+            asked.nodes = (asked.nodes or 0) + times
+    return asked
+
+
+def _tasks(text: str, what: str) -> int:
+    """The sum over `-L tasks=2:lprocs=4:memory=1gb` of tasks times `what` (Torque 6)."""
+    total = 0
+    for part in text.split("-L ")[1:]:
+        named = dict(piece.split("=", 1) for piece in part.strip().split(":") if "=" in piece)
+        value = bytes_of(named.get(what)) if what == "memory" else count_of(named.get(what))
+        total += (count_of(named.get("tasks")) or 1) * (value or 0)
+    return total
+
+
+def allocation(fields: Fields) -> dict[str, Any]:
+    """The fields of a `start` that say what the job was given; what is unknown is absent."""
+    found: dict[str, Any] = {}
+    vnodes, hosts = fields.get("exec_vnode", ""), fields.get("exec_host", "")
+    if vnodes:
+        cpus = sum(int(number[:9]) for number in _CHUNK_CPUS.findall(vnodes))
+        gpus = sum(int(number[:9]) for number in _CHUNK_GPUS.findall(vnodes))
+        found = {"cpus": cpus, "gpus": gpus}
+    if hosts:
+        slots, names = _slots(hosts)
+        found = {"cpus": slots, **{name: value for name, value in found.items() if value}, "nodes": names}
+    return {name: value for name, value in found.items() if 0 < value <= MAX_COUNT}
+
+
+def _slots(hosts: str) -> tuple[int, int]:
+    """Processors and nodes of `c1/0*13+c2/0*13` (PBS), `n1/7+n1/6` or `n1/0-19,24+n2/0-19` (Torque)."""
+    slots, names = 0, set()
+    for part in hosts.split("+"):
+        name, _, indices = part.partition("/")
+        names.add(name)
+        if "*" in indices:
+            slots += count_of(indices.partition("*")[2]) or 0
+        elif "-" in indices or "," in indices:
+            slots += sum(map(_indices, indices.split(",")))
+        else:
+            slots += 1
+    return slots, len(names)
+
+
+def _indices(text: str) -> int:
+    first, _, last = text.partition("-")
+    begin, end = count_of(first) or 0, count_of(last or first) or 0
+    return max(end - begin, 0) + 1
+
+
+def array_size(text: str | None) -> tuple[int | None, int | None]:
+    """How many tasks `1-100:2,105%5` has, and how many of them may run at once.
+
+    >>> array_size("1-100:2,105%5"), array_size("all")
+    ((51, 5), (None, None))
+    """
+    indices, _, limit = (text or "").partition("%")
+    total = 0
+    for part in indices.split(",")[:10_000]:
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        begin, end, by = count_of(first), count_of(last or first), count_of(step or "1")
+        if begin is None or end is None or not by or end < begin:
+            return None, None
+        total += (end - begin) // by + 1
+    return (total, count_of(limit)) if 1 <= total <= MAX_COUNT else (None, None)
+
+
+def array_of(job: str) -> str | None:
+    """The array that a task belongs to: `12[].srv` for `12[3].srv`; None for another job, and the array itself.
+
+    >>> array_of("12[3].srv"), array_of("12.srv"), array_of("12[].srv")
+    ('12[].srv', None, None)
+    """
+    found = _TASK.match(job)
+    return f"{found[1]}[]{job[found.end() :]}" if found is not None else None

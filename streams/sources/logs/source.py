@@ -1,0 +1,228 @@
+"""The frame of a source that reads a text log: files and lines below it, one scheduler's records above.
+
+A scheduler's module says with `LogSource.first_time` and `recognises` what its log looks like, and with a `Records` how
+its lines become events.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+
+from models.records import AnyEvent
+from streams.errors import UserError
+from streams.sources.contract import (
+    IDLE_S,
+    Cursor,
+    OnSkipped,
+    Skipped,
+    Source,
+    Step,
+    decode_cursor,
+    encode_cursor,
+    refuse,
+)
+from streams.sources.logs.fields import BadRecord
+from streams.sources.logs.files import LogFiles
+from streams.sources.logs.lines import Lines, Place
+from streams.sources.logs.stories import Known, Stories
+from streams.sources.swf import check_site
+
+STEPS_WITHOUT_EVENT = 1000
+"""After so many lines without an event the place is told, so that whoever reads can stop."""
+
+EVENTS_PER_KNOWN = 16
+"""A cursor comes once in as many events as there are known jobs divided by this: writing it is O(known jobs)."""
+
+
+class Memory(msgspec.Struct, omit_defaults=True):
+    """What of the lines read is needed for those that follow.
+
+    `offset` is the site's time minus UTC (seconds) as the log's own records show it; `has_ads` says that requests come
+    in records of their own (HTCondor).
+    """
+
+    known: Known = {}
+    offset: int = 0
+    has_ads: bool = False
+
+
+class _Cursor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    place: Place
+    memory: Memory
+    v: Literal[1] = 1
+
+
+class Records(ABC):
+    """Makes events of the lines of one log, in their order.
+
+    Attributes:
+        memory: what is kept with the place.
+        is_open: True in the middle of a record of several lines: one cannot begin there.
+        is_whole: True where a log is read whole, and events need not come in the order of its lines.
+        lines_before: how many lines of the record come before the last line that was taken.
+        left_out: counts the records that give no event by their nature, by what they are.
+    """
+
+    is_open = False
+    is_whole = False
+    lines_before = 0
+
+    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
+        self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
+        self.stories = Stories(site, memory.known)
+
+    @abstractmethod
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of the next line.
+
+        Raises:
+            BadRecord: the record that it belongs to is wrong.
+        """
+
+    def rest(self) -> list[AnyEvent]:
+        """The events of what was held back, where nothing more comes."""
+        return []
+
+    def leave_out(self, what: str) -> list[AnyEvent]:
+        """A record that gives no event, counted."""
+        self.left_out[what] = self.left_out.get(what, 0) + 1
+        return []
+
+
+class LogSource(Source):
+    """The events of one scheduler's text log."""
+
+    live: bool = True
+    records_of: ClassVar[type[Records]]
+
+    def __init__(
+        self, location: str, site: str, on_skipped: OnSkipped, zone: ZoneInfo | None, pause_s: float = IDLE_S
+    ) -> None:
+        check_site(site)
+        self.sites = (site,)
+        self._on_skipped, self._zone, self._pause_s = on_skipped, zone, pause_s
+        self._files = LogFiles(location, self.first_time)
+        self.records = 0
+        self.left_out: dict[str, int] = {}
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        timezone: str | None = None,
+        pause_s: float = IDLE_S,
+    ) -> Self:
+        """Open a log.
+
+        Parameters:
+            location: a file, with those that were rotated away from it beside it; a folder with a file a day; or a
+                pattern such as `/var/log/condor/EventLog*`.
+            site: without it the site is called as the file or folder is.
+            timezone: of times without one, such as Europe/Paris; without it they are taken as the log itself shows
+                them to be, else as UTC.
+            pause_s: seconds between two looks for something new.
+
+        Raises:
+            UserError: there is no such file, it cannot be read, or there is no such time zone.
+        """
+        return cls(location, site or Path(location).name or "site", on_skipped, zone_of(timezone), pause_s)
+
+    @classmethod
+    @abstractmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """The time of the first record in a file that begins so, Unix seconds; None where it is no such log."""
+
+    @classmethod
+    def offset_of(cls, head: bytes) -> int:
+        """The site's time minus UTC (seconds), where a log that begins so shows it."""
+        return 0
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether a file that begins so is such a log."""
+        return cls.first_time(head) is not None
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events of the log as it grows, each at once; cursors come now and then where many jobs are live.
+
+        Raises:
+            CursorError: the cursor is not of this source.
+            UserError: a file cannot be read any more.
+        """
+        at = None if cursor is None else decode_cursor(cursor, _Cursor)
+        lines = Lines(self._files, self._on_skipped, True, self._pause_s)
+        memory = self._fresh() if at is None else at.memory
+        records = self.records_of(self.sites[0], memory, self._zone, self.left_out)
+        last = cursor or _encoded(lines, memory)
+        since = quiet = 0  # events and lines without any, since the last cursor
+        is_new = False  # something was read since then
+        for raw in lines.read(at.place if at is not None else None):
+            events = [] if raw is None else self._events_of(raw, records, lines)
+            is_new = is_new or raw is not None
+            quiet = 0 if events else quiet + 1
+            since += len(events)
+            for event in events[:-1]:
+                yield event, None
+            if raw is None:
+                is_due = is_new
+            elif events:
+                is_due = since * EVENTS_PER_KNOWN >= len(memory.known)
+            else:
+                is_due = quiet >= STEPS_WITHOUT_EVENT
+            if is_due and not records.is_open:
+                last, since, quiet, is_new = _encoded(lines, memory), 0, 0, False
+                yield (events[-1] if events else None), last
+            elif events:
+                yield events[-1], None
+            elif raw is None:
+                yield None, last
+
+    def whole(self) -> Iterator[AnyEvent]:
+        """The events of the log as it is now; of a location that is a file, of this one alone.
+
+        Those of a job come in their order, those of different jobs in any.
+        """
+        lines = Lines(self._files, self._on_skipped, False)
+        records = self.records_of(self.sites[0], self._fresh(), self._zone, self.left_out)
+        records.is_whole = True
+        for raw in lines.read():
+            assert raw is not None  # nothing is waited for
+            yield from self._events_of(raw, records, lines)
+        yield from records.rest()
+
+    def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
+        try:
+            events = records.take(raw.decode("utf-8", "replace").rstrip("\r"))
+        except BadRecord as bad:
+            events = []
+            line = lines.line - records.lines_before
+            self._on_skipped(Skipped(lines.file, line, bad.field, bad.found, bad.expected))
+        self.records += not records.is_open
+        return events
+
+    def _fresh(self) -> Memory:
+        """What is known before the first line."""
+        files = [self._files.named()] if self._files.is_file else self._files.listed()
+        return Memory(known={}, offset=self.offset_of(self._files.head(files[0].path)) if files else 0)
+
+
+def _encoded(lines: Lines, memory: Memory) -> Cursor:
+    return encode_cursor(_Cursor(place=lines.place(), memory=memory))
+
+
+def zone_of(timezone: str | None) -> ZoneInfo | None:
+    """A time zone by its name.
+
+    Raises:
+        UserError: there is no such zone.
+    """
+    try:
+        return ZoneInfo(timezone) if timezone else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise UserError(f"there is no time zone {timezone!r}; expected a name such as Europe/Paris or UTC") from None
