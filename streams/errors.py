@@ -9,7 +9,19 @@ UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 
 
 class UserError(Exception):
-    """Something outside the program is wrong; the message says what, and what was expected or what to do."""
+    """Something outside the program is wrong; the message says what, and what was expected or what to do.
+
+    Attributes:
+        exit_code: that of a command which it ends.
+    """
+
+    exit_code = 1
+
+
+class NotUnderstood(UserError):
+    """What was given is not understood: there is nothing in it that this program reads."""
+
+    exit_code = 2
 
 
 class Unreachable(UserError):

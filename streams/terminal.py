@@ -1,8 +1,15 @@
 """Text for people at a terminal: safe names, readable durations and times, tables."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from shutil import get_terminal_size
+
+DEFAULT_COLUMNS = 80
+"""How wide accuracy is shown where no terminal, and no COLUMNS in the environment, says how wide it is."""
+
+GAP = 3
+"""The space between two columns of a table."""
 
 MAX_TABLE_COLUMNS = 400
 """How wide a table may be. It can be wider than the terminal, which then wraps its lines."""
@@ -40,6 +47,8 @@ def moment(time: float) -> str:
 def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> None:
     """Print a table of accuracy, one line for each method and one column for each measure.
 
+    Where it is wider than the terminal, its columns come in several tables, one below the other.
+
     Parameters:
         rows: by method, the values by measure.
         title: the heading of the column of methods.
@@ -48,8 +57,24 @@ def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> N
     order = [name for name in COMMON_MEASURES if name in names] + [
         name for name in names if name not in COMMON_MEASURES
     ]
+    if not rows:
+        return
     lines = [[method, *(_number(name, row.get(name)) for name in order)] for method, row in rows.items()]
-    show_table([title, *("AAE h" if name == "AAE" else name for name in order)], lines)
+    heads = [title, *("AAE h" if name == "AAE" else name for name in order)]
+    widths = [max(map(len, column)) + GAP for column in zip(heads, *lines, strict=True)]
+    for first, last in _parts(widths, get_terminal_size((DEFAULT_COLUMNS, 0)).columns + GAP):
+        show_table([title, *heads[first:last]], ([line[0], *line[first:last]] for line in lines))
+
+
+def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    """Ranges of columns after the first that fit beside it: as many tables as it takes."""
+    first, used = 1, widths[0]
+    for place in range(1, len(widths)):
+        if used + widths[place] > room and place > first:
+            yield first, place
+            first, used = place, widths[0]
+        used += widths[place]
+    yield first, len(widths)
 
 
 COMMON_MEASURES = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")

@@ -1,7 +1,8 @@
 """The command line: what comes before every command, and how a command's errors are told.
 
 Errors are one line on stderr that says what is wrong and what to do: exit code 1 for what is wrong outside, 2 for a
-command that was not understood, 130 when interrupted. What is slow to import is imported by the commands that use it.
+command or a file that was not understood, 130 when interrupted. What is slow to import is imported by the commands that
+use it.
 """
 
 import io
@@ -14,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import client, offline, service, site, source, tune
+from streams.cli import client, logs, offline, service, site, source, tune
 from streams.cli.output import tell
 from streams.errors import UserError
 
@@ -38,7 +39,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except UserError as error:
-        return _fail(str(error))
+        return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         return _misunderstood(error)
     except OSError as error:
@@ -98,15 +99,9 @@ def application(*more: typer.Typer) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     made.callback()(options)
-    for group in (
-        offline.commands,
-        tune.commands,
-        service.commands,
-        site.commands,
-        source.commands,
-        client.commands,
-        *more,
-    ):
+    for module in (logs, offline, tune, service, site, source, client):
+        made.add_typer(module.commands)
+    for group in more:
         made.add_typer(group)
     return made
 

@@ -1,6 +1,6 @@
-"""Every method on one trace: the same events, one table each for waits, run times and bounds."""
+"""Every method on one log: the same events, one table each for waits, run times and bounds."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from typing import Any
@@ -11,50 +11,60 @@ from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
+from streams.bulk.log import EventLog
 from streams.compiling import compiling_alone
+from streams.offline.breakdown import Breakdown, Breakdowns
 from streams.offline.replay import ReplayScores, replay, settings_for
-from streams.sources.swf import Trace, events_of
 
 MeasureTable = dict[str, dict[str, float]]
 
 
 class Comparison(msgspec.Struct):
-    """The measures by method: of waits, of run times, and of bounds on waits by method and probability."""
+    """The measures by method: of waits, of run times, and of bounds on waits by method and probability.
+
+    `rivals` are those of the methods for waits that are no methods: whose estimates the log has, by `expected_start`.
+    """
 
     waits: MeasureTable = {}
     run_times: MeasureTable = {}
     bounds: MeasureTable = {}
+    rivals: list[str] = []
+    breakdowns: dict[str, Breakdown] = {}
 
     def add(self, other: "Comparison") -> None:
         """Add the measures of another process."""
         self.waits |= other.waits
         self.run_times |= other.run_times
         self.bounds |= other.bounds
+        self.rivals = sorted({*self.rivals, *other.rivals})
+        self.breakdowns |= other.breakdowns
 
     def ordered(self) -> "Comparison":
-        """The trivial rules first, then as the registry has them."""
-        waits = [*TRIVIAL, *(name for name in METHODS if name not in TRIVIAL)]
+        """The trivial rules first, then rivals, then as the registry has them."""
+        waits = [*TRIVIAL, *self.rivals, *(name for name in METHODS if name not in TRIVIAL)]
         return Comparison(
             {name: self.waits[name] for name in waits if name in self.waits},
             {name: self.run_times[name] for name in RUN_METHODS if name in self.run_times},
             {key: self.bounds[key] for name in waits for key in self.bounds if key.split()[0] == name},
+            self.rivals,
+            {name: self.breakdowns[name] for name in waits if name in self.breakdowns},
         )
 
 
 def compare(
-    trace: Trace,
-    jobs: set[str],
+    log: EventLog,
+    jobs: Container[str],
     settings: EngineSettings,
     methods: Sequence[str] = (),
     workers: int = 2,
     cancelled: bool = True,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
-    """Replay a trace with every method, in several processes, each with its share of the methods.
+    """Replay a log with every method, in several processes, each with its share of the methods.
 
     Parameters:
-        trace: the trace, replayed whole.
-        jobs: names of those that are scored.
+        log: the log, replayed whole.
+        jobs: those that are scored.
         methods: only these; by default all.
         cancelled: whether jobs cancelled in the queue are scored.
         advance: called with the share (of 1000) of the work that has been done.
@@ -72,7 +82,7 @@ def compare(
     with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
         done = manager.dict()
         tasks = [(share, run_names if place == 0 else []) for place, share in enumerate(shares)]
-        futures = [pool.submit(_replayed, trace, jobs, settings, *task, cancelled, done) for task in tasks]
+        futures = [pool.submit(_replayed, log, jobs, settings, *task, cancelled, done) for task in tasks]
         for future in _finished(futures, lambda: advance(int(1000 * sum(done.values()) / len(shares)))):
             found.add(future.result())
     return found.ordered()
@@ -94,8 +104,8 @@ def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -
 
 
 def _replayed(
-    trace: Trace,
-    jobs: set[str],
+    log: EventLog,
+    jobs: Container[str],
     settings: EngineSettings,
     methods: list[str],
     run_methods: list[str],
@@ -105,23 +115,29 @@ def _replayed(
     """One process's share of the methods."""
     chosen = _chosen(settings, methods, run_methods)
     scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, chosen)
-    submitted, every = 0, max(len(trace.jobs) // 200, 1)
+    breakdowns = Breakdowns(log.begin, chosen, jobs, cancelled)
+    submitted, every = 0, max(log.jobs // 200, 1)
 
     def events() -> Iterator[Any]:
         nonlocal submitted
-        for event in events_of(trace, trace.site):
+        for event in breakdowns.follow(log.events()):
             yield event
             if isinstance(event, Submit):
                 submitted += 1
                 if submitted % every == 0:
-                    done["".join(methods)] = submitted / len(trace.jobs)
+                    done["".join(methods)] = submitted / log.jobs
 
     for record in replay(events(), chosen):
         if isinstance(record, Outcome):
             scores.add(record)
-    waits = {name: row for name, row in scores.rows().items() if name in (*methods, *TRIVIAL)}
+            breakdowns.add(record)
+    rows = scores.rows()
+    rivals = [name for name in rows if name not in (*chosen.methods, *chosen.run_methods)]
+    shown = (*methods, *TRIVIAL, *rivals)
+    waits = {name: row for name, row in rows.items() if name in shown}
     runs = {name: row for name, row in scores.run_rows().items() if name in run_methods}
-    return Comparison(waits, runs, _own(scores.bound_rows(), settings.bounds))
+    found = {name: one for name, one in breakdowns.found.items() if name in shown}
+    return Comparison(waits, runs, _own(scores.bound_rows(), settings.bounds), rivals, found)
 
 
 def _chosen(settings: EngineSettings, methods: Sequence[str], run_methods: Sequence[str]) -> EngineSettings:

@@ -1,18 +1,15 @@
 """Which source reads a file: told by what the file begins with, or named."""
 
-import gzip
-import zlib
+from contextlib import closing
 from pathlib import Path
 
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import HEAD_BYTES, Source
+from streams.sources.logs.files import first_bytes, open_log
 from streams.sources.registry import source_named, sources
 
-GZIP = b"\x1f\x8b"
-"""What a gzip file begins with."""
 
-
-class UnknownFormat(UserError):
+class UnknownFormat(NotUnderstood):
     """No source reads such a file, or several may."""
 
 
@@ -33,21 +30,16 @@ def format_of(path: Path) -> type[Source]:
 
 
 def head_of(path: Path) -> bytes:
-    """The beginning of a file, unzipped: `HEAD_BYTES`, or what there is.
+    """The beginning of a file, unzipped: `HEAD_BYTES`, or as much as there is and can be read.
 
     Raises:
         UserError: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            if file.peek(2)[:2] != GZIP:
-                return file.read(HEAD_BYTES)
-            with gzip.GzipFile(fileobj=file) as unzipped:
-                return unzipped.read(HEAD_BYTES)
+        with closing(open_log(path)) as file:
+            return first_bytes(file, HEAD_BYTES)
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (EOFError, zlib.error):
-        raise UserError(f"{path}: the gzip file is broken or cut short") from None
 
 
 def _recognises(name: str, head: bytes) -> bool:

@@ -16,6 +16,7 @@ from tests.support.traces import made_trace
 def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(settings, "BOOTSTRAP_MS", 200)
+    monkeypatch.setenv("COLUMNS", "200")
     for name in [name for name in os.environ if name.startswith("QUEUECAST_")]:
         monkeypatch.delenv(name)
 

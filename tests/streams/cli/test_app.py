@@ -58,7 +58,7 @@ def test_the_version_is_printed(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["replay"], "Missing argument 'TRACE'. See `queuecast replay --help`."),
+        (["replay"], "Missing argument 'FILE...'. See `queuecast replay --help`."),
         (["dance"], "No such command 'dance'."),
         (["replay", "t.swf", "--rows", "1"], "Option '--rows' requires 2 arguments."),
         (["replay", "t.swf", "--ids", "1", "x"], "--ids"),

@@ -34,12 +34,16 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
         "90",
     ]
     assert main(["replay", str(trace), *options]) == 0
-    head, _, *lines, of_runs, _, run_times = (line.split() for line in capsys.readouterr().out.splitlines() if line)
+    found, tables = capsys.readouterr().out.split("\n\n", 1)
+    assert found.startswith("read:\n  ") and "\nkept:\n  1" in found and "\nmachine:\n  64 cpus on 16 nodes" in found
+    tables, worth = tables.split("\n\n")
+    head, _, *lines, of_runs, _, run_times = (line.split() for line in tables.splitlines())
     assert " ".join(head) == "waits AAE h median_min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
     assert [line[0] for line in lines] == ["zero", "median"]
     assert {line[11] for line in lines} == {"71"}
     assert " ".join(of_runs) == "run times missing jobs MAE_min share"
     assert run_times[0] == "closest"
+    assert worth.startswith("what it would have been worth:\n  71 jobs are scored; they waited ")
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
     assert len(said) > 100
     assert {(record["site"], record["method"]) for record in said} == {("here", "median")}
@@ -57,6 +61,18 @@ def replayed(capture: Capture, *arguments: str) -> dict[str, Any]:
     assert main(["replay", *arguments, "--json"]) == 0
     document: dict[str, Any] = json.loads(capture.readouterr().out)
     return document
+
+
+def test_a_table_wider_than_the_terminal_comes_in_parts(
+    capsys: Capture, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["replay", str(trace), "--method", "median", "--site", "a site of a long name"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = [line.split() for line in lines if line.startswith("waits ")]
+    assert len(heads) == 2 and heads[0][-1] != "jobs" and heads[1][-1] == "jobs"
+    assert sum(line.startswith("zero ") for line in lines) == 2
 
 
 def test_the_table_as_json(capsys: Capture, trace: Path) -> None:
@@ -84,13 +100,34 @@ def test_anomalies_are_counted(capsys: Capture) -> None:
     assert "1 × duplicate_submit\n" in capsys.readouterr().err
 
 
-def test_broken_lines_are_an_error_or_are_reported(capsys: Capture, fails: Fails) -> None:
-    Path("broken.swf").write_text(swf_line(1) + "oops\n" + swf_line(2))
-    assert "broken.swf, line 2: 1 fields; expected 18" in fails(1, "replay", "broken.swf")
+def test_broken_lines_are_reported(capsys: Capture, fails: Fails) -> None:
+    Path("broken.swf").write_text(swf_line(1) + "oops\n" * 5 + swf_line(2))
+    assert main(["replay", "broken.swf", "--method", "zero"]) == 0
+    told = capsys.readouterr().out
+    assert "\nskipped:\n  5 × expected 18: job number, submit time" in told
+    assert "first found 1 fields (broken.swf:2," in " ".join(told.split())
     assert main(["replay", "broken.swf", "--skip-broken", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["jobs"] == 2
-    assert said.err.startswith("broken.swf, line 2: ")
+    (parts,) = json.loads(said.out)["log"]["report"]["skipped"].values()
+    assert parts["count"] == 5 and parts["places"] == [f"broken.swf:{line}" for line in (2, 3, 4)]
+    assert said.err.startswith("broken.swf, line 2: ") and said.err.count("\n") == 5
+
+
+def test_what_is_not_understood_is_exit_code_2(fails: Fails) -> None:
+    Path("what.log").write_text("oops\n")
+    assert "what.log: the format is not recognised; there are: " in fails(2, "replay", "what.log")
+    assert "; --format NAME says which it is" in fails(2, "compare", "what.log")
+    assert "what.log: no job with a wait time in it" in fails(1, "replay", "what.log", "--format", "swf")
+    assert "'crystal' is not a source; there are: " in fails(1, "replay", "what.log", "--format", "crystal")
+
+
+def test_several_files_are_one_log(capsys: Capture) -> None:
+    Path("new.swf").write_text(swf_line(3, 100, 5, 10))
+    Path("old.swf").write_text(swf_line(1, 0, 5, 10) + swf_line(2, 2, 5, 10))
+    both = replayed(capsys, "new.swf", "old.swf", "--method", "zero", "--site", "here")
+    assert both["jobs"] == 3 and both["anomalies"] == {}
+    assert both["log"]["sites"]["here"]["begin"] == 0
 
 
 def test_ctrl_c_ends_a_replay_quietly(tmp_path: Path) -> None:
@@ -103,4 +140,5 @@ def test_ctrl_c_ends_a_replay_quietly(tmp_path: Path) -> None:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         said, told = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, said, told) == (130, b"", b"")
+    assert (process.returncode, told) == (130, b"")
+    assert said.startswith(b"read:") and b"zero" not in said

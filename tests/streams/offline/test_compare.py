@@ -7,9 +7,11 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.registry import METHODS, RUN_METHODS
+from streams.bulk.log import JobRange
+from streams.bulk.reading import read_log
 from streams.cli.app import main
 from streams.offline.compare import compare
-from streams.offline.replay import ReplayScores, jobs_in, replay, settings_for
+from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.sources.swf import events_of, read_swf
 from tests.support.traces import made_trace
 
@@ -38,9 +40,10 @@ def test_every_method_is_in_the_tables_the_trivial_ones_on_top(trace: Path, caps
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Path, workers: int) -> None:
     read, methods = read_swf(trace), ["lwf", "ibl", "qespera", "gibbons", "walltime"]
-    jobs, settings = jobs_in(read), EngineSettings(history=100)
+    settings = EngineSettings(history=100)
     shares: list[int] = []
-    found = compare(read, jobs, settings, methods, workers, advance=shares.append)
+    with read_log([trace]) as (log, _):
+        found = compare(log, JobRange(), settings, methods, workers, advance=shares.append)
     chosen = settings_for(settings, methods[:3], ["closest", *methods[3:]])
     scores = ReplayScores(settings=chosen)
     for record in replay(events_of(read, read.site), chosen):
@@ -54,10 +57,12 @@ def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Pa
     assert shares == sorted(shares) and shares[-1] > 900
 
 
-def test_the_tables_are_printed(trace: Path, capsys: Capture) -> None:
+def test_the_tables_are_printed(trace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     methods = [word for name in ("easy", "downey", "qbets") for word in ("--method", name)]
     assert main(["compare", str(trace), *methods, "--workers", "1"]) == 0
-    heads = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line and line[0].isalpha()]
+    _, tables, _ = capsys.readouterr().out.split("\n\n")
+    heads = [line.split()[0] for line in tables.splitlines() if line[0].isalpha()]
     assert heads == ["waits", "zero", "median", "qbets", "easy", "run", "downey", "bounds", *["qbets"] * 5]
 
 

@@ -1,0 +1,177 @@
+"""A log as one sequence of events in the order of time, kept in a temporary file: bounded memory, however long it is.
+
+SQLite sorts and keeps the events: what does not fit its cache goes to files of its own. The file has some 150 bytes an
+event; other processes read it by its path.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from models.records import AnyEvent, Capacity, Event, Submit
+from streams.bulk.order import in_order
+from streams.bulk.survey import Survey, Surveyor
+from streams.errors import UserError
+
+CACHE_KIB = 64 * 1024
+"""The most memory that sorting takes, KiB; more goes to temporary files."""
+
+_TABLES = f"""
+    PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB}; PRAGMA temp_store=FILE;
+    ATTACH '' AS spare;  -- a file that nobody else sees, and that is gone when this is closed
+    CREATE TABLE spare.given (time REAL, event BLOB);
+    CREATE TABLE events (event BLOB);
+"""
+
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+
+
+class EventLog(msgspec.Struct):
+    """The events of a log. Small, so that other processes can be given it; the events are in the file `path`.
+
+    Attributes:
+        path: the file.
+        surveys: what was seen of each site, by name.
+        capacity: each site's machine, where the log does not say it: what was in use (`inferred`).
+        fingerprint: of all events.
+    """
+
+    path: Path
+    surveys: dict[str, Survey]
+    capacity: dict[str, Capacity]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, events: Iterable[AnyEvent], directory: Path) -> Self:
+        """Sort events into a new file in this directory; some 15 µs an event.
+
+        Duplicates are left out. Of events at one moment see `streams.bulk.order`.
+
+        Raises:
+            UserError: there is no room for the file.
+        """
+        path, content = directory / "events.sqlite", blake2b(digest_size=8)
+        surveyors: dict[str, Surveyor] = {}
+        try:
+            with closing(sqlite3.connect(path, isolation_level=None)) as base:
+                base.executescript(_TABLES)
+                base.execute("BEGIN")
+                base.executemany("INSERT INTO spare.given VALUES (?, ?)", ((one.time, _encode(one)) for one in events))
+                rows = base.execute("SELECT event FROM spare.given ORDER BY time, rowid")
+                ordered = in_order(_decoder.decode(blob) for (blob,) in rows)
+                base.executemany("INSERT INTO events VALUES (?)", _counted(ordered, surveyors, content.update))
+                base.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise UserError(f"{directory}: the log cannot be kept there: {error}; TMPDIR names another place") from None
+        surveys = {site: surveyor.done() for site, surveyor in surveyors.items()}
+        capacity = {site: found for site, survey in surveys.items() if (found := inferred(survey)) is not None}
+        return cls(path, surveys, capacity, content.hexdigest())
+
+    @property
+    def site(self) -> str:
+        """The first site, by name."""
+        return min(self.surveys)
+
+    @property
+    def begin(self) -> float:
+        """Unix time of the first event."""
+        return min(survey.begin for survey in self.surveys.values())
+
+    @property
+    def jobs(self) -> int:
+        """How many submits there are."""
+        return sum(survey.submits for survey in self.surveys.values())
+
+    @property
+    def count(self) -> int:
+        """How many events there are, those of inferred machines among them."""
+        return len(self.capacity) + sum(survey.events for survey in self.surveys.values())
+
+    def events(self, passed: int = 0) -> Iterator[AnyEvent]:
+        """The events in order, the machines that were inferred first; 3 µs an event.
+
+        Parameters:
+            passed: events to leave out at the beginning.
+        """
+        yield from list(self.capacity.values())[passed:]
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as base:
+            rows = base.execute("SELECT event FROM events WHERE rowid > ?", (max(passed - len(self.capacity), 0),))
+            for (blob,) in rows:
+                yield _decoder.decode(blob)
+
+
+def inferred(survey: Survey) -> Capacity | None:
+    """The machine that a log shows where it does not say one: as large as what was in use (see `Level.size`)."""
+    if survey.capacity is not None or not survey.machine.cpus.size:
+        return None
+    return Capacity(site=survey.site, time=survey.begin, cpus=survey.machine.cpus.size)
+
+
+def _counted(
+    events: Iterable[Event], surveyors: dict[str, Surveyor], hashed: Callable[[bytes], None]
+) -> Iterator[tuple[bytes]]:
+    """Events as rows of a table, counted as they pass."""
+    for event in events:
+        surveyor = surveyors.get(event.site)
+        if surveyor is None:
+            surveyor = surveyors[event.site] = Surveyor(event.site)
+        surveyor.add(event)
+        blob = _encode(event)
+        hashed(blob)
+        yield (blob,)
+
+
+class JobRange(msgspec.Struct, frozen=True):
+    """Which jobs of a log are scored: all, those of these numbers, or those named. A task has its array's number."""
+
+    ids: tuple[int, int] | None = None
+    names: frozenset[str] | None = None
+
+    def __contains__(self, job: object) -> bool:
+        if self.names is not None:
+            return job in self.names
+        if self.ids is None:
+            return True
+        number = number_of(str(job))
+        return number is not None and self.ids[0] <= number <= self.ids[1]
+
+
+def number_of(job: str) -> int | None:
+    """The number that a job's name begins with: 4711 of `4711_3`, `4711[3]` and `4711.server`."""
+    found = _NUMBER.match(job)
+    return None if found is None else int(found[0])
+
+
+def jobs_in(log: EventLog, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> JobRange:
+    """The jobs of a test range, inclusive: by job number, or by position in the order of submission from 1.
+
+    Raises:
+        UserError: there is no job in it.
+    """
+    if ids is None and rows is None:
+        return JobRange()
+    submitted = (event.job for event in log.events() if isinstance(event, Submit))
+    if rows is not None:
+        chosen = JobRange(names=frozenset(islice(submitted, max(rows[0], 1) - 1, max(rows[1], 0))))
+        empty = not chosen.names
+    else:
+        chosen = JobRange(ids=ids)
+        empty = not any(job in chosen for job in submitted)
+    if empty:
+        raise UserError(f"no job in that range; there are {log.jobs}{_numbered(log)}")
+    return chosen
+
+
+def _numbered(log: EventLog) -> str:
+    numbers = [number for event in log.events() if isinstance(event, Submit) and (number := number_of(event.job))]
+    return f", numbered {min(numbers)} to {max(numbers)}" if numbers else ""

@@ -1,0 +1,78 @@
+"""The order of events: by time, and within one moment so that a site's state is what the scheduler saw."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from models.records import (
+    Alter,
+    AnyEvent,
+    Cancel,
+    End,
+    Event,
+    ExpectedStart,
+    Hold,
+    JobEvent,
+    Release,
+    Requeue,
+    Resume,
+    Start,
+    Submit,
+    Suspend,
+)
+
+_STEPS: dict[type[Event], int] = {
+    Submit: 0,
+    Hold: 1,
+    Release: 1,
+    Alter: 1,
+    ExpectedStart: 1,
+    Start: 2,
+    Suspend: 3,
+    Resume: 3,
+    End: 4,
+    Cancel: 4,
+    Requeue: 4,
+}
+"""Where each kind comes among the events of one attempt at one moment."""
+
+_TURNS: dict[type[Event], int] = {End: 0, Cancel: 0, Requeue: 0, Suspend: 0, Submit: 2}
+"""Where each kind comes among the jobs of one moment; all others are 1, and what follows a submit is 3."""
+
+
+def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
+    """Events that are sorted by time, those of one moment put in order, and each once; some 3 µs an event.
+
+    What leaves comes before what starts, then what is submitted; a job that starts as it is submitted starts after
+    that. Nothing else is changed: where there is no reason for another order, it is that of the input.
+    """
+    for _, moment in groupby(events, key=lambda event: event.time):
+        found = list(moment)
+        yield from found if len(found) == 1 else _of_one_moment(found)
+
+
+def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
+    arrays = {event.job: event.array for event in events if isinstance(event, Start) and event.array}
+    stories: dict[tuple[str, str], list[tuple[int, int, int, JobEvent]]] = {}
+    capacities: list[Event] = []
+    seen: dict[tuple[str, str, str, int], list[Event]] = {}
+    for place, event in enumerate(events):
+        job, attempt = (event.job, event.attempt) if isinstance(event, JobEvent) else ("", 0)
+        alike = seen.setdefault((event.kind, event.site, job, attempt), [])
+        if event in alike:
+            continue
+        alike.append(event)
+        if isinstance(event, JobEvent):
+            story = stories.setdefault((event.site, arrays.get(job, job)), [])
+            story.append((attempt, _STEPS[type(event)], place, event))
+        else:
+            capacities.append(event)
+    turns: list[tuple[int, int, int, Event]] = []
+    for first, story in enumerate(stories.values()):
+        story.sort(key=lambda item: item[:3])
+        turn, submitted = 0, False
+        for step, (*_, one) in enumerate(story):
+            turn = max(turn, 3 if submitted else _TURNS.get(type(one), 1))
+            submitted |= isinstance(one, Submit)
+            turns.append((turn, first, step, one))
+    turns.sort(key=lambda item: item[:3])
+    return [*capacities, *(one for *_, one in turns)]

@@ -1,0 +1,129 @@
+"""Files of whatever format into one log, with a report of what was read, and what was skipped and why."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from models.records import AnyEvent
+from streams.bulk.log import EventLog
+from streams.errors import NotUnderstood
+from streams.sources.contract import OnSkipped, Skipped, Source
+from streams.sources.formats import format_of
+from streams.sources.registry import source_named
+
+MAX_REASONS = 50
+"""How many reasons are told apart; parts that were skipped for others are counted together."""
+
+MAX_PLACES = 3
+"""How many lines are named for each reason."""
+
+OTHER_REASONS = "other reasons"
+
+
+class ReadFile(msgspec.Struct):
+    """A file, as which format it was read, and the records in it and events from it."""
+
+    file: str
+    format: str
+    records: int
+    events: int
+
+
+class SkippedParts(msgspec.Struct):
+    """Parts of the input that were skipped for one reason: how many, where the first were, and what the first was."""
+
+    count: int = 0
+    places: list[str] = []
+    found: str = ""
+
+
+class Report(msgspec.Struct):
+    """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps."""
+
+    files: list[ReadFile] = []
+    skipped: dict[str, SkippedParts] = {}
+    left_out: Counter[str] = msgspec.field(default_factory=Counter)
+
+    @property
+    def events(self) -> int:
+        """How many events the files had, duplicates among them."""
+        return sum(file.events for file in self.files)
+
+    def skip(self, part: Skipped) -> None:
+        """Count a part that was skipped."""
+        what = part.expected if part.field is None else f"{part.field}: {part.expected}"
+        reason = what if what in self.skipped or len(self.skipped) < MAX_REASONS else OTHER_REASONS
+        parts = self.skipped.setdefault(reason, SkippedParts())
+        parts.count += 1
+        if len(parts.places) < MAX_PLACES:
+            name = Path(part.file).name
+            parts.places.append(name if part.line is None else f"{name}:{part.line}")
+        parts.found = parts.found or part.found
+
+
+@contextmanager
+def read_log(
+    files: Sequence[Path], site: str | None = None, format_name: str | None = None, on_skipped: OnSkipped | None = None
+) -> Iterator[tuple[EventLog, Report]]:
+    """Read files as one log, in a directory that is gone afterwards.
+
+    Parameters:
+        files: of one site, in any order; `-` is standard input.
+        site: the site's name; by default what the first file says.
+        format_name: the source that reads them; by default each file's own format, told by its beginning.
+        on_skipped: told of each part that is skipped, beside the report.
+
+    Raises:
+        NotUnderstood: no source reads a file, or there is no job in it.
+        UserError: a file cannot be read, or the log cannot be kept.
+    """
+    report = Report()
+
+    def skip(part: Skipped) -> None:
+        report.skip(part)
+        if on_skipped is not None:
+            on_skipped(part)
+
+    with TemporaryDirectory(prefix="queuecast-") as directory:
+        paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
+        log = EventLog.of(_events(paths, site, format_name, skip, report), Path(directory))
+        if not log.jobs:
+            raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_first_skipped(report)}")
+        yield log, report
+
+
+def _spooled(directory: Path) -> Path:
+    """Standard input in a file, since its format is told by its beginning."""
+    path = directory / "standard input"
+    with path.open("wb") as file:
+        copyfileobj(sys.stdin.buffer, file)
+    return path
+
+
+def _events(
+    paths: Iterable[Path], site: str | None, format_name: str | None, skip: OnSkipped, report: Report
+) -> Iterator[AnyEvent]:
+    """The events of all files, one file after the other; all are of one site."""
+    for path in paths:
+        kind: type[Source] = format_of(path) if format_name is None else source_named(format_name)
+        source = kind.open(str(path), site, skip)
+        site = source.sites[0] if site is None and len(source.sites) == 1 else site
+        read = ReadFile(str(path), kind.name, 0, 0)
+        report.files.append(read)
+        for event in source.whole():
+            read.events += 1
+            yield event
+        read.records = source.records
+        report.left_out.update(source.left_out)
+
+
+def _first_skipped(report: Report) -> str:
+    for reason, parts in report.skipped.items():
+        return f"; {parts.places[0]}: found {parts.found}, expected {reason}"
+    return ""

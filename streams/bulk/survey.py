@@ -1,0 +1,187 @@
+"""What a log has and lacks: its jobs, its span, the machine that it shows, and what would make predictions better."""
+
+from collections import Counter
+
+import msgspec
+
+from models.records import Cancel, Capacity, End, Event, ExpectedStart, JobKey, Requeue, Start, Submit
+
+SIZE_SHARE = 0.01
+"""What is in use for this share of the time, or more, is taken to be there.
+
+The very most at once is too much, since logs have jobs that overlap by mistake: on five traces whose machines are known
+it is 1.03 to 2.6 times their size, and this 0.95 to 1.05 times (338, 240, 100, 1152 and 128 processors: 341, 227, 100,
+1160 and 135).
+"""
+
+
+class Level(msgspec.Struct):
+    """How much of something is in use: now, since when, the most by one job, and for how long each amount was.
+
+    Amounts over 10,000 are rounded up to four digits, so that there are not too many to remember.
+    """
+
+    now: int = 0
+    since: float = 0.0
+    largest: int = 0
+    seconds: dict[int, float] = {}
+
+    def change(self, by: int, time: float) -> None:
+        """A job takes so much, or gives it back."""
+        if self.now > 0:
+            step = 10 ** max(len(str(self.now)) - 4, 0)
+            amount = -(-self.now // step) * step
+            self.seconds[amount] = self.seconds.get(amount, 0.0) + time - self.since
+        self.now, self.since, self.largest = self.now + by, time, max(self.largest, by)
+
+    @property
+    def size(self) -> int:
+        """How much there is at least: what one job took, or what was in use long enough."""
+        left = SIZE_SHARE * sum(self.seconds.values())
+        for amount in sorted(self.seconds, reverse=True):
+            left -= self.seconds[amount]
+            if left < 0:
+                return max(amount, self.largest)
+        return self.largest
+
+
+class Use(msgspec.Struct):
+    """What jobs used of a machine, or of one of its partitions."""
+
+    jobs: int = 0
+    cpus: Level = msgspec.field(default_factory=Level)
+    gpus: Level = msgspec.field(default_factory=Level)
+
+    def take(self, cpus: int, gpus: int, time: float) -> None:
+        """A job has begun, or has left: then both are negative."""
+        self.jobs += cpus > 0
+        self.cpus.change(cpus, time)
+        if gpus:
+            self.gpus.change(gpus, time)
+
+
+class Fields(msgspec.Struct):
+    """How many submits say each of what predictions go by."""
+
+    walltime: int = 0
+    user: int = 0
+    queue: int = 0
+    account: int = 0
+    eligible: int = 0
+    executable: int = 0
+
+
+class Survey(msgspec.Struct):
+    """What was seen of a site in its log.
+
+    Times are Unix seconds. `capacity` is what the log itself says of the machine at first; `machine`, `partitions`
+    and `gpu_types` are what was in use. A partition is where a job ran, else the queue that it named.
+    """
+
+    site: str
+    events: int = 0
+    begin: float = 0.0
+    end: float = 0.0
+    submits: int = 0
+    starts: int = 0
+    ends: int = 0
+    cancels: int = 0
+    requeues: int = 0
+    fields: Fields = msgspec.field(default_factory=Fields)
+    capacity: Capacity | None = None
+    machine: Use = msgspec.field(default_factory=Use)
+    partitions: dict[str, Use] = {}
+    gpu_types: dict[str, Level] = {}
+    expected_by: dict[str, int] = {}
+    states: Counter[str] = msgspec.field(default_factory=Counter)
+    unsubmitted: int = 0
+    unended: int = 0
+
+
+class _Live(msgspec.Struct):
+    """A job between its submit and its end, as far as the survey needs it."""
+
+    cpus: int
+    gpus: int
+    partition: str | None
+    gpu_types: dict[str, int] | None
+    running: bool = False
+
+
+class Surveyor:
+    """Counts the events of one site's log as they pass, in the order of time; memory goes with the live jobs."""
+
+    def __init__(self, site: str) -> None:
+        self.survey = Survey(site)
+        self._live: dict[JobKey, _Live] = {}
+
+    def add(self, event: Event) -> None:
+        """Count an event."""
+        survey = self.survey
+        survey.begin = survey.begin if survey.events else event.time
+        survey.end = event.time
+        survey.events += 1
+        if isinstance(event, Submit):
+            self._submit(event)
+        elif isinstance(event, Start):
+            self._start(event)
+        elif isinstance(event, End | Cancel | Requeue):
+            self._leave(event)
+        elif isinstance(event, ExpectedStart):
+            survey.expected_by[event.by] = survey.expected_by.get(event.by, 0) + 1
+        elif isinstance(event, Capacity) and survey.capacity is None:
+            survey.capacity = event
+
+    def _submit(self, event: Submit) -> None:
+        survey, fields = self.survey, self.survey.fields
+        survey.submits += 1
+        for name in fields.__struct_fields__:
+            if getattr(event, name) is not None:
+                setattr(fields, name, getattr(fields, name) + 1)
+        self._live[event.key] = _Live(event.cpus, event.gpus, event.queue, event.gpu_types)
+
+    def _start(self, event: Start) -> None:
+        survey = self.survey
+        survey.starts += 1
+        job = self._live.get(event.key)
+        if job is None and event.array is not None:  # a task has its array's request
+            row = self._live.get((event.array, event.attempt))
+            job = self._live[event.key] = _Live(1, 0, None, None) if row is None else msgspec.structs.replace(row)
+        if job is None:
+            survey.unsubmitted += 1
+            job = self._live[event.key] = _Live(1, 0, None, None)
+        if job.running:
+            return
+        job.cpus = event.cpus or job.cpus
+        job.gpus = job.gpus if event.gpus is None else event.gpus
+        job.partition = event.partition or job.partition
+        job.running = True
+        self._use(job, 1, event.time)
+
+    def _leave(self, event: End | Cancel | Requeue) -> None:
+        survey = self.survey
+        survey.ends += isinstance(event, End)
+        survey.cancels += isinstance(event, Cancel)
+        survey.requeues += isinstance(event, Requeue)
+        if isinstance(event, End):
+            survey.states[event.state] += 1
+        job = self._live.pop(event.key, None)
+        if job is None:
+            return
+        if job.running:
+            self._use(job, -1, event.time)
+        if isinstance(event, Requeue):  # the next attempt has no submit of its own
+            self._live[event.job, event.attempt + 1] = msgspec.structs.replace(job, running=False)
+
+    def _use(self, job: _Live, sign: int, time: float) -> None:
+        survey = self.survey
+        survey.machine.take(sign * job.cpus, sign * job.gpus, time)
+        if job.partition is not None:
+            survey.partitions.setdefault(job.partition, Use()).take(sign * job.cpus, sign * job.gpus, time)
+        for name, count in (job.gpu_types or {}).items():
+            survey.gpu_types.setdefault(name, Level()).change(sign * count, time)
+
+    def done(self) -> Survey:
+        """The survey, when every event has been counted."""
+        self.survey.unended = sum(job.running for job in self._live.values())
+        return self.survey

@@ -1,0 +1,234 @@
+"""The commands that tell how good predictions would be on a log: replay and compare."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streams.cli.options import Range, settings_of
+from streams.cli.output import progress, tell
+from streams.errors import UserError
+from streams.terminal import show_accuracy
+
+if TYPE_CHECKING:
+    from streams.bulk.log import EventLog
+    from streams.bulk.reading import Report
+    from streams.offline.breakdown import Breakdown
+
+commands = typer.Typer()
+
+LogFiles = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help="A site's log, in one file or several, plain or gzip; - is standard input."),
+]
+FormatName = Annotated[
+    str | None,
+    typer.Option("--format", metavar="NAME", help="The source that reads it, such as swf. Default: told by the file."),
+]
+SiteName = Annotated[str | None, typer.Option(help="The site's name. Default: the file's.")]
+Ids = Annotated[Range | None, typer.Option(metavar="LO HI", help="Score these job numbers, inclusive.")]
+Rows = Annotated[
+    Range | None, typer.Option(metavar="LO HI", help="Score these positions in submit order, from 1, inclusive.")
+]
+Started = Annotated[bool, typer.Option("--started", help="Leave out jobs cancelled in the queue.")]
+SkipBroken = Annotated[
+    bool, typer.Option("--skip-broken", help="Tell each broken line on stderr, beside the report's counts.")
+]
+
+
+@contextmanager
+def opened(
+    files: Sequence[Path], site: str | None, format_name: str | None, skip_broken: bool
+) -> "Iterator[tuple[EventLog, Report]]":
+    """The log in these files."""
+    from streams.bulk.reading import read_log
+
+    with read_log(files, site, format_name, (lambda part: tell(str(part))) if skip_broken else None) as found:
+        yield found
+
+
+@commands.command(epilog="Example: queuecast replay sacct.txt --method qespera --rows 10001 20000")
+def replay(
+    context: typer.Context,
+    files: LogFiles,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Method to run; repeatable, the first one counts. Default: the settings'."),
+    ] = None,
+    runtimes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Method for run times; repeatable, as --method."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions there, JSON lines.")] = None,
+    outcomes: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the outcomes there.")] = None,
+    shadows: Annotated[bool, typer.Option("--shadows", help="Write every method's records, not the first's.")] = False,
+    ids: Ids = None,
+    rows: Rows = None,
+    started: Started = False,
+    site: SiteName = None,
+    format_name: FormatName = None,
+    skip_broken: SkipBroken = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
+) -> None:
+    """Predict every job of a log in time order, in this process, and print how good that was.
+
+    First it says what was read, what was skipped and why, and what is missing.
+    Then each job is predicted at its submission, from what was known by then.
+    The trivial rules, "zero" and "median", always run beside, and so do the
+    scheduler's own estimates where the log has them.
+
+    The columns: mean absolute error (AAE), median error, error as a share of
+    the response time (PPE; PPE600 and PPE1200 with that at least 600 or 1200 s),
+    shares of jobs predicted within a factor of 2 or 3, within 1 or 10 minutes,
+    jobs without an estimate, jobs, and for each bound the share of jobs at or
+    below it. A second table has the run times: mean absolute error in minutes
+    and as a share of the mean run time, and the share within its interval.
+    """
+    from models.engine.outgoing import Anomaly
+    from streams.bulk.log import jobs_in
+    from streams.offline.breakdown import Breakdowns
+    from streams.offline.replay import RecordFile, ReplayScores, score_and_write, settings_for
+    from streams.offline.replay import replay as replayed
+
+    _check_ranges(ids, rows)
+    settings = settings_for(settings_of(context).engine, method or (), runtimes or ())
+    with opened(files, site, format_name, skip_broken) as (log, report):
+        range_ = jobs_in(log, ids, rows)
+        scores = ReplayScores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
+        breakdowns = Breakdowns(log.begin, settings, range_, not started)
+        anomalies: Counter[str] = Counter()
+        with RecordFile(out) as predicted, RecordFile(outcomes) as happened, progress("jobs", log.jobs) as advance:
+            _show_findings(log, report, as_json)
+            records = replayed(breakdowns.follow(log.events()), settings)
+            for item in score_and_write(
+                breakdowns.pass_on(records),
+                scores,
+                predicted,
+                happened,
+                lambda ran: shadows or ran == settings.method,
+            ):
+                if isinstance(item, Anomaly):
+                    anomalies[item.reason] += 1
+                elif item.method == settings.method:
+                    advance()
+        found = scores.rows()
+        if not found:
+            raise UserError(f"{files[0]}: no job of that range is scored")
+        if as_json:
+            without = report.left_out["jobs without a wait"]
+            head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without}
+            tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
+            _print_json(head | tables | {"log": _document(log, report)})
+            return
+        show_accuracy(found, "waits")
+        show_accuracy(scores.run_rows(), "run times")
+        _show_verdict(breakdowns.found, settings.method, breakdowns.rivals)
+        for reason, count in anomalies.most_common():
+            tell(f"{count} × {reason}")
+
+
+@commands.command(epilog="Example: queuecast compare sacct.txt --html report.html")
+def compare(
+    context: typer.Context,
+    files: LogFiles,
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this method; repeatable. Default: every one.")
+    ] = None,
+    ids: Ids = None,
+    rows: Rows = None,
+    started: Started = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
+    site: SiteName = None,
+    format_name: FormatName = None,
+    skip_broken: SkipBroken = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
+) -> None:
+    """Run every method over a log, and print how good each was: waits, run times, bounds on waits.
+
+    First it says what was read, what was skipped and why, and what is missing.
+    The trivial rules stand on top, then the scheduler's own estimates where the
+    log has them. The columns are those of `queuecast replay`; of a bound, the
+    share of jobs at or below it, its mean, and its mean quantile loss.
+    """
+    from streams.bulk.log import jobs_in
+    from streams.offline.compare import compare as compared
+
+    _check_ranges(ids, rows)
+    settings = settings_of(context).engine
+    with opened(files, site, format_name, skip_broken) as (log, report):
+        range_ = jobs_in(log, ids, rows)
+        _show_findings(log, report, as_json)
+        with _share_of_work() as advance:
+            processes = workers or os.cpu_count() or 1
+            found = compared(log, range_, settings, method or (), processes, not started, advance)
+        if as_json:
+            tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
+            _print_json(tables | {"log": _document(log, report)})
+            return
+    plain = {name: {key: row[key] for key in row if not key.startswith("cov_")} for name, row in found.waits.items()}
+    show_accuracy(plain, "waits")
+    show_accuracy(found.run_times, "run times")
+    if found.bounds:
+        show_accuracy(found.bounds, "bounds")
+    _show_verdict(found.breakdowns, _ours(settings.method, found.breakdowns), found.rivals)
+
+
+def _check_ranges(ids: Range | None, rows: Range | None) -> None:
+    if ids and rows:
+        raise typer.BadParameter("--ids and --rows exclude each other.")
+
+
+@contextmanager
+def _share_of_work() -> Iterator[Callable[[int], None]]:
+    """A bar of thousandths; gives what moves it on to so many."""
+    with progress("‰", 1000) as advance:
+        told = 0
+
+        def move(share: int) -> None:
+            nonlocal told
+            for _ in range(told, share):
+                advance()
+            told = max(told, share)
+
+        yield move
+
+
+def _ours(method: str, breakdowns: "Mapping[str, Breakdown]") -> str:
+    """The method that the words are about: the settings', else the best of those that ran."""
+    if method in breakdowns:
+        return method
+    return min(breakdowns, key=lambda name: breakdowns[name].every.error_h)
+
+
+def _show_findings(log: "EventLog", report: "Report", as_json: bool) -> None:
+    from streams.offline.report.findings import findings, text_of
+
+    if not as_json:
+        sys.stdout.write(text_of(findings(log, report)) + "\n\n")
+        sys.stdout.flush()
+
+
+def _document(log: "EventLog", report: "Report") -> dict[str, Any]:
+    from streams.offline.report.findings import document
+
+    return document(log, report)
+
+
+def _show_verdict(breakdowns: "Mapping[str, Breakdown]", method: str, rivals: Sequence[str]) -> None:
+    from streams.offline.report.findings import text_of
+    from streams.offline.report.verdict import verdict
+
+    if method in breakdowns:
+        worth = ("what it would have been worth", verdict(breakdowns, method, rivals))
+        sys.stdout.write(f"\n{text_of([worth])}\n")
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")

@@ -1,0 +1,148 @@
+"""Accuracy by how long jobs waited, by week and by queue: what a report draws."""
+
+from bisect import bisect_right
+from collections.abc import Container, Iterable, Iterator
+
+import msgspec
+
+from models.engine.outgoing import Record
+from models.engine.settings import EngineSettings
+from models.records import Alter, AnyEvent, Cancel, End, JobKey, Outcome, Submit
+
+WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)
+"""The classes of waits: their edges, seconds."""
+
+WAIT_NAMES = ("under 1 min", "to 10 min", "to 1 h", "to 4 h", "to 12 h", "to 2 days", "longer")
+
+WEEK_S = 7 * 86_400.0
+
+MAX_QUEUES = 200
+"""How many queues are told apart; jobs of further ones are counted together."""
+
+OTHER_QUEUES = "other queues"
+NO_QUEUE = "no queue"
+
+
+class Cell(msgspec.Struct, array_like=True):
+    """Sums over jobs of one kind: their waits and errors in seconds, and by bound how many had it and how many held."""
+
+    jobs: int = 0
+    wait_s: float = 0.0
+    error_s: float = 0.0
+    within_x2: int = 0
+    bounds: dict[str, tuple[int, int]] = {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a job that has left the queue."""
+        wait_s, said_s = outcome.actual_wait_s, outcome.predicted_wait_s or 0.0
+        low, high = sorted((max(said_s, 60.0), max(wait_s, 60.0)))
+        self.jobs += 1
+        self.wait_s += wait_s
+        self.error_s += abs(said_s - wait_s)
+        self.within_x2 += high <= 2 * low
+        for q, bound_s in (outcome.bounds or {}).items():
+            jobs, held = self.bounds.get(q, (0, 0))
+            self.bounds[q] = (jobs + 1, held + (wait_s <= bound_s))
+
+    @property
+    def error_h(self) -> float:
+        """The mean absolute error, hours."""
+        return self.error_s / 3600 / max(self.jobs, 1)
+
+    def held(self, q: str) -> float | None:
+        """The share of jobs that waited no longer than their bound of this probability; None where none had one."""
+        jobs, held = self.bounds.get(q, (0, 0))
+        return held / jobs if jobs else None
+
+
+class Breakdown(msgspec.Struct):
+    """One method's accuracy: of all jobs, by class of wait, by week since the first event, and by queue.
+
+    `beside` has the jobs that rivals have estimates for, by rival: what this method said of the same jobs.
+    """
+
+    every: Cell = msgspec.field(default_factory=Cell)
+    by_wait: list[Cell] = msgspec.field(default_factory=lambda: [Cell() for _ in WAIT_NAMES])
+    by_week: dict[int, Cell] = {}
+    by_queue: dict[str, Cell] = {}
+    beside: dict[str, Cell] = {}
+
+    def add(self, outcome: Outcome, week: int, queue: str) -> None:
+        """Count a job that has left the queue."""
+        if queue not in self.by_queue and len(self.by_queue) >= MAX_QUEUES:
+            queue = OTHER_QUEUES
+        self.every.add(outcome)
+        self.by_wait[bisect_right(WAIT_EDGES, outcome.actual_wait_s)].add(outcome)
+        self.by_week.setdefault(week, Cell()).add(outcome)
+        self.by_queue.setdefault(queue, Cell()).add(outcome)
+
+
+class Breakdowns:
+    """Breaks the outcomes of a replay down, by method.
+
+    Pass the events through `follow`, so that it knows each job's queue; memory goes with the live jobs.
+
+    Parameters:
+        begin: Unix time from which weeks count.
+        settings: those of the replay. Outcomes of none of their methods are of rivals.
+        included: the jobs that count.
+        cancelled: whether jobs cancelled in the queue count, as if they had started then.
+    """
+
+    def __init__(
+        self, begin: float, settings: EngineSettings, included: Container[str] | None = None, cancelled: bool = True
+    ) -> None:
+        self.found: dict[str, Breakdown] = {}
+        self._begin = begin
+        self._methods = frozenset(settings.methods)
+        self._only_runs = frozenset(settings.run_methods) - self._methods
+        self._included = included
+        self._cancelled = cancelled
+        self._queues: dict[JobKey, str] = {}
+        self._key: tuple[str, str, int] | None = None
+        self._same: list[Outcome] = []
+
+    def follow(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+        """The events as they are."""
+        for event in events:
+            if isinstance(event, Submit | Alter) and event.queue is not None:
+                self._queues[event.key] = event.queue
+            yield event
+            if isinstance(event, End | Cancel):
+                self._queues.pop(event.key, None)
+
+    @property
+    def rivals(self) -> list[str]:
+        """Whose outcomes came that are of no method."""
+        return sorted(name for name in self.found if name not in self._methods)
+
+    def pass_on(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records as they are, their outcomes counted."""
+        for record in records:
+            if isinstance(record, Outcome):
+                self.add(record)
+            yield record
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome of a wait; one of a run time is passed over."""
+        if outcome.actual_run_s is not None or outcome.method in self._only_runs:
+            return
+        if (outcome.censored and not self._cancelled) or (
+            self._included is not None and outcome.job not in self._included
+        ):
+            return
+        queue = self._queues.get((outcome.job, outcome.attempt), NO_QUEUE)
+        week = int((outcome.observed_at - self._begin) // WEEK_S)
+        self.found.setdefault(outcome.method, Breakdown()).add(outcome, week, queue)
+        self._compare(outcome)
+
+    def _compare(self, outcome: Outcome) -> None:
+        """Count, for each rival of a job, what the methods said of it; a job's outcomes come one after the other."""
+        key = (outcome.site, outcome.job, outcome.attempt)
+        if key != self._key:
+            self._key, self._same = key, []
+        for other in self._same:
+            if (outcome.method in self._methods) != (other.method in self._methods):
+                rival, method = (outcome, other) if other.method in self._methods else (other, outcome)
+                self.found[method.method].beside.setdefault(rival.method, Cell()).add(method)
+        self._same.append(outcome)

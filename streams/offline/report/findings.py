@@ -1,0 +1,166 @@
+"""What was read of a log, what it lacks, and the machine that it shows: for people, line by line."""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import Any
+
+import msgspec
+
+from models.durations import duration
+from models.records import Capacity
+from streams.bulk.log import EventLog
+from streams.bulk.reading import Report
+from streams.bulk.survey import Level, Survey
+from streams.terminal import moment, printable
+
+FEW_JOBS = 2000
+"""With fewer jobs than this a method has hardly learnt when the log ends."""
+
+MANY = 0.5
+"""What fewer jobs than this share say is called missing."""
+
+MAX_PARTITIONS = 12
+"""How many partitions are listed, those with the most jobs."""
+
+COLUMNS = 80
+
+
+def findings(log: EventLog, report: Report) -> list[tuple[str, list[str]]]:
+    """What was read, by heading: each with lines of plain text, names in them made printable."""
+    found = [("read", _read(report)), ("kept", _kept(log, report))]
+    if report.skipped:
+        found.append(("skipped", _skipped(report)))
+    if report.left_out:
+        found.append(("left out", [f"{count:,} {what}" for what, count in sorted(report.left_out.items())]))
+    found += [("machine", _machine(log, site)) for site in log.surveys]
+    lacks = [line for survey in log.surveys.values() for line in lacking(survey)]
+    found.append(("missing for good predictions", lacks or ["nothing that a log can have"]))
+    return [(head, [printable(line) for line in lines]) for head, lines in found]
+
+
+def text_of(found: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """The findings as text of `COLUMNS` columns."""
+    text = []
+    for head, lines in found:
+        text.append(f"{head}:")
+        for line in lines:
+            text += wrap(line, COLUMNS, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(text)
+
+
+def document(log: EventLog, report: Report) -> dict[str, Any]:
+    """The same for machines: what `--json` prints."""
+    return {
+        "report": msgspec.to_builtins(report),
+        "sites": {
+            site: {
+                "events": survey.events,
+                "begin": survey.begin,
+                "end": survey.end,
+                "jobs": survey.submits,
+                "started": survey.starts,
+                "cancelled": survey.cancels,
+                "requeued": survey.requeues,
+                "states": dict(survey.states),
+                "cpus": _capacity(log, site).cpus,
+                "cpus_inferred": site in log.capacity,
+                "partitions": {name: _sizes(use.cpus, use.gpus) for name, use in survey.partitions.items()},
+                "gpus": survey.machine.gpus.size,
+                "gpu_types": {name: level.size for name, level in survey.gpu_types.items()},
+                "missing": lacking(survey),
+            }
+            for site, survey in log.surveys.items()
+        },
+    }
+
+
+def lacking(survey: Survey) -> list[str]:
+    """What would make predictions better and is not in the log, and what to do about it."""
+    jobs, fields = max(survey.submits, 1), survey.fields
+    lacks = []
+    if survey.submits < FEW_JOBS:
+        lacks.append(f"jobs: {survey.submits:,} are few; methods learn from the jobs before, so give some months")
+    if fields.walltime < MANY * jobs:
+        lacks.append(f"walltimes: {_share(fields.walltime, jobs)} of the jobs have one; they say when nodes get free")
+    if fields.user < MANY * jobs:
+        lacks.append(f"users: {_share(fields.user, jobs)} of the jobs have one; a user's jobs are alike")
+    if fields.queue < MANY * jobs:
+        lacks.append(f"queues or partitions: {_share(fields.queue, jobs)} of the jobs have one")
+    if not fields.eligible:
+        lacks.append("eligible times: none, so a wait counts from the submission, held and dependent jobs' too")
+    if not survey.cancels:
+        lacks.append("jobs cancelled in the queue: none; are they left out of the log?")
+    if survey.capacity is None:
+        lacks.append("the machine's size: taken from what was in use")
+    if survey.unsubmitted:
+        lacks.append(f"submissions: {survey.unsubmitted:,} jobs start without one; their waits are not scored")
+    if not survey.expected_by:
+        lacks.append("the scheduler's own estimates of starts: none, so they cannot be compared with")
+    return lacks
+
+
+def _share(part: int, whole: int) -> str:
+    return "none" if not part else f"{100 * part / whole:.0f} %"
+
+
+def _read(report: Report) -> list[str]:
+    lines = []
+    for file in report.files:
+        records = f"{file.records:,} records, " if file.records else ""
+        lines.append(f"{file.file}: {records}{file.events:,} events, read as {file.format}")
+    return lines
+
+
+def _kept(log: EventLog, report: Report) -> list[str]:
+    lines = []
+    for site, survey in log.surveys.items():
+        span = f"{moment(survey.begin)[:-3]} to {moment(survey.end)[:-3]} UTC ({duration(survey.end - survey.begin)})"
+        lines.append(f"{survey.submits:,} jobs of {site}, {span}")
+        states = ", ".join(f"{count:,} {state}" for state, count in survey.states.most_common())
+        more = [
+            f"{survey.starts:,} starts",
+            f"{survey.cancels:,} cancelled in the queue",
+            *([f"{survey.requeues:,} requeued"] if survey.requeues else []),
+            *([f"{survey.unended:,} still running at the end"] if survey.unended else []),
+        ]
+        lines.append(", ".join(more) + (f"; ends: {states}" if states else ""))
+        lines += [f"{count:,} starts expected by {by}" for by, count in survey.expected_by.items()]
+    if twice := report.events - sum(survey.events for survey in log.surveys.values()):
+        lines.append(f"{twice:,} events came twice and count once")
+    return lines
+
+
+def _skipped(report: Report) -> list[str]:
+    """The reasons, those of most parts first."""
+    lines = []
+    for reason, parts in sorted(report.skipped.items(), key=lambda item: -item[1].count):
+        places = ", ".join(parts.places) + (", …" if parts.count > len(parts.places) else "")
+        lines.append(f"{parts.count:,} × expected {reason}; first found {parts.found} ({places})")
+    return lines
+
+
+def _machine(log: EventLog, site: str) -> list[str]:
+    survey, capacity = log.surveys[site], _capacity(log, site)
+    inferred = site in log.capacity
+    size = f"{capacity.cpus:,} cpus" + (f" on {capacity.nodes:,} nodes" if capacity.nodes else "")
+    lines = [size + (", inferred: so many were in use 1 % of the time or more" if inferred else ", as the log says")]
+    if survey.machine.gpus.size:
+        types = ", ".join(f"{level.size:,} {name}" for name, level in survey.gpu_types.items())
+        lines.append(f"{survey.machine.gpus.size:,} GPUs, by what was in use{f': {types}' if types else ''}")
+    partitions = sorted(survey.partitions.items(), key=lambda item: -item[1].jobs)
+    for name, use in partitions[:MAX_PARTITIONS]:
+        gpus = f", {use.gpus.size:,} GPUs" if use.gpus.size else ""
+        lines.append(f"partition {name}: {use.jobs:,} jobs, up to {use.cpus.size:,} cpus{gpus} in use")
+    if len(partitions) > MAX_PARTITIONS:
+        lines.append(f"and {len(partitions) - MAX_PARTITIONS} more partitions")
+    return lines
+
+
+def _capacity(log: EventLog, site: str) -> Capacity:
+    """The site's machine, as its log says or shows it."""
+    said = log.surveys[site].capacity or log.capacity.get(site)
+    return said or Capacity(site=site, time=log.surveys[site].begin, cpus=0)
+
+
+def _sizes(cpus: Level, gpus: Level) -> dict[str, int]:
+    return {"cpus": cpus.size, "gpus": gpus.size}

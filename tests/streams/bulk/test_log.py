@@ -1,0 +1,119 @@
+"""A log in a file: its events in the order of time, what it shows, and which of its jobs are scored."""
+
+from pathlib import Path
+
+import pytest
+
+from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
+from streams.bulk import log as logs
+from streams.bulk.log import EventLog, jobs_in, number_of
+from streams.bulk.survey import Level
+from streams.errors import UserError
+from streams.sources.swf import events_of, read_swf
+from tests.support.traces import made_trace, trace_path
+
+
+def job(name: str, submit: float, start: float, end: float, cpus: int = 1, **more: object) -> list[AnyEvent]:
+    """A finished job as a log of finished jobs has it: all its events at once."""
+    return [
+        Submit(site="s", time=submit, job=name, cpus=cpus, **more),
+        Start(site="s", time=start, job=name),
+        End(site="s", time=end, job=name),
+    ]
+
+
+def test_finished_jobs_become_events_in_the_order_of_their_times(tmp_path: Path) -> None:
+    log = EventLog.of([*job("2", 5, 20, 90), *job("1", 0, 10, 100), *job("2", 5, 20, 90)], tmp_path)
+    found = [(event.time, event.kind, getattr(event, "job", "")) for event in log.events()]
+    assert found == [
+        (0, "capacity", ""),
+        (0, "submit", "1"),
+        (5, "submit", "2"),
+        (10, "start", "1"),
+        (20, "start", "2"),
+        (90, "end", "2"),
+        (100, "end", "1"),
+    ]
+    assert (log.count, log.jobs, log.site, log.begin) == (7, 2, "s", 0)
+    assert [list(log.events(passed)) for passed in range(8)] == [list(log.events())[passed:] for passed in range(8)]
+
+
+def test_a_log_larger_than_the_memory_for_it_is_sorted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_TABLES", logs._TABLES.replace(f"-{logs.CACHE_KIB}", "-64"))
+    events = list(events_of(read_swf(made_trace(tmp_path / "made.swf", jobs=3000)), "s"))
+    log = EventLog.of(sorted(events, key=lambda event: (getattr(event, "job", ""), event.time)), tmp_path)
+    times = [event.time for event in log.events()]
+    assert times == [event.time for event in events]
+    assert {path.name for path in tmp_path.iterdir()} == {"made.swf", "events.sqlite"}
+
+
+def test_a_machine_is_inferred_where_the_log_does_not_tell_it(tmp_path: Path) -> None:
+    busy = [*job("1", 0, 0, 1000, 4), *job("2", 0, 0, 1000, 8, queue="gpu", gpus=2, gpu_types={"a100": 2})]
+    mistake = job("3", 500, 500, 501, 8)
+    log = EventLog.of([*busy, *mistake], tmp_path)
+    survey = log.surveys["s"]
+    assert log.capacity["s"] == next(log.events()) == Capacity(site="s", time=0, cpus=12)
+    assert survey.partitions["gpu"].cpus.size == 8
+    assert (survey.machine.gpus.size, survey.gpu_types["a100"].size) == (2, 2)
+    told = EventLog.of([Capacity(site="s", time=0, cpus=64), *busy], tmp_path / "..")
+    assert told.capacity == {} and told.surveys["s"].capacity is not None
+
+
+def test_what_a_log_has_is_counted(tmp_path: Path) -> None:
+    more: list[AnyEvent] = [
+        Submit(site="s", time=1, job="c", user="ada", walltime=60.0),
+        ExpectedStart(site="s", time=1, job="c", by="slurm", expected=9),
+        Cancel(site="s", time=2, job="c"),
+        Submit(site="s", time=1, job="r"),
+        Start(site="s", time=2, job="r"),
+        Requeue(site="s", time=3, job="r"),
+        Start(site="s", time=4, job="r", attempt=1),
+        Start(site="s", time=4, job="unknown"),
+    ]
+    survey = EventLog.of([*job("1", 0, 1, 2), *more], tmp_path).surveys["s"]
+    assert (survey.submits, survey.starts, survey.ends, survey.cancels, survey.requeues) == (3, 4, 1, 1, 1)
+    assert (survey.unsubmitted, survey.unended) == (1, 2)
+    assert (survey.fields.user, survey.fields.walltime, survey.fields.eligible) == (1, 1, 0)
+    assert survey.expected_by == {"slurm": 1}
+
+
+@pytest.mark.trace
+@pytest.mark.parametrize(("name", "size"), [("KTH", 100), ("SDSC-SP2", 135)])
+def test_the_size_inferred_is_near_the_machines(name: str, size: int, tmp_path: Path) -> None:
+    trace = read_swf(trace_path(name))
+    silent = (event for event in events_of(trace, "s") if not isinstance(event, Capacity))
+    assert EventLog.of(silent, tmp_path).capacity["s"].cpus == size
+    assert size == pytest.approx(trace.cpus, rel=0.06)
+
+
+def test_amounts_are_remembered_to_four_digits() -> None:
+    level = Level()
+    for time in range(1, 20_000):
+        level.change(7, time)
+    assert len(level.seconds) < 15_000
+    assert 7 * 19_700 < level.size < 7 * 20_010
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("17", 17), ("4711_3", 4711), ("4711[3]", 4711), ("12.server", 12), ("x", None), ("", None)]
+)
+def test_a_jobs_number_is_what_its_name_begins_with(name: str, number: int | None) -> None:
+    assert number_of(name) == number
+
+
+def test_a_range_of_jobs(tmp_path: Path) -> None:
+    log = EventLog.of([*job("30_1", 0, 1, 2), *job("20", 5, 6, 7), *job("x", 9, 9, 9)], tmp_path)
+    everything = jobs_in(log)
+    assert "30_1" in everything and "x" in everything
+    numbered = jobs_in(log, ids=(25, 35))
+    assert ["30_1" in numbered, "20" in numbered, "x" in numbered] == [True, False, False]
+    placed = jobs_in(log, rows=(2, 3))
+    assert ["30_1" in placed, "20" in placed, "x" in placed] == [False, True, True]
+    for where in ({"ids": (1, 2)}, {"rows": (9, 10)}):
+        with pytest.raises(UserError, match="no job in that range; there are 3, numbered 20 to 30"):
+            jobs_in(log, **where)
+
+
+def test_where_there_is_no_room_for_it_that_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"the log cannot be kept there: .*; TMPDIR names another place"):
+        EventLog.of(job("1", 0, 1, 2), tmp_path / "no" / "such")

@@ -1,0 +1,59 @@
+"""The order of events of one moment, and of a log whose records come in another order than their times."""
+
+import random
+from pathlib import Path
+
+from models.records import AnyEvent, Cancel, Capacity, End, Requeue, Start, Submit
+from streams.bulk.order import in_order
+from streams.sources.swf import events_of, read_swf
+from tests.support.traces import made_trace
+
+
+def kinds(*events: AnyEvent) -> list[str]:
+    return [f"{event.kind} {getattr(event, 'job', '')}".strip() for event in in_order(events)]
+
+
+def at(kind: type, job: str, **more: object) -> AnyEvent:
+    return kind(site="s", time=more.pop("time", 5.0), job=job, **more)
+
+
+def test_what_leaves_comes_before_what_starts_and_what_is_submitted() -> None:
+    found = kinds(at(Submit, "3"), at(Start, "3"), at(Start, "2"), at(End, "1"), Capacity(site="s", time=5.0, cpus=4))
+    assert found == ["capacity", "end 1", "start 2", "submit 3", "start 3"]
+
+
+def test_a_jobs_own_events_keep_their_sense() -> None:
+    assert kinds(at(End, "1"), at(Start, "1"), at(Submit, "1")) == ["submit 1", "start 1", "end 1"]
+    assert kinds(at(Start, "1", attempt=1), at(Requeue, "1")) == ["requeue 1", "start 1"]
+    assert kinds(at(Cancel, "1"), at(Submit, "1"), at(Submit, "2")) == ["submit 1", "submit 2", "cancel 1"]
+
+
+def test_a_task_starts_after_its_array_was_submitted() -> None:
+    tasks = [at(Start, f"7_{task}", array="7") for task in (1, 2)]
+    found = kinds(at(End, "7_1"), *tasks, at(Submit, "7", array_size=2))
+    assert found == ["submit 7", "start 7_1", "start 7_2", "end 7_1"]
+
+
+def test_what_comes_twice_counts_once() -> None:
+    twice = [at(Submit, "1"), at(Submit, "1"), at(Submit, "1", cpus=2), at(Start, "1"), at(Start, "1")]
+    assert kinds(*twice) == ["submit 1", "submit 1", "start 1"]
+    assert len(list(in_order([Capacity(site="s", time=1.0, cpus=4)] * 3))) == 1
+
+
+def test_jobs_of_a_large_array_are_put_in_order_at_once() -> None:
+    starts = [at(Start, f"7_{task}", array="7") for task in range(30_000)]
+    assert len(list(in_order([*starts, at(Submit, "7", array_size=30_000)]))) == 30_001
+
+
+def test_a_trace_stays_as_it_is(tmp_path: Path) -> None:
+    events = list(events_of(read_swf(made_trace(tmp_path / "made.swf")), "s"))
+    assert list(in_order(events)) == events
+
+
+def test_the_order_of_the_input_does_not_matter_where_times_tell(tmp_path: Path) -> None:
+    events = list(events_of(read_swf(made_trace(tmp_path / "made.swf")), "s"))
+    mixed = events[:]
+    random.Random(3).shuffle(mixed)
+    mixed.sort(key=lambda event: event.time)
+    assert sorted(map(repr, in_order(mixed))) == sorted(map(repr, events))
+    assert [event.time for event in in_order(mixed)] == [event.time for event in events]
