@@ -8,6 +8,7 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of
+from models.engine.partitions import considered, left_out, never
 from models.engine.scores import Week
 from models.engine.what_if import consider
 from models.engine.why import Order, explained, why
@@ -29,7 +30,7 @@ from models.records import (
     WeekAccuracy,
 )
 from models.site.shapes import Shape
-from models.site.state import REQUEST, SITE, Job, Phase
+from models.site.state import SITE, Job, Phase
 
 MAX_OPEN_QUEUES = 32
 """Open queues that an answer names at most."""
@@ -86,8 +87,9 @@ def _left_s(job: Job, now: float) -> float:
 
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
-    job = Job("", 0, now, **{name: getattr(question, name) for name in REQUEST if hasattr(question, name)})
+    job = considered(question, now)
     (prediction,) = consider(engine, [job])
+    reason = never(engine, job)
     return WaitAnswer(
         id=question.id,
         site=engine.site,
@@ -95,6 +97,8 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         live=live_state(engine),
         site_cpus=engine.context.cpus,
         why=why(engine, job, prediction) if question.why else None,
+        cannot_run=reason or msgspec.UNSET,
+        left_out=(left_out(engine, job) if reason is None else {}) or msgspec.UNSET,
         **_answered(prediction),
     )
 

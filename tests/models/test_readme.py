@@ -8,8 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from models.records import AnyEvent, Capacity
 from models.registry import METHODS, RUN_METHODS
 from tests.support.packages import install
 from tests.support.traces import made_trace
@@ -45,6 +47,15 @@ def test_the_method_that_is_shown_is_compared_and_replayed_by_its_name(packages:
     told = [json.loads(line) for line in out.read_text().splitlines()]
     assert {line["method"] for line in told} == {"optimist"}
     assert {line["reason"] for line in told} == {"no history", "shortest of late"}
+
+
+def test_the_capacity_that_is_shown_is_one() -> None:
+    (shown,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    capacity = msgspec.json.decode(shown, type=AnyEvent, strict=True)
+    assert isinstance(capacity, Capacity) and len(capacity.partitions) == 3
+    assert {name for one in capacity.partitions for name in one.pools} == {pool.name for pool in capacity.pools}
+    assert sum(pool.nodes * pool.cpus for pool in capacity.pools) == capacity.cpus
+    assert sum(pool.nodes for pool in capacity.pools) == capacity.nodes
 
 
 def test_every_method_is_described() -> None:
