@@ -39,6 +39,9 @@ Started = Annotated[bool, typer.Option("--started", help="Leave out jobs cancell
 SkipBroken = Annotated[
     bool, typer.Option("--skip-broken", help="Tell each broken line on stderr, beside the report's counts.")
 ]
+Html = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the report with plots there, one page that needs no other.")
+]
 
 
 @contextmanager
@@ -73,6 +76,7 @@ def replay(
     site: SiteName = None,
     format_name: FormatName = None,
     skip_broken: SkipBroken = False,
+    html: Html = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Predict every job of a log in time order, in this process, and print how good that was.
@@ -119,6 +123,8 @@ def replay(
         found = scores.rows()
         if not found:
             raise UserError(f"{files[0]}: no job of that range is scored")
+        if html:
+            _write_html(html, log, report, breakdowns.found, settings.method, breakdowns.rivals)
         if as_json:
             without = report.left_out["jobs without a wait"]
             head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without}
@@ -146,6 +152,7 @@ def compare(
     site: SiteName = None,
     format_name: FormatName = None,
     skip_broken: SkipBroken = False,
+    html: Html = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Run every method over a log, and print how good each was: waits, run times, bounds on waits.
@@ -166,6 +173,9 @@ def compare(
         with _share_of_work() as advance:
             processes = workers or os.cpu_count() or 1
             found = compared(log, range_, settings, method or (), processes, not started, advance)
+        ours = _ours(settings.method, found.breakdowns, found.rivals)
+        if html:
+            _write_html(html, log, report, found.breakdowns, ours, found.rivals)
         if as_json:
             tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
             _print_json(tables | {"log": _document(log, report)})
@@ -175,7 +185,7 @@ def compare(
     show_accuracy(found.run_times, "run times")
     if found.bounds:
         show_accuracy(found.bounds, "bounds")
-    _show_verdict(found.breakdowns, _ours(settings.method, found.breakdowns), found.rivals)
+    _show_verdict(found.breakdowns, ours, found.rivals)
 
 
 def _check_ranges(ids: Range | None, rows: Range | None) -> None:
@@ -198,11 +208,14 @@ def _share_of_work() -> Iterator[Callable[[int], None]]:
         yield move
 
 
-def _ours(method: str, breakdowns: "Mapping[str, Breakdown]") -> str:
-    """The method that the words are about: the settings', else the best of those that ran."""
+def _ours(method: str, breakdowns: "Mapping[str, Breakdown]", rivals: Sequence[str]) -> str:
+    """The method that the words are about: the settings', else the best of those that ran, a trivial rule at last."""
+    from models.registry import TRIVIAL
+
     if method in breakdowns:
         return method
-    return min(breakdowns, key=lambda name: breakdowns[name].every.error_h)
+    ran = [name for name in breakdowns if name not in (*TRIVIAL, *rivals)]
+    return min(ran or TRIVIAL, key=lambda name: breakdowns[name].every.error_h)
 
 
 def _show_findings(log: "EventLog", report: "Report", as_json: bool) -> None:
@@ -226,6 +239,21 @@ def _show_verdict(breakdowns: "Mapping[str, Breakdown]", method: str, rivals: Se
     if method in breakdowns:
         worth = ("what it would have been worth", verdict(breakdowns, method, rivals))
         sys.stdout.write(f"\n{text_of([worth])}\n")
+
+
+def _write_html(
+    path: Path,
+    log: "EventLog",
+    report: "Report",
+    breakdowns: "Mapping[str, Breakdown]",
+    method: str,
+    rivals: Sequence[str],
+) -> None:
+    from streams.offline.report.page import page_of, write_page
+
+    if method in breakdowns:
+        write_page(path, page_of(log, report, breakdowns, method, rivals))
+        tell(f"{path}: the report")
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from models.records import Alter, AnyEvent, Cancel, End, JobKey, Outcome, Submit
 WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)
 """The classes of waits: their edges, seconds."""
 
-WAIT_NAMES = ("under 1 min", "to 10 min", "to 1 h", "to 4 h", "to 12 h", "to 2 days", "longer")
+WAIT_NAMES = ("under 1 min", "1 to 10 min", "10 to 60 min", "1 to 4 h", "4 to 12 h", "12 to 48 h", "over 48 h")
 
 WEEK_S = 7 * 86_400.0
 

@@ -1,0 +1,195 @@
+"""The report as a page: one file that needs no other, light or dark as its reader likes it."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from models.durations import duration
+from streams.bulk.log import EventLog
+from streams.bulk.reading import Report
+from streams.errors import UserError
+from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
+from streams.offline.report.charts import Series, bars, coverage, dots, lines
+from streams.offline.report.findings import findings
+from streams.offline.report.verdict import RULES, better_rule, verdict
+from streams.terminal import moment, printable
+
+MAX_QUEUES = 12
+"""How many queues are drawn, those with the most jobs."""
+
+MAX_WEEKS = 120
+"""How many points the line over time has; of a longer log several weeks make one."""
+
+STYLE = """
+:root { color-scheme: light dark; --text: #1c2330; --soft: #5b6675; --back: #fff; --edge: #d8dee6;
+  --ours: #1f6feb; --rule: #8a94a3; --rival: #d9730d; --rival2: #8957e5; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --soft: #9aa5b4; --back: #14181f; --edge: #323a46;
+  --ours: #6cb0ff; --rule: #7d8896; --rival: #ff9d4d; --rival2: #c297ff; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 46rem;
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+h3 { font-size: 1rem; margin-bottom: 0; } ul { margin-top: .3rem; }
+figure { margin: 0; } figcaption, .soft { color: var(--soft); font-size: .9rem; }
+svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font-size: 12px; }
+.axis { stroke: var(--edge); } .frame { fill: none; stroke: var(--edge); }
+.ours { fill: var(--ours); } .rule { fill: var(--rule); } .rival { fill: var(--rival); }
+.rival2 { fill: var(--rival2); }
+.other { fill: var(--edge); }
+.line { fill: none; stroke-width: 2; } .line.ours { stroke: var(--ours); } .line.rule { stroke: var(--rule); }
+.key span::before { content: "●"; margin-right: .3em; } .key span { margin-right: 1.2em; }
+.key .ours::before { color: var(--ours); } .key .rule::before { color: var(--rule); }
+.key .rival::before { color: var(--rival); } .key .rival2::before { color: var(--rival2); }
+table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .2rem .7rem; text-align: right; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; } tr + tr { border-top: 1px solid var(--edge); }
+"""
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def page_of(
+    log: EventLog, report: Report, breakdowns: Mapping[str, Breakdown], method: str, rivals: Sequence[str]
+) -> str:
+    """The report as HTML; every name in it is escaped.
+
+    Parameters:
+        breakdowns: by method; what was measured.
+        method: the one that the report is about; it is one of these.
+        rivals: whose estimates the log has.
+    """
+    sites = ", ".join(printable(site) for site in log.surveys)
+    rule = better_rule(breakdowns)
+    shown = {method: "ours"} | ({} if rule in (None, method) else {str(rule): "rule"})
+    shown |= dict(zip(rivals, ("rival", "rival2"), strict=False))
+    sections = [
+        _section("What it would have been worth", _paragraphs(verdict(breakdowns, method, rivals))),
+        _section("Mean error by method", _methods(breakdowns, shown), "The shorter, the better."),
+        _section("Errors by how long jobs waited", _by_wait(breakdowns, shown), "Mean error, on a logarithmic axis."),
+        _section("Bounds", _bounds(breakdowns[method]), "On the line: as many jobs started in time as promised."),
+        _section("Week by week", _by_week(log, breakdowns, shown), "Mean error of the jobs that left the queue."),
+        _section("By queue or partition", _by_queue(breakdowns, shown), "Mean error; the queues with the most jobs."),
+        _section("The log", _findings(log, report)),
+    ]
+    head = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>queuecast: {escape(sites)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>How good would queuecast have been at {escape(sites)}?</h1>"
+        '<p class="soft">Every job of the log was predicted at its submission, from what was known by then, and '
+        "compared with what happened.</p>"
+    )
+    return f"{head}{''.join(sections)}</body></html>\n"
+
+
+def _section(head: str, body: str, caption: str = "") -> str:
+    if not body:
+        return ""
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<section><h2>{escape(head)}</h2>{f'<figure>{body}{below}</figure>' if caption else body}</section>"
+
+
+def _paragraphs(sentences: Sequence[str]) -> str:
+    return "".join(f"<p>{escape(printable(sentence))}</p>" for sentence in sentences)
+
+
+def _methods(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
+    """The methods by their errors, with a table of figures."""
+    names = sorted(breakdowns, key=lambda name: breakdowns[name].every.error_h)
+    rows = []
+    for name in names:
+        cell = breakdowns[name].every
+        held = cell.held("0.9")
+        figures = (
+            f"{cell.jobs:,}",
+            duration(_mean(cell) or 0.0),
+            f"{100 * cell.within_x2 / max(cell.jobs, 1):.0f} %",
+            "–" if held is None else f"{100 * held:.0f} %",
+        )
+        cells = "".join(f"<td>{figure}</td>" for figure in figures)
+        rows.append(f"<tr><td>{escape(printable(_name(name)))}</td>{cells}</tr>")
+    heads = ("method", "jobs", "mean error", "within a factor of 2", "within the bound of 0.9")
+    table = "".join(f"<th>{head}</th>" for head in heads)
+    errors = Series("mean error", "other", [_mean(breakdowns[name].every) for name in names])
+    kinds = [shown.get(name, "other") for name in names]
+    chart = bars([_name(name) for name in names], [errors], "mean error by method", kinds)
+    return f"{chart}<table><tr>{table}</tr>{''.join(rows)}</table>"
+
+
+def _by_wait(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
+    """The classes of waits that jobs had."""
+    ours = breakdowns[next(iter(shown))].by_wait
+    columns = [place for place in range(len(WAIT_NAMES)) if ours[place].jobs]
+    series = [
+        Series(_name(name), kind, [_mean(breakdowns[name].by_wait[place]) for place in columns])
+        for name, kind in shown.items()
+    ]
+    return _key(series) + dots([WAIT_NAMES[place] for place in columns], series, "mean error by wait")
+
+
+def _bounds(ours: Breakdown) -> str:
+    points = [(float(q), held) for q in sorted(ours.every.bounds) if (held := ours.every.held(q)) is not None]
+    return coverage(points, "jobs within each bound, promised and held") if points else ""
+
+
+def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
+    """Our errors and those of the trivial rule over time; a rival's jobs are others in each week."""
+    last = max((week for name in shown for week in breakdowns[name].by_week), default=0)
+    if last == 0:
+        return ""
+    each = last // MAX_WEEKS + 1
+    begins = range(0, last + 1, each)
+    series = [
+        Series(_name(name), kind, [_mean(_summed(breakdowns[name].by_week, begin, each)) for begin in begins])
+        for name, kind in shown.items()
+        if kind in ("ours", "rule")
+    ]
+    names = [moment(log.begin + begin * WEEK_S)[:10] for begin in begins]
+    return _key(series) + lines(names, series, "mean error over time")
+
+
+def _summed(weeks: Mapping[int, Cell], begin: int, count: int) -> Cell:
+    found = [weeks[week] for week in range(begin, begin + count) if week in weeks]
+    return Cell(jobs=sum(cell.jobs for cell in found), error_s=sum(cell.error_s for cell in found))
+
+
+def _by_queue(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
+    first = breakdowns[next(iter(shown))].by_queue
+    names = sorted(first, key=lambda name: (-first[name].jobs, name))[:MAX_QUEUES]
+    if len(first) < 2:
+        return ""
+    series = [
+        Series(_name(name), kind, [_mean(breakdowns[name].by_queue.get(queue, Cell())) for queue in names])
+        for name, kind in shown.items()
+    ]
+    return _key(series) + bars([printable(name) for name in names], series, "mean error by queue")
+
+
+def _findings(log: EventLog, report: Report) -> str:
+    parts = []
+    for head, found in findings(log, report):
+        items = "".join(f"<li>{escape(line)}</li>" for line in found)
+        parts.append(f"<h3>{escape(head.capitalize())}</h3><ul>{items}</ul>")
+    return "".join(parts)
+
+
+def _key(series: Sequence[Series]) -> str:
+    spans = "".join(f'<span class="{one.kind}">{escape(one.name)}</span>' for one in series)
+    return f'<p class="key soft">{spans}</p>'
+
+
+def _name(method: str) -> str:
+    return RULES.get(method, printable(method))
+
+
+def _mean(cell: Cell) -> float | None:
+    """A cell's mean error in seconds; None where it has no job."""
+    return cell.error_s / cell.jobs if cell.jobs else None

@@ -1,0 +1,182 @@
+"""The report of a log: what was read, what it would have been worth in words, and the page."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Cancel, End, Outcome, Start, Submit
+from streams.bulk.log import EventLog
+from streams.bulk.reading import Report
+from streams.cli.app import main
+from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns
+from streams.offline.report.findings import findings, text_of
+from streams.offline.report.page import page_of
+from streams.offline.report.verdict import verdict
+from streams.sources.contract import Skipped
+from tests.support.traces import made_trace
+
+SETTINGS = EngineSettings(method="blend", shadows=("zero", "median"), bounds="")
+HOSTILE = "<script>alert('&')</script>"
+
+
+def outcome(job: str, method: str, predicted: float, wait: float, at: float = 0.0, **more: object) -> Outcome:
+    return Outcome(
+        site="s",
+        job=job,
+        attempt=0,
+        made_at=at,
+        method=method,
+        predicted_wait_s=predicted,
+        predicted_run_s=None,
+        observed_at=at + wait,
+        actual_wait_s=wait,
+        error_s=predicted - wait,
+        **more,
+    )
+
+
+def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = None, **more: object) -> Breakdowns:
+    """Jobs by name, wait, and what each method said."""
+    found = Breakdowns(0.0, SETTINGS, **more)
+    for name, wait, said in jobs:
+        list(found.follow([Submit(site="s", time=0.0, job=name, queue=queue)]))
+        for method, predicted in said.items():
+            found.add(outcome(name, method, predicted, wait, bounds={"0.9": wait} if method == "blend" else None))
+    return found
+
+
+def test_outcomes_are_broken_down() -> None:
+    found = broken_down(("1", 30.0, {"blend": 90.0, "zero": 0.0}), ("2", 7200.0, {"blend": 3600.0}), queue="long")
+    ours = found.found["blend"]
+    assert (ours.every.jobs, ours.every.wait_s, ours.every.error_s, ours.every.within_x2) == (2, 7230.0, 3660.0, 2)
+    assert [cell.jobs for cell in ours.by_wait] == [1, 0, 0, 1, 0, 0, 0] and len(WAIT_NAMES) == 7
+    assert {name: cell.jobs for name, cell in ours.by_queue.items()} == {"long": 2}
+    assert ours.every.held("0.9") == 1.0 and ours.every.held("0.5") is None
+    late = Breakdowns(0.0, SETTINGS)
+    late.add(outcome("9", "blend", 1.0, 1.0, at=3.5 * WEEK_S))
+    assert list(late.found["blend"].by_week) == [3] and list(late.found["blend"].by_queue) == [NO_QUEUE]
+
+
+def test_only_what_is_scored_counts() -> None:
+    found = Breakdowns(0.0, SETTINGS, included={"1", "2"}, cancelled=False)
+    found.add(outcome("3", "blend", 1.0, 1.0))
+    found.add(outcome("1", "blend", 1.0, 1.0, censored=True))
+    found.add(outcome("1", "blend", 1.0, 1.0, actual_run_s=5.0))
+    found.add(outcome("1", "closest", 1.0, 1.0))
+    assert found.found == {}
+
+
+def test_a_rival_is_compared_on_the_same_jobs() -> None:
+    found = broken_down(
+        ("1", 100.0, {"blend": 50.0, "zero": 0.0, "slurm": 400.0}), ("2", 100.0, {"blend": 100.0, "zero": 0.0})
+    )
+    assert found.rivals == ["slurm"]
+    assert (found.found["slurm"].every.jobs, found.found["slurm"].every.error_s) == (1, 300.0)
+    assert found.found["blend"].beside["slurm"].error_s == 50.0
+    said = " ".join(verdict(found.found, "blend", found.rivals))
+    assert "slurm had an estimate of its own for 1 of the jobs: it erred by 5m0s on average, blend on the same" in said
+
+
+def test_queues_of_jobs_that_left_are_forgotten() -> None:
+    found = Breakdowns(0.0, SETTINGS)
+    job = {"site": "s", "job": "1"}
+    events: list[AnyEvent] = [Submit(time=0.0, queue="q", **job), Start(time=1.0, **job), End(time=2.0, **job)]
+    assert list(found.follow([*events, Cancel(site="s", time=3.0, job="2")])) and found._queues == {}
+
+
+@pytest.mark.parametrize(
+    ("ours", "words"),
+    [
+        (600.0, "by 0s on average; the better of the rules without a model (always zero) by 10m0s: 100 % less."),
+        (0.0, "no difference; here a rule without a model does as well."),
+        (1800.0, "100 % more. On this log the rule without a model is better."),
+    ],
+)
+def test_gains_and_losses_are_said(ours: float, words: str) -> None:
+    found = broken_down(*((str(n), 600.0, {"blend": ours, "zero": 0.0, "median": 9e9}) for n in range(40)))
+    said = verdict(found.found, "blend")
+    assert words in " ".join(said)
+    assert any("Always zero errs less for jobs that waited: 10 to 60 min (40 jobs" in one for one in said) == (
+        ours == 1800.0
+    )
+    assert any("100 % of the jobs started within its bound for 90 %: more than promised" in one for one in said)
+
+
+def test_a_method_may_be_the_rule_itself() -> None:
+    found = broken_down(("1", 60.0, {"zero": 0.0}))
+    assert verdict(found.found, "zero") == ["1 jobs are scored; they waited 1m0s on average.", "zero erred by 1m0s."]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    events: list[AnyEvent] = []
+    for n in range(60):
+        job = {"site": HOSTILE, "job": f"{n}{HOSTILE}"}
+        queue = f"{HOSTILE}{n % 3}" if n % 4 else None
+        events += [
+            Submit(time=float(n), queue=queue, user=HOSTILE, cpus=2, **job),
+            Start(time=n + 60.0 * n, **job),
+            End(time=n + 90.0 * n, state="failed<br>", **job),
+        ]
+    yield EventLog.of(events, tmp_path)
+
+
+def test_what_was_read_fits_eighty_columns(log: EventLog) -> None:
+    report = Report()
+    for line in range(200):
+        report.skip(Skipped(f"/a/{HOSTILE}\x1b[2J", line, "time", "x" * 300 + HOSTILE, f"seconds {line % 70}"))
+    assert len(report.skipped) == 51 and report.skipped["other reasons"].count == 200 - sum(
+        parts.count for reason, parts in report.skipped.items() if reason != "other reasons"
+    )
+    text = text_of(findings(log, report))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+    for words in ("60 jobs of", "60 starts", "users: ", "walltimes: none of the jobs have one", "inferred:"):
+        assert (words in text) == (words != "users: ")
+
+
+class Tags(HTMLParser):
+    """All tags of a page, with their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
+    found = Breakdowns(log.begin, SETTINGS)
+    for event in found.follow(log.events()):
+        if isinstance(event, Start):
+            wait = event.time
+            for method, said in {"blend": wait / 2, "zero": 0.0, "median": 60.0, HOSTILE: 1.0}.items():
+                found.add(outcome(event.job, method, said, wait, bounds={"0.9": wait} if method == "blend" else None))
+    report = Report()
+    report.skip(Skipped(HOSTILE, 1, None, HOSTILE, HOSTILE))
+    page = page_of(log, report, found.found, "blend", found.rivals)
+    assert "<script" not in page and "<br>" not in page and "&lt;script&gt;" in page
+    tags = Tags()
+    tags.feed(page)
+    assert {tag for tag, _ in tags.found}.isdisjoint({"script", "img", "link", "iframe", "a", "br"})
+    assert not any(name in ("src", "href", "onload", "onerror") for _, attributes in tags.found for name in attributes)
+    assert not re.search(r"https?://|@import|url\(", page)
+    assert sum(tag == "svg" for tag, _ in tags.found) == 4
+    assert "prefers-color-scheme: dark" in page
+    assert len(page) < 30_000
+
+
+def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, page = made_trace(tmp_path / "made.swf", jobs=150), tmp_path / "report.html"
+    assert main(["replay", str(trace), "--method", "qbets", "--html", str(page)]) == 0
+    once = page.read_text(encoding="utf-8")
+    assert "queuecast (qbets)" in once and once.startswith("<!doctype html>")
+    assert main(["compare", str(trace), "--method", "qbets", "--workers", "1", "--html", str(page)]) == 0
+    assert page.read_text(encoding="utf-8") == once
+    assert main(["replay", str(trace), "--method", "zero", "--html", str(tmp_path / "no" / "such")]) == 1
+    assert "such: cannot be written" in capsys.readouterr().err
