@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from models.engine.engine import Engine
-from models.engine.outgoing import bounds_of
+from models.engine.outgoing import bounds_of, start_of
 from models.engine.partitions import considered, left_out, never
 from models.engine.scores import Week
 from models.engine.what_if import consider
@@ -83,7 +83,7 @@ def drain_s(engine: Engine, now: float) -> float | None:
 
 def _left_s(job: Job, now: float) -> float:
     run_s = job.planned_run_s if job.run_s is None else job.run_s
-    return run_s if job.start is None else max(run_s - (now - job.start), 0.0)
+    return max(run_s - job.ran_s(now), 0.0)
 
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
@@ -111,7 +111,7 @@ def _answered(prediction: Prediction) -> dict[str, Any]:
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
     state = engine.context.state
-    phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING)
+    phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
     own = [job for job in state.jobs.values() if job.user == question.user and job.phase in phases]
     own.sort(key=lambda job: job.submit)
     listed = live_jobs(engine, own[-question.most :], now)
@@ -144,7 +144,7 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None, order: Ord
         start=job.start,
         predicted_wait_s=wait_s,
         predicted_run_s=job.run_s,
-        predicted_start=None if wait_s is None else job.ready + wait_s,
+        predicted_start=start_of(job, wait_s),
         expected_start=expected_start,
         bounds=bounds,
         method=method,

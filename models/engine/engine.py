@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
+from models.engine.alters import Alters
 from models.engine.checkpoint import (
     MIN_JOBS_TO_RECOVER,
     STATE_VERSION,
@@ -22,9 +23,20 @@ from models.engine.checkpoint import (
     restore_histories,
     restore_rows,
 )
+from models.engine.eligibility import Eligibility
 from models.engine.live import LiveJobs
-from models.engine.methods import SiteMethods, planned_run_s
-from models.engine.outgoing import EFFECTIVE, Anomaly, Outgoing, Record, degradation, nodes_down, stale, withhold
+from models.engine.methods import SiteMethods
+from models.engine.outgoing import (
+    EFFECTIVE,
+    Anomaly,
+    Outgoing,
+    Record,
+    count_from_eligible,
+    degradation,
+    nodes_down,
+    stale,
+    withhold,
+)
 from models.engine.plausible import doubt
 from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates, worth_telling
@@ -52,6 +64,7 @@ from models.records import (
     Suspend,
 )
 from models.site.clock import MAX_AHEAD_S, SiteClock
+from models.site.extras import PROGRESS, progress_at_start
 from models.site.history import History, Started
 from models.site.rows import Row
 from models.site.runs import Run
@@ -63,6 +76,9 @@ LEARNT_ROWS = "engine.learnt"
 
 EVENTS_PER_SWEEP = 64
 """Events between two looks for jobs to give up."""
+
+PREEMPTED = "preempted"
+"""The state of an end or a requeue by which a job made room for others."""
 
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
@@ -99,6 +115,8 @@ class Engine:
         estimates = len(self.methods.waits) + len(self.methods.runs)
         self._reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
+        self._eligibility = Eligibility(self._live, self._reestimates.watch)
+        self._alters = Alters(self._live, self.settings, self._eligibility)
         self._suspensions = Suspensions(self._live)
         self._rivals = Rivals(self._live, self.methods.learning)
         self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
@@ -158,20 +176,19 @@ class Engine:
         elif known is not None or self._live.has_left(job.key):
             yield Anomaly("duplicate_submit", f"job {job.id} was submitted before")
         elif self._live.full:
-            yield self._no_room(job.id)
+            yield self._live.no_room(job.id)
         else:
             yield from self._enter(job)
-
-    def _no_room(self, job: str) -> Anomaly:
-        return Anomaly("state_full", f"job {job} comes on top of {len(self.context.state)} live ones", rejected=True)
 
     def _enter(self, job: Job) -> Iterator[Record]:
         """A new job: predict it from the state that it finds, then add it to that state."""
         context = self.context
+        self._suspensions.keep_still(job.submit)
         self._predict_run(job)
         self.methods.predict_wait(job, context)
         self.scores.count_waits(job)
         withhold(job, nodes_down(context.capacity, self.settings.withhold_down))
+        count_from_eligible(job)
         self._live.enter(job)
         self._reestimates.watch(job)
         self.queues.see(job)
@@ -182,6 +199,7 @@ class Engine:
         context, method, now = self.context, self.methods.counting, self.clock.now
         if nodes_down(context.capacity, self.settings.withhold_down) is not None:
             return
+        self._suspensions.keep_still(now)
         for job in self._reestimates.take(now):
             later = worth_telling(job, method.name, method.re_estimate(job, context, now), now)
             if later is not None and not job.unscored:
@@ -210,7 +228,7 @@ class Engine:
         if job is None and self._live.has_left(event.key):
             yield Anomaly("duplicate_start", f"job {event.job} has left already")
         elif job is None and self._live.full:
-            yield self._no_room(event.job)
+            yield self._live.no_room(event.job)
         elif job is None:
             yield self._first_seen_running(event)
             yield from self._crowd_out()
@@ -228,7 +246,7 @@ class Engine:
 
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
-        job.allocated = event.cpus
+        job.allocated, job.progress = event.cpus, progress_at_start(event, job.progress)
         job.phase, job.start = Phase.RUNNING, event.time
         job.unscored, job.requested = True, False
         self._predict_run(job)
@@ -242,7 +260,7 @@ class Engine:
         if job.end is not None:
             self._live.leave(job)
         else:
-            self._live.run(job, event.time, event.cpus)
+            self._live.run(job, event)
 
     def _crowd_out(self) -> Iterator[Record]:
         for job in self._live.crowd_out():
@@ -250,7 +268,7 @@ class Engine:
 
     def _begin(self, job: Job, event: Start) -> Iterator[Record]:
         """A queued job starts: its wait is known, and the methods learn from it."""
-        self._live.run(job, event.time, event.cpus)
+        self._live.run(job, event)
         yield from self._crowd_out()
         wait_s = max(event.time - job.ready, 0.0)
         for method in self.methods.learning_from(job):
@@ -277,7 +295,7 @@ class Engine:
             self._live.leave(job)
             yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
         else:
-            yield from self._finish(job, event.time)
+            yield from self._finish(job, event.time, event.state == PREEMPTED)
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
         """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
@@ -286,12 +304,12 @@ class Engine:
         self._live.remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
 
-    def _finish(self, job: Job, end: float) -> Iterator[Record]:
-        """A running job has ended: its run time is known."""
+    def _finish(self, job: Job, end: float, preempted: bool = False) -> Iterator[Record]:
+        """A running job has ended: its run time is known; where others took its place it says nothing of the job."""
         assert job.start is not None
-        run_s = max(end - job.start - job.stood_s(end), 0.0)
+        run_s = job.ran_s(end)
         self._live.leave(job)
-        if job.start >= job.submit - SKEW_S:  # else it is unknown which of its times is right
+        if job.start >= job.submit - SKEW_S and not preempted:  # else it is unknown which of its times is right
             for run_method in self.methods.runs.values():
                 run_method.learn(job, run_s, self.context.runs)
             new, gone = self.context.runs.learn(job, run_s)
@@ -301,8 +319,9 @@ class Engine:
             wait_s = max(job.start - job.ready, 0.0)
             for method in self.methods.learning_from(job):
                 method.ended(job, wait_s, run_s, self.context)
-            self.scores.add_ended(job, wait_s, run_s)
-            yield from self.outgoing.outcomes(job, end, wait_s, run_s)
+            if not preempted:
+                self.scores.add_ended(job, wait_s, run_s)
+            yield from self.outgoing.outcomes(job, end, wait_s, run_s, preempted=preempted)
 
     def _cancel(self, event: Cancel) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -336,26 +355,10 @@ class Engine:
         yield from self.outgoing.outcomes(job, at, waited_s, censored=True)
 
     def _hold(self, event: Hold) -> Iterator[Record]:
-        job = self._live.get(event.key)
-        overtaken = job is not None and _overtaken(job, "hold_time", event.time)
-        if job is None or job.phase is not Phase.QUEUED:
-            yield Anomaly("hold_of_job_not_queued", f"job {event.job} is not queued")
-        elif overtaken:
-            yield stale(event)
-        else:
-            self._live.move(job, Phase.HELD)
+        return self._eligibility.hold(event)
 
     def _release(self, event: Release) -> Iterator[Record]:
-        job = self._live.get(event.key)
-        overtaken = job is not None and _overtaken(job, "hold_time", event.time)
-        if job is None or job.phase is not Phase.HELD:
-            yield Anomaly("release_of_job_not_held", f"job {event.job} is not held")
-        elif overtaken:
-            yield stale(event)
-        else:
-            job.eligible = max(event.time, job.ready)
-            self._live.move(job, Phase.QUEUED)
-            self._reestimates.watch(job)
+        return self._eligibility.release(event)
 
     def _suspend(self, event: Suspend) -> Iterator[Record]:
         return self._suspensions.suspend(event)
@@ -367,29 +370,10 @@ class Engine:
         return self._rivals.expect(event)
 
     def _alter(self, event: Alter) -> Iterator[Record]:
+        yield from self._alters.alter(event)
         job = self._live.get(event.key)
-        if job is None:
-            yield Anomaly("alter_of_unknown_job", f"job {event.job} is not here")
-            return
-        if _overtaken(job, "alter_time", event.time):
-            yield stale(event)
-            return
-        if event.queue is not None and self._live.full:
-            yield self._no_room(event.job)
-            return
-        altered = {name: getattr(event, name) for name in ("queue", "cpus", "nodes", "walltime", "eligible")}
-        changes = {name: value for name, value in altered.items() if value is not None}
-        if event.walltime is not None and event.walltime > self.settings.max_walltime_s:
-            changes["walltime"] = None
-            yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
-        if job.start is not None:
-            changes.pop("eligible", None)  # its wait is over and published
-            if event.cpus is not None and job.allocated is not None and event.time > job.start:
-                changes["allocated"] = event.cpus  # one from before the start changed the request only
-        if event.walltime is not None:
-            changes["planned_run_s"] = planned_run_s(changes["walltime"], job.run_s)
-        self._live.alter(job, **changes)
-        self._reestimates.watch(job)
+        if job is not None:
+            self._reestimates.watch(job)
 
     def _requeue(self, event: Requeue) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -402,15 +386,18 @@ class Engine:
         elif event.time < (job.submit if job.start is None else job.start) - SKEW_S:
             yield Anomaly("requeue_before_start", f"job {event.job}: requeue at {event.time}", rejected=True)
         else:
-            yield from self._enter_again(job, event.time)
+            yield from self._enter_again(job, event)
 
-    def _enter_again(self, job: Job, at: float) -> Iterator[Record]:
+    def _enter_again(self, job: Job, event: Requeue) -> Iterator[Record]:
         """This attempt is over, whether or not its start was seen; the next one enters the queue."""
         if job.start is None:
             self.methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
         self._live.leave(job)
-        again = Job(job.id, job.attempt + 1, at, **job.request)
+        again = Job(job.id, job.attempt + 1, event.time, **job.request)
+        again.extras = again.extras.again
+        if event.state is not None:
+            again.progress = PROGRESS.but(requeued=event.state)
         yield from self._admit(again)
 
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:
@@ -587,6 +574,7 @@ class Engine:
         """Take back everything but the histories and what the methods keep for themselves."""
         clock = state.clock or SiteClock.of_times(state.times, state.events)
         self._live.restore(state.jobs, state.remembered, state.times, clock)
+        self._suspensions.watch(state.jobs)
         self.context.capacity = state.capacity
         self.context.size = state.size or SizeSeen(state.most_cpus if state.most_cpus <= MAX_CPUS else 0)
         self.events, self.anomalies = state.events, state.anomalies
@@ -603,10 +591,3 @@ class Engine:
         self.scores.later = state.later or Accuracy()
         self.scores.later_first = state.later_first or Accuracy()
         self._reestimates.watch_all()
-
-
-def _overtaken(job: Job, field: str, time: float) -> bool:
-    """Whether a later change of this kind was seen, which this one must not undo; the latest one's time is noted."""
-    latest: float = getattr(job, field)
-    setattr(job, field, max(latest, time))
-    return time < latest

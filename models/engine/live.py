@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from models.engine.outgoing import Anomaly
 from models.method import SiteContext
-from models.records import JobKey
+from models.records import JobKey, Start
 from models.site.clock import SiteClock
 from models.site.expiry import Expiry
+from models.site.extras import progress_at_start
 from models.site.learnt import LearntJobs
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
@@ -66,10 +68,17 @@ class LiveJobs:
             self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
-    def run(self, job: Job, start: float, allocated: int | None = None) -> None:
-        """A job starts at `start` (Unix seconds), on so many processors where that is known."""
-        job.allocated = allocated
-        self._state.move(job, Phase.RUNNING, start)
+    def no_room(self, job: str) -> Anomaly:
+        """What a job is for which there is no room."""
+        return Anomaly("state_full", f"job {job} comes on top of {len(self._state)} live ones", rejected=True)
+
+    def run(self, job: Job, event: Start) -> None:
+        """A job starts; the event may say what it was given."""
+        job.allocated = event.cpus
+        progress = progress_at_start(event, job.progress)
+        if progress is not job.progress:
+            self._state.alter(job, progress=progress)
+        self._state.move(job, Phase.RUNNING, event.time)
         self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 

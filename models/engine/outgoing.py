@@ -78,7 +78,7 @@ class Outgoing:
             made_at=job.submit,
             predicted_wait_s=estimate.wait_s,
             predicted_run_s=run.run_s,
-            predicted_start=None if estimate.wait_s is None else job.ready + estimate.wait_s,
+            predicted_start=start_of(job, estimate.wait_s),
             bounds=bounds_of(job, name, self._lender),
             run_interval=run.interval,
             method=name,
@@ -103,13 +103,20 @@ class Outgoing:
         )
 
     def outcomes(
-        self, job: Job, at: float, wait_s: float, run_s: float | None = None, censored: bool = False
+        self,
+        job: Job,
+        at: float,
+        wait_s: float,
+        run_s: float | None = None,
+        censored: bool = False,
+        preempted: bool = False,
     ) -> Iterator[Outcome]:
         """The job's predictions beside what happened: its wait is known, `run_s` too where it has ended."""
         only_runs = self._only_runs if run_s is not None else ()
         for name in (*self._waits, *only_runs):
             if name in job.estimates or name in job.run_estimates:  # else submitted before this method ran
-                yield self._outcome(job, name, at, wait_s, run_s, censored)
+                told = self._outcome(job, name, at, wait_s, run_s, censored)
+                yield msgspec.structs.replace(told, run_error_s=None, preempted=True) if preempted else told
 
     def _outcome(self, job: Job, name: str, at: float, wait_s: float, run_s: float | None, censored: bool) -> Outcome:
         estimate = job.estimates.get(name) or Estimate(None, "")
@@ -132,6 +139,24 @@ class Outgoing:
             wait_from=job.wait_from,
             censored=censored,
         )
+
+
+def start_of(job: Job, wait_s: float | None) -> float | None:
+    """When a job starts that waits so long, Unix seconds; None where it is not known from when its wait counts."""
+    return None if wait_s is None or job.depends else job.ready + wait_s
+
+
+def count_from_eligible(job: Job) -> None:
+    """Have a job's estimates say from when they count, where that is not its submission."""
+    if job.depends:
+        since = "counted from when its dependency is met"
+    elif job.ready > job.submit:
+        since = "counted from when it becomes eligible"
+    else:
+        return
+    for name, estimate in job.estimates.items():
+        if estimate.wait_s is not None:
+            job.estimates[name] = msgspec.structs.replace(estimate, reason=f"{estimate.reason}; {since}")
 
 
 def bounds_of(job: Job, name: str, lender: str) -> dict[str, float] | None:

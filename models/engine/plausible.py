@@ -2,10 +2,11 @@
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
-from models.records import Alter, AnyEvent, Capacity, Start, Submit
+from models.records import Alter, AnyEvent, Capacity, ExpectedStart, Start, Submit
 from models.site.clock import MAX_AGE_S, SiteClock
-from models.site.size import MIN_STARTED_JOBS, doubted_capacity, doubted_job
+from models.site.size import MAX_CPUS, MIN_STARTED_JOBS, doubted_capacity, doubted_job
 
+_COUNTS = ("nodes", "gpus", "tasks", "array_size")
 _WITH_ELIGIBLE, _WITH_SIZE = (Submit, Alter), (Submit, Start, Alter, Capacity)  # a union would be made at each event
 
 
@@ -27,13 +28,24 @@ def _held_apart(reason: str, detail: str) -> Anomaly:
 
 
 def _doubted_eligible(event: AnyEvent) -> str | None:
+    """What an event says of a time to come is no more than 400 days later."""
+    if isinstance(event, ExpectedStart):
+        ahead = event.expected > event.time + MAX_AGE_S
+        return f"expected at {event.expected:.0f}, more than 400 days later" if ahead else None
     if not isinstance(event, _WITH_ELIGIBLE) or event.eligible is None or event.eligible <= event.time + MAX_AGE_S:
         return None
     return f"eligible at {event.eligible:.0f}, more than 400 days later"
 
 
 def _doubted_size(event: AnyEvent, context: SiteContext, now: float) -> str | None:
-    if not isinstance(event, _WITH_SIZE) or event.cpus is None:
+    if not isinstance(event, _WITH_SIZE):
+        return None
+    if not isinstance(event, Capacity):
+        for name in _COUNTS:
+            count = getattr(event, name, None)
+            if count is not None and count > MAX_CPUS:
+                return f"{count} {name}; at most {MAX_CPUS} are believed"
+    if event.cpus is None:
         return None
     settled = context.history.count >= MIN_STARTED_JOBS
     declared = 0 if context.capacity is None else context.capacity.cpus

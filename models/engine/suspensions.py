@@ -1,11 +1,14 @@
 """What it does to a running job that it is suspended, and that it is resumed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from models.engine.live import LiveJobs
 from models.engine.outgoing import Anomaly, stale
-from models.records import Resume, Suspend
+from models.records import JobKey, Resume, Suspend
 from models.site.state import Job, Phase
+
+RENEW_S = 60.0
+"""A job that stands still may seem to have run for so much longer than it has."""
 
 
 class Suspensions:
@@ -13,6 +16,24 @@ class Suspensions:
 
     def __init__(self, live: LiveJobs) -> None:
         self._live = live
+        self._still: dict[JobKey, None] = {}  # with their processors; some may have left or run on since
+
+    def watch(self, jobs: Iterable[Job]) -> None:
+        """Know those of the jobs, which were read back, that stand still with their processors."""
+        self._still = dict.fromkeys(job.key for job in jobs if _keeps_processors(job))
+
+    def keep_still(self, now: float) -> None:
+        """Have the jobs that stand still with their processors be no nearer to their ends; 10 µs each.
+
+        Methods tell how long a job has run from when it began, so its beginning moves on with the time.
+        """
+        for key in list(self._still):
+            job = self._live.get(key)
+            if job is None or not _keeps_processors(job):
+                del self._still[key]
+            elif now >= (job.progress.suspended_at or 0.0) + RENEW_S:
+                progress = job.progress.but(suspended_at=now, suspended_s=job.stood_s(now))
+                self._live.alter(job, progress=progress)
 
     def suspend(self, event: Suspend) -> Iterator[Anomaly]:
         """A running job stands still; it counts as running still where it keeps its processors."""
@@ -26,6 +47,8 @@ class Suspensions:
             phase = Phase.SUSPENDED if event.releases else job.phase
             at = max(event.time, job.start)
             self._live.alter(job, phase=phase, progress=job.progress.but(suspended_at=at))
+            if _keeps_processors(job):
+                self._still[job.key] = None
 
     def resume(self, event: Resume) -> Iterator[Anomaly]:
         """A suspended job runs on."""
@@ -38,6 +61,11 @@ class Suspensions:
         else:
             progress = job.progress.but(suspended_at=None, suspended_s=job.stood_s(event.time))
             self._live.alter(job, phase=Phase.RUNNING, progress=progress)
+
+
+def _keeps_processors(job: Job) -> bool:
+    """Whether it stands still and nobody else has its processors meanwhile."""
+    return job.phase is Phase.RUNNING and job.progress.suspended_at is not None
 
 
 def _overtaken(job: Job, time: float) -> bool:

@@ -41,9 +41,10 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     of the types in `gpu_types`, as far as it names such. Memory is of the whole job. `exclusive` asks for whole nodes.
 
     `eligible` is when it may start. A job with a `dependency` that is not met, in the scheduler's own words, may not
-    start until an `alter` says so. One with a `het_group` starts together with the others of that group. `array_size`
-    is of a job array that queues as one row, of which at most `array_limit` tasks run at once: each task starts under
-    an id of its own and names this job as its `array`. A task that is submitted by itself names it here.
+    start until an `alter` takes it away or says when it is `eligible`; its wait counts from then. One with a
+    `het_group` starts together with the others of that group. `array_size` is of a job array that queues as one row, of
+    which at most `array_limit` tasks run at once: each task starts under an id of its own and names this job as its
+    `array`. A task that is submitted by itself names it here.
 
     `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
     interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
@@ -101,7 +102,10 @@ class Start(JobEvent, tag="start", kw_only=True, frozen=True):
 
 
 class End(JobEvent, tag="end", kw_only=True, frozen=True):
-    """A job left its processors. `state` is completed, failed, cancelled, timeout, preempted, node_fail or the like."""
+    """A job left its processors. `state` is completed, failed, cancelled, timeout, preempted, node_fail or the like.
+
+    Of one that was preempted it is not known how long it would have run: nothing is learnt of that.
+    """
 
     kind: ClassVar[str] = "end"
 
@@ -143,7 +147,8 @@ class Resume(JobEvent, tag="resume", kw_only=True, frozen=True):
 class Alter(JobEvent, tag="alter", kw_only=True, frozen=True):
     """A job's request was changed, or what it runs on; a field that is absent stays as it was.
 
-    `unlimited` takes the walltime away. An empty `dependency` or `pending_reason` says that there is none any more.
+    Once it runs, `cpus`, `nodes` and `gpus` are what it has now. `unlimited` takes the walltime away. An empty
+    `dependency` or `pending_reason` says that there is none any more.
     """
 
     kind: ClassVar[str] = "alter"

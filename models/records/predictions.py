@@ -39,7 +39,8 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
 
     Written when the job starts or is cancelled in the queue (`actual_run_s` null), and again when it ends. `error_s`
     is predicted minus actual wait, with a withheld estimate counted as zero. `censored` marks a job that was
-    cancelled in the queue: its wait is how long it had waited by then.
+    cancelled in the queue: its wait is how long it had waited by then. `preempted` marks a job that was ended to make
+    room for others: how long it would have run is not known. It is left out of all other outcomes.
     """
 
     v: Version = VERSION
@@ -59,6 +60,7 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     run_error_s: float | None = None
     wait_from: str = "submit"
     censored: bool = False
+    preempted: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):

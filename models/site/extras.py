@@ -41,17 +41,34 @@ class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
     priority: float | None = None
     pending_reason: str | None = None
 
+    @property
+    def again(self) -> "Extras":
+        """Those of the next attempt: what it waited for is over, and what the scheduler said of it too."""
+        return EXTRAS if self is EXTRAS else self.but(dependency=None, priority=None, pending_reason=None)
+
 
 class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     """What has befallen a job beside coming, starting and ending.
 
     It has stood still since `suspended_at` (None: it does not), and for `suspended_s` seconds before; `suspend_time` is
-    when it was last suspended or resumed. Times are Unix seconds.
+    when it was last suspended or resumed. Times are Unix seconds. `held` says that it is held beside waiting for its
+    dependency. `partition`, `nodes` and `gpus` are where it runs and what it was given there. `requeued` is why it
+    queues again.
     """
 
     suspended_at: float | None = None
     suspended_s: float = 0.0
     suspend_time: float = 0.0
+    held: bool = False
+    partition: str | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    requeued: str | None = None
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of its names."""
+        return len(f"{self.partition or ''}{self.requeued or ''}".encode())
 
 
 EXTRAS, PROGRESS = Extras(), Progress()
@@ -65,4 +82,18 @@ _USUAL = _extras_of(EXTRAS)
 def extras_of(submit: Any) -> Extras:
     """The extras that a submit event names; 0.3 µs where it names none."""
     found = _extras_of(submit)
-    return EXTRAS if found == _USUAL else Extras(**dict(zip(_EXTRAS, found, strict=True)))
+    return EXTRAS if found == _USUAL else _settled(Extras(**dict(zip(_EXTRAS, found, strict=True))))
+
+
+def _settled(extras: Extras) -> Extras:
+    """Without what says nothing: an empty text is no dependency and no reason."""
+    return extras.but(dependency=extras.dependency or None, pending_reason=extras.pending_reason or None)
+
+
+def progress_at_start(start: Any, before: Progress) -> Progress:
+    """What a start event says of where a job runs, beside its processors."""
+    given = start.partition, start.nodes, start.gpus
+    if given == (None, None, None):
+        return before
+    partition, nodes, gpus = given
+    return before.but(partition=partition, nodes=nodes, gpus=gpus)

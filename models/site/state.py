@@ -29,12 +29,16 @@ class Phase(StrEnum):
     """Which phase of its life a live job is in."""
 
     QUEUED = "queued"
-    HELD = "held"
+    HELD = "held"  # it may not start, by a hold or for its dependency
     RUNNING = "running"
     SUSPENDED = "suspended"  # it stands still, and others may have its processors
     ENDED_BEFORE_START = "ended"  # its end arrived before its start
 
     __hash__ = str.__hash__  # it is in the key of every total; an Enum's own is a function in Python
+
+
+STARTED = (Phase.RUNNING, Phase.SUSPENDED)
+"""The phases of jobs that have started."""
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -146,7 +150,10 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     def of(cls, event: Submit) -> "Job":
         """The job that a submit event describes."""
         request = dict(zip(REQUEST, _request_of(event), strict=True))
-        return cls(event.job, event.attempt, event.time, eligible=event.eligible, extras=extras_of(event), **request)
+        job = cls(event.job, event.attempt, event.time, eligible=event.eligible, extras=extras_of(event), **request)
+        if job.depends:
+            job.phase = Phase.HELD
+        return job
 
     @property
     def request(self) -> dict[str, Any]:
@@ -159,9 +166,14 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return (self.id, self.attempt)
 
     @property
+    def depends(self) -> bool:
+        """Whether it waits for a dependency that is not met."""
+        return self.extras.dependency is not None
+
+    @property
     def counted_cpus(self) -> int:
         """The processors that count now: once it runs what was allocated, where that is known, else the request."""
-        return self.cpus if self.allocated is None or self.start is None else self.allocated
+        return self.cpus if self.allocated is None or self.phase not in STARTED else self.allocated
 
     @property
     def began(self) -> float | None:
@@ -172,6 +184,10 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         """For how many seconds it has stood still by `at` (Unix seconds), all its suspensions together."""
         since = self.progress.suspended_at
         return self.progress.suspended_s + (0.0 if since is None else max(at - since, 0.0))
+
+    def ran_s(self, at: float) -> float:
+        """For how many seconds it has run by `at` (Unix seconds), without those that it stood still."""
+        return 0.0 if self.start is None else max(at - self.start - self.stood_s(at), 0.0)
 
     @property
     def ready(self) -> float:
@@ -283,7 +299,7 @@ class SiteState:
         self.table.change(job.key, _values(job), _names(job))
 
     def _count(self, job: Job, sign: int) -> None:
-        since = job.submit if job.start is None else job.began
+        since = job.began if job.phase in STARTED else job.submit
         assert since is not None
         cpus, planned_run_us, since_us = job.counted_cpus, micros(job.planned_run_s), micros(since)
         for scope in _scopes(job):
@@ -368,10 +384,12 @@ class Shared:
 
 
 def text_bytes(job: Job) -> int:
-    """Bytes of the names in a job, and of its extras; 1 µs."""
+    """Bytes of the names in a job, and of what few have; 1 µs."""
     text = "".join(filter(None, _texts_of(job)))
     names = len(text) if text.isascii() else len(text.encode())
-    return names if job.extras is EXTRAS else names + job.extras.stored_bytes
+    if job.extras is not EXTRAS:
+        names += job.extras.stored_bytes
+    return names if job.progress is PROGRESS else names + job.progress.text_bytes
 
 
 def _scopes(job: Job) -> list[Scope]:

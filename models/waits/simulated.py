@@ -106,8 +106,7 @@ class Simulated(WaitMethod):
         outlived: Outlived = {}
         for job in context.state.jobs.values():
             if job.phase is Phase.RUNNING:
-                assert job.start is not None
-                elapsed_s = max(now - job.start, 0.0)
+                elapsed_s = job.ran_s(now)
                 run_s = _expected(job)
                 if run_s <= elapsed_s:
                     run_s = self._outlived.get(job.key, 0.0)

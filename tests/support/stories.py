@@ -68,6 +68,7 @@ def assert_sound(engine: Engine) -> None:
     for job in engine.context.state.jobs.values():
         recount.enter(job)
     assert engine.context.state._totals == recount._totals
+    assert engine.context.state.text_bytes == recount.text_bytes
 
 
 QUEUED, HELD, RUNNING, SUSPENDED = Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED

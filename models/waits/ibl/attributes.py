@@ -117,7 +117,7 @@ def state_of(context: SiteContext, now: float, policy: Sequence[PolicyAttribute]
         cpus = job.counted_cpus
         expected_s = job.planned_run_s if job.run_s is None else job.run_s
         if job.start is not None:
-            elapsed_s = max(now - job.start, 0.0)
+            elapsed_s = job.ran_s(now)
             busy += cpus
             values[0] += 1
             values[2] += round(cpus * elapsed_s)

@@ -37,13 +37,19 @@ def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
         time += draw(st.integers(1, 20)) / 4
 
     user, queue = draw(st.sampled_from(["ada", "bob", None])), draw(st.sampled_from(["q", None]))
-    add(Submit, user=user, queue=queue, cpus=draw(st.integers(1, 9)), walltime=draw(st.sampled_from([None, 0.1, 60.0])))
+    walltime = draw(st.sampled_from([None, 0.1, 60.0]))
+    rare = draw(st.sampled_from([{}, {}, {"dependency": "afterok:1"}, {"eligible": time + 9.0, "qos": "high"}]))
+    add(Submit, user=user, queue=queue, cpus=draw(st.integers(1, 9)), walltime=walltime, **rare)
     for attempt in range(3):
         key["attempt"] = attempt
-        for turn in draw(st.lists(st.sampled_from(["hold", "alter"]), max_size=3)):
+        for turn in draw(st.lists(st.sampled_from(["hold", "alter", "depend", "explain"]), max_size=3)):
             if turn == "hold":
                 add(Hold)
                 add(Release)
+            elif turn == "depend":
+                add(Alter, dependency=draw(st.sampled_from(["", "after:2"])))
+            elif turn == "explain":
+                add(Alter, priority=draw(st.floats(0.0, 9.0)), pending_reason=draw(st.sampled_from(["", "Priority"])))
             else:
                 walltime = draw(st.sampled_from([None, 0.3, 90.0]))
                 add(Alter, cpus=draw(st.integers(1, 9)), walltime=walltime, queue="long")
@@ -53,15 +59,18 @@ def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
         elif fate != "queued":
             if draw(st.booleans()):
                 add(ExpectedStart, by=draw(st.sampled_from("ab")), expected=time + 5.0)
-            add(Start, cpus=draw(st.sampled_from([None, 3])))
+            given = draw(st.sampled_from([{}, {"cpus": 3}, {"partition": "q", "nodes": 2, "gpus": 4}]))
+            add(Start, **given)
             for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
                 add(Suspend, releases=draw(st.booleans()))
                 add(Resume)
+            if draw(st.booleans()):
+                add(Alter, cpus=2, gpus=1, nodes=1, unlimited=True)
         if fate == "ended":
             add(End)
         if fate != "requeued":
             break
-        add(Requeue)
+        add(Requeue, state=draw(st.sampled_from([None, "preempted"])))
     return events
 
 

@@ -1,0 +1,103 @@
+"""What an alter changes: every field of a request, and of a running job what it was given."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine
+from models.records import Alter, End
+from models.site.state import SITE, Phase
+from tests.support.stories import applied, assert_sound, event, new_engine, outcomes
+
+FIELDS: dict[str, Any] = {
+    "account": "physics",
+    "queue": "long",
+    "partitions": ["long", "gpu"],
+    "cpus": 8,
+    "nodes": 2,
+    "tasks": 16,
+    "gpus": 4,
+    "gpu_types": {"a100": 4},
+    "memory": 1 << 36,
+    "walltime": 7200.0,
+    "eligible": 140.0,
+    "qos": "high",
+    "reservation": "course",
+    "array_limit": 5,
+    "priority": 1000.5,
+    "pending_reason": "Resources",
+}
+
+
+def job_after(*events: Any) -> Any:
+    engine = new_engine()
+    applied(engine, events)
+    assert_sound(engine)
+    [job] = engine.context.state.jobs.values()
+    return job
+
+
+def test_every_field_of_an_alter_is_tried_here() -> None:
+    others = {"v", "site", "time", "job", "attempt", "unlimited", "dependency"}
+    assert FIELDS.keys() | others == {field.name for field in msgspec.structs.fields(Alter)}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("started", [False, True])
+def test_a_field_that_is_altered_is_another_and_the_rest_stays(name: str, started: bool) -> None:
+    before = [event("submit@100", queue="batch", priority=1.0), *([event("start@150")] if started else [])]
+    job, old = job_after(*before, event("alter@160", **{name: FIELDS[name]})), job_after(*before)
+    home, was = (one.extras if hasattr(one.extras, name) else one for one in (job, old))
+    assert getattr(home, name) == (None if name == "eligible" and started else FIELDS[name])
+    job.alter_time = 0.0
+    if home is job:
+        setattr(job, name, getattr(was, name))
+        job.planned_run_s = old.planned_run_s
+    else:
+        job.extras = job.extras.but(**{name: getattr(was, name)})
+    for other in ("features", "estimates", "run_estimates"):
+        setattr(job, other, getattr(old, other))
+    assert job == old
+
+
+def test_a_reason_that_is_taken_back_is_none() -> None:
+    job = job_after(event("submit@100", pending_reason="Priority"), event("alter@110", pending_reason=""))
+    assert job.extras.pending_reason is None
+
+
+@pytest.mark.parametrize("walltime", [None, 60.0])
+def test_a_walltime_may_be_taken_away(walltime: float | None) -> None:
+    job = job_after(event("submit@100", walltime=3600.0), event("alter@110", unlimited=True, walltime=walltime))
+    assert (job.walltime, job.planned_run_s) == (None, job.run_s or 0.0)
+
+
+def test_a_running_job_is_resized_and_keeps_the_request_that_it_is_known_by() -> None:
+    started = event("start@150", cpus=8, nodes=2, gpus=4, partition="gpu")
+    job = job_after(event("submit@100", cpus=8), started, event("alter@160", cpus=4, nodes=1, gpus=2))
+    assert (job.counted_cpus, job.progress.nodes, job.progress.gpus, job.progress.partition) == (4, 1, 2, "gpu")
+    job = job_after(event("submit@100", cpus=8), started, event("alter@140", cpus=4, nodes=1, gpus=2))
+    assert (job.counted_cpus, job.progress.nodes, job.progress.gpus) == (8, 2, 4)
+
+
+def test_a_resize_frees_processors() -> None:
+    engine = new_engine()
+    applied(engine, [event("submit@100", cpus=8), event("start@150"), event("alter@160", cpus=3)])
+    assert engine.context.state.totals(SITE, Phase.RUNNING).cpus == 3
+
+
+def ended(engine: Engine, state: str) -> Any:
+    applied(engine, [event("submit@100"), event("start@150")])
+    [*_, last] = outcomes(engine.apply(End(site="s", time=300.0, job="1", state=state)))
+    return last
+
+
+def test_a_job_that_was_preempted_teaches_no_run_time() -> None:
+    engine = new_engine()
+    last = ended(engine, "preempted")
+    assert (last.actual_run_s, last.run_error_s, last.preempted) == (150.0, None, True)
+    assert len(engine.context.runs) == 0 and engine.scores.run_accuracy["closest"].jobs == 0
+    assert engine.scores.accuracy["median"].jobs == 1
+    engine = new_engine()
+    assert ended(engine, "timeout").preempted is msgspec.UNSET
+    assert len(engine.context.runs) == 1
