@@ -42,6 +42,19 @@ SkipBroken = Annotated[
 Html = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the report with plots there, one page that needs no other.")
 ]
+Anonymise = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Write the log's events there with other names, to be shared, and predict nothing."
+    ),
+]
+Key = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --anonymise: the key of the names. Default: random, kept nowhere."),
+]
+Earlier = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="With --anonymise: all times so much earlier, such as 500d.")
+]
 
 
 @contextmanager
@@ -77,6 +90,9 @@ def replay(
     format_name: FormatName = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
+    anonymise: Anonymise = None,
+    key: Key = None,
+    earlier: Earlier = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Predict every job of a log in time order, in this process, and print how good that was.
@@ -102,6 +118,9 @@ def replay(
     _check_ranges(ids, rows)
     settings = settings_for(settings_of(context).engine, method or (), runtimes or ())
     with opened(files, site, format_name, skip_broken) as (log, report):
+        if anonymise is not None:
+            _anonymise(log, report, anonymise, key, earlier)
+            return
         range_ = jobs_in(log, ids, rows)
         scores = ReplayScores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
         breakdowns = Breakdowns(log.begin, settings, range_, not started)
@@ -153,6 +172,9 @@ def compare(
     format_name: FormatName = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
+    anonymise: Anonymise = None,
+    key: Key = None,
+    earlier: Earlier = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Run every method over a log, and print how good each was: waits, run times, bounds on waits.
@@ -168,6 +190,9 @@ def compare(
     _check_ranges(ids, rows)
     settings = settings_of(context).engine
     with opened(files, site, format_name, skip_broken) as (log, report):
+        if anonymise is not None:
+            _anonymise(log, report, anonymise, key, earlier)
+            return
         range_ = jobs_in(log, ids, rows)
         _show_findings(log, report, as_json)
         with _share_of_work() as advance:
@@ -254,6 +279,16 @@ def _write_html(
     if method in breakdowns:
         write_page(path, page_of(log, report, breakdowns, method, rivals))
         tell(f"{path}: the report")
+
+
+def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, earlier: str | None) -> None:
+    from streams.bulk.anonymise import Anonymiser, key_of, write_anonymous
+    from streams.durations import seconds_of
+
+    anonymiser = Anonymiser(key_of(key), 0.0 if earlier is None else seconds_of(earlier))
+    count = write_anonymous(out, log.events(), anonymiser)
+    _show_findings(log, report, False)
+    sys.stdout.write(f"{out}: {count:,} events with other names; `queuecast replay {out}` reads them\n")
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from streams.sources.contract import Source
 
 SOURCES = {
+    "events": "streams.sources.logs.events:EventsSource",
     "pbs": "streams.sources.logs.pbs:PbsSource",
     "swf": "streams.sources.swf:SwfSource",
 }

@@ -1,0 +1,78 @@
+"""Files of queuecast's own events, one JSON object a line: what `--anonymise` writes, or a site's own translator.
+
+All events of a file are taken as of one site, whatever their lines say: the one that is named when it is opened, else
+the first line's.
+"""
+
+from typing import ClassVar, Self
+
+import msgspec
+
+from models.records import AnyEvent
+from streams.errors import place_and_problem
+from streams.sources.contract import IDLE_S, OnSkipped, refuse
+from streams.sources.logs.fields import BadRecord
+from streams.sources.logs.source import LogSource, Records
+
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+FIRST_LINES = 10
+"""Among so many lines an event is looked for."""
+
+
+class EventRecords(Records):
+    """Lines that are events."""
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The event of a line."""
+        if not line.strip():
+            return self.leave_out("empty lines")
+        try:
+            event = _decoder.decode(line)
+        except msgspec.ValidationError as error:
+            place, problem = place_and_problem(error)
+            raise BadRecord(place or None, problem, "an event as `queuecast schema event` has it") from None
+        except msgspec.DecodeError:
+            raise BadRecord(None, repr(line[:40]), "an event as JSON") from None
+        return [event if event.site == self.site else msgspec.structs.replace(event, site=self.site)]
+
+
+class EventsSource(LogSource):
+    """The events of one site, as a file has them."""
+
+    name: ClassVar[str] = "events"
+    records_of = EventRecords
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        timezone: str | None = None,
+        pause_s: float = IDLE_S,
+    ) -> Self:
+        """Open a file of events; the parameters are those of `LogSource.open`, but for the site's name: see above."""
+        opened = super().open(location, site, on_skipped, timezone, pause_s)
+        files = [opened._files.named()] if opened._files.is_file else opened._files.listed()
+        first = _first(opened._files.head(files[0].path)) if site is None and files else None
+        if first is not None:
+            opened.sites = (first.site,)
+        return opened
+
+    @classmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """When the first event happened; None where there is none among the first lines."""
+        first = _first(head)
+        return None if first is None else first.time
+
+
+def _first(head: bytes) -> AnyEvent | None:
+    """The first event of a file that begins so."""
+    for line in head.splitlines()[:FIRST_LINES]:
+        if line.startswith(b"{"):
+            try:
+                return _decoder.decode(line)
+            except msgspec.MsgspecError:
+                continue
+    return None

@@ -1,0 +1,46 @@
+"""Files of queuecast's own events."""
+
+from pathlib import Path
+
+import msgspec
+
+from models.records import Capacity, End, Event, Start, Submit
+from streams.sources.formats import format_of
+from streams.sources.logs.events import EventsSource
+from tests.support.source_contract import BadPart, SourceContract
+
+
+def line(event: Event) -> str:
+    return msgspec.json.encode(event).decode() + "\n"
+
+
+class TestEvents(SourceContract):
+    name = "events"
+    events = 10
+    bad = (
+        BadPart(line=2, field=None, expected="an event as JSON"),
+        BadPart(line=5, field="time", expected="queuecast schema event"),
+        BadPart(line=6, field="type", expected="queuecast schema event"),
+    )
+    options = {"pause_s": 0.0}  # noqa: RUF012
+
+    def write(self, directory: Path) -> str:
+        lines = [line(Capacity(site="alder", time=5.0, cpus=8)), "oops\n"]
+        jobs = [(Submit(site="alder", time=5.0, job=str(n)), Start(site="birch", time=6.0, job=str(n))) for n in (1, 2)]
+        lines += [line(jobs[0][0]), line(jobs[0][1]), '{"type":"end","site":"alder","time":"soon","job":"1"}\n']
+        lines += ['{"type":"song"}\n', "\n", line(jobs[1][0]), line(jobs[1][1])]
+        lines += [line(End(site="alder", time=9.0, job=str(n))) for n in range(1, 6)]
+        path = directory / "made.ndjson"
+        path.write_text("".join(lines))
+        return str(path)
+
+
+def test_the_site_is_the_first_events_where_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("not yet\n" + line(Submit(site="alder", time=5.0, job="1")) + line(End(site="x", time=6, job="1")))
+    assert format_of(path).name == "events"
+    skipped: list[object] = []
+    source = EventsSource.open(str(path), on_skipped=skipped.append)
+    assert source.sites == ("alder",)
+    assert [event.site for event in source.whole()] == ["alder", "alder"]
+    assert [event.site for event in EventsSource.open(str(path), "y", skipped.append).whole()] == ["y", "y"]
