@@ -21,8 +21,19 @@ from streams.errors import UserError
 KEY_BYTES = 32
 
 STATES = frozenset(
-    ("completed", "failed", "cancelled", "timeout", "preempted", "node_fail", "out_of_memory", "boot_fail", "deadline")
-    + ("unknown", "requeued")
+    (
+        "completed",
+        "failed",
+        "cancelled",
+        "timeout",
+        "preempted",
+        "node_fail",
+        "out_of_memory",
+        "boot_fail",
+        "deadline",
+        "unknown",
+        "requeued",
+    )
 )
 """Words for how a job ended that are kept: they name nobody."""
 
