@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 SOURCES = {
     "events": "streams.sources.logs.events:EventsSource",
+    "gridengine": "streams.sources.logs.gridengine:GridEngineSource",
+    "htcondor": "streams.sources.logs.htcondor:HTCondorSource",
+    "lsf": "streams.sources.logs.lsf:LsfSource",
     "pbs": "streams.sources.logs.pbs:PbsSource",
     "swf": "streams.sources.swf:SwfSource",
 }

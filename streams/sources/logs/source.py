@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
-from models.records import AnyEvent
+from models.records import AnyEvent, Submit
 from streams.errors import UserError
 from streams.sources.contract import (
     IDLE_S,
@@ -42,12 +42,13 @@ class Memory(msgspec.Struct, omit_defaults=True):
     """What of the lines read is needed for those that follow.
 
     `offset` is the site's time minus UTC (seconds) as the log's own records show it; `has_ads` says that requests come
-    in records of their own (HTCondor).
+    in records of their own (HTCondor), and `held` is a submission that waits for such a record.
     """
 
     known: Known = {}
     offset: int = 0
     has_ads: bool = False
+    held: Submit | None = None
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -194,7 +195,9 @@ class LogSource(Source):
         for raw in lines.read():
             assert raw is not None  # nothing is waited for
             yield from self._events_of(raw, records, lines)
-        yield from records.rest()
+        rest = records.rest()
+        self.records += bool(rest)
+        yield from rest
 
     def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
         try:

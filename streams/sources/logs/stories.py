@@ -35,12 +35,14 @@ Asked = Callable[[], Submit | None]
 
 class Story(msgspec.Struct, array_like=True):
     """What was told last of a job: it queues (`bare`: its request is unknown), is held, runs, is suspended, or has left
-    and may be told of again (`gone`); which attempt it is at; and of an array how many tasks have not started yet.
+    and may be told of again (`gone`); which attempt it is at; of an array how many tasks have not started yet; and
+    where an array's size is unknown, which task goes by the name of the whole.
     """
 
     phase: str = QUEUED
     attempt: int = 0
     tasks: int = 0
+    task: int = 0
 
 
 Known = dict[str, Story]
@@ -75,7 +77,10 @@ class Stories:
         return [submit]
 
     def start(self, start: Start, asked: Asked) -> list[AnyEvent]:
-        """A job starts; its attempt is filled in. A task of an array that queues as one row has no submission."""
+        """A job starts, unless it runs already; its attempt is filled in.
+
+        A task of an array that queues as one row has no submission.
+        """
         row = self.known.get(start.array) if start.array is not None and start.job not in self.known else None
         if row is not None and row.tasks > 0:
             row.tasks = row.tasks - 1 or ALL_STARTED
@@ -83,6 +88,8 @@ class Stories:
             return [start]
         events = self._submitted(start.job, asked)
         story = self.known[start.job]
+        if story.phase in (RUNNING, SUSPENDED, GONE):
+            return events
         story.phase = RUNNING
         is_plain = start.array is None and not story.attempt
         events.append(start if is_plain else msgspec.structs.replace(start, array=None, attempt=story.attempt))
@@ -102,6 +109,21 @@ class Stories:
         events.append(end if not attempt else msgspec.structs.replace(end, attempt=attempt))
         self._forget(end.job)
         return events
+
+    def gone(self, end: End, started: Callable[[], Start | None], asked: Asked) -> list[AnyEvent]:
+        """As `end`, where a later record may say the same."""
+        if self.phase(end.job) == GONE:
+            return []
+        attempt = self.attempt(end.job)
+        events = self.end(end, started, asked)
+        self._see(end.job, GONE)
+        self.known[end.job].attempt = attempt
+        return events
+
+    def forget(self, job: str) -> None:
+        """Nothing more is told of a job that has left."""
+        if self.phase(job) == GONE:
+            self._forget(job)
 
     def cancel(self, job: str, time: float) -> list[AnyEvent]:
         """A queued job leaves the queue; nothing where it is not known to queue, or all its tasks have started."""

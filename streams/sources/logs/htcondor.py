@@ -1,0 +1,251 @@
+"""HTCondor's event log, classic or JSON, and its history and epoch history.
+
+An event of the classic log begins with `NNN (CLUSTER.PROC.SUBPROC) TIME …` and ends with a line of three dots; one of
+the JSON log is an object. The log says what a job asks for only where the pool has set
+`EVENT_LOG_JOB_AD_INFORMATION_ATTRS = Owner, AcctGroup, Cmd, RequestCpus, RequestGpus, RequestMemory`: event 028 follows
+each other one then, and a submission is held back for it once the log has shown that it comes. A history has an ad
+(`Attribute = value`) for each job that left, an epoch history one for each run.
+
+Times in the event log are the machine's local ones, without a zone, unless `EVENT_LOG_FORMAT_OPTIONS` has UTC; with
+ISO_DATE they have a year. What it does not say: that slots go away, how large the pool is.
+"""
+
+import re
+from calendar import timegm
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from models.records import Alter, AnyEvent, End, Start, Submit
+from streams.sources.logs.fields import BadRecord, count_of, job_of
+from streams.sources.logs.htcondor_ads import Ad, classad, number_of, request, run_of, submit_fields
+from streams.sources.logs.source import LogSource, Memory, Records
+from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
+
+HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
+TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+FIRST = re.compile(
+    rb'^(?:\d{3} \(\d+\.\d+\.\d+\) (\S+ ?[\d:]{0,8}\S*)|\s*"EventTime"\s*:\s*"([^"\n]+)"|QDate = (\d+))', re.MULTILINE
+)
+KIND = re.compile(
+    rb'^(?:\d{3} \(\d+\.\d+\.\d+\) |\{?\s*"EventTypeNumber"\s*:|(?:ClusterId|MyType|GlobalJobId|QDate) = )',
+    re.MULTILINE,
+)
+MAX_RECORD_LINES = 5000
+"""A record that is longer is given up."""
+
+END_OF_EVENT = "..."
+
+SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED = 0, 1, 4, 5, 7, 9
+SUSPENDED_JOB, UNSUSPENDED, HELD, RELEASED, RECONNECT_FAILED, AD_INFORMATION = 10, 11, 12, 13, 24, 28
+"""Numbers of events."""
+
+
+class HTCondorRecords(Records):
+    """Events of the log, or ads of a history, as events."""
+
+    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
+        super().__init__(site, memory, zone, left_out)
+        self._lines: list[str] = []
+
+    @property
+    def is_open(self) -> bool:  # type: ignore[override]
+        """Whether a record has begun and is not complete."""
+        return bool(self._lines)
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of a record, with its last line."""
+        self.lines_before = len(self._lines)
+        first = self._lines[0] if self._lines else line
+        is_header = HEADER.match(line) is not None
+        if self._lines and is_header and first[:1] != "{":  # the record before it was never completed
+            self._lines = [line]
+            raise BadRecord(None, repr(first[:40]), "an event that ends with a line of three dots")
+        self._lines.append(line)
+        if len(self._lines) > MAX_RECORD_LINES:
+            self._lines = []
+            raise BadRecord(None, f"{MAX_RECORD_LINES} lines", "the end of a record")
+        if first[:1] == "{":
+            return self._of_json() if line.rstrip()[-1:] == "}" else []
+        if HEADER.match(first):
+            return self._of_event() if line == END_OF_EVENT else []
+        return self._of_ad(line)
+
+    def rest(self) -> list[AnyEvent]:
+        """The last ad of a history has no line after it."""
+        lines, self._lines = self._lines, []
+        events: list[AnyEvent] = []
+        if lines and not HEADER.match(lines[0]) and lines[0][:1] != "{":
+            with suppress(BadRecord):
+                events = self._of_run(classad(lines))
+        return events + self._flushed()
+
+    def _of_json(self) -> list[AnyEvent]:
+        try:
+            ad = msgspec.json.decode("\n".join(self._lines), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeError):
+            if self._lines[-1].rstrip() == "}" or len(self._lines) == 1:
+                self._lines = []
+                raise BadRecord(None, "an object", "an event in JSON") from None
+            return []  # the end of an object inside
+        self._lines = []
+        kind = ad.get("EventTypeNumber")
+        cluster, proc = ad.get("Cluster"), ad.get("Proc", 0)
+        if not all(isinstance(value, int) for value in (kind, cluster, proc)):
+            raise BadRecord("EventTypeNumber, Cluster, Proc", (kind, cluster, proc), "whole numbers")
+        at = self._time(str(ad.get("EventTime", "")), "EventTime")
+        return self._event(int(kind or 0), f"{cluster}.{proc}", at, ad)
+
+    def _of_event(self) -> list[AnyEvent]:
+        lines, self._lines = self._lines, []
+        header = HEADER.match(lines[0])
+        assert header is not None  # looked at when the record began
+        ad = classad(lines[1:-1])
+        ad["Text"] = header[5]
+        ended = next((line for line in lines[1:-1] if "termination (" in line), "")
+        if ended:
+            ad["TerminatedNormally"] = "Normal termination" in ended
+            ad["ReturnValue"] = 0 if "(return value 0)" in ended else 1
+        return self._event(int(header[1]), f"{int(header[2])}.{int(header[3])}", self._time(header[4], "time"), ad)
+
+    def _of_ad(self, line: str) -> list[AnyEvent]:
+        """An ad of a history ends with a line of stars, or a blank one."""
+        if line.startswith("***") or not line.strip():
+            lines, self._lines = self._lines[:-1], []
+            return self._of_run(classad(lines)) if lines else []
+        if " = " in line or len(self._lines) > 1:
+            return []
+        self._lines = []
+        if line == END_OF_EVENT:
+            return []
+        raise BadRecord(None, repr(line[:40]), "an event, an object, or an ad")
+
+    def _event(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
+        """What an event says, after what was held back for it."""
+        job_of(job, "job")
+        held = self.memory.held
+        if kind == AD_INFORMATION:
+            return self._information(job, at, ad)
+        before = self._flushed() if held is not None else []
+        if kind == SUBMIT:
+            submit = Submit(site=self.site, time=at, job=job)
+            if self.memory.has_ads:
+                self.memory.held = submit
+                return before
+            return before + self.stories.submit(submit)
+        events = self._happened(kind, job, at, ad)
+        return before + (events or self.leave_out(f"events {kind:03}"))
+
+    def _happened(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
+        stories = self.stories
+        if kind == EXECUTE:
+            given: dict[str, Any] = {"cpus": number_of(ad, "Cpus") or None, "gpus": number_of(ad, "GPUs") or None}
+            return stories.start(Start(site=self.site, time=at, job=job, **given), lambda: None)
+        if kind == TERMINATED:
+            fine = ad.get("TerminatedNormally") is True and ad.get("ReturnValue") == 0
+            return self._end(job, at, "completed" if fine else "failed")
+        if kind == ABORTED:
+            return stories.cancel(job, at) or self._end(job, at, "cancelled")
+        if kind in (EVICTED, SHADOW_EXCEPTION, RECONNECT_FAILED):
+            return stories.requeue(job, at, "preempted" if kind == EVICTED else "node_fail")
+        if kind == SUSPENDED_JOB:
+            return stories.suspend(job, at)
+        if kind == UNSUSPENDED:
+            return stories.resume(job, at)
+        if kind == HELD:
+            return stories.requeue(job, at) + stories.hold(job, at)
+        return stories.release(job, at) if kind == RELEASED else []
+
+    def _end(self, job: str, at: float, state: str) -> list[AnyEvent]:
+        if self.stories.phase(job) not in (RUNNING, SUSPENDED):
+            return []
+        return self.stories.end(End(site=self.site, time=at, job=job, state=state), lambda: None, lambda: None)
+
+    def _information(self, job: str, at: float, ad: Ad) -> list[AnyEvent]:
+        """Event 028: attributes of the job, after the event that it goes with."""
+        held, self.memory.held, self.memory.has_ads = self.memory.held, None, True
+        if held is not None and held.job == job:
+            return self.stories.submit(msgspec.structs.replace(held, **submit_fields(ad)))
+        before = self.stories.submit(held) if held is not None else []
+        asked = request(ad)
+        if number_of(ad, "TriggerEventTypeNumber") == SUBMIT and asked and self.stories.phase(job) is not None:
+            return before + self.stories.alter(Alter(site=self.site, time=at, job=job, **asked))
+        return before or self.leave_out("events 028 of what is known")
+
+    def _flushed(self) -> list[AnyEvent]:
+        """The submission that was held back."""
+        held, self.memory.held = self.memory.held, None
+        return self.stories.submit(held) if held is not None else []
+
+    def _of_run(self, ad: Ad) -> list[AnyEvent]:
+        """An ad of a history: a job that left; of an epoch history: a run that ended."""
+        run = run_of(ad)
+        job = job_of(run.job, "ClusterId")
+        if run.submitted is None:
+            raise BadRecord("QDate", ad.get("QDate", ""), "Unix seconds")
+        submit = Submit(site=self.site, time=run.submitted, job=job, **submit_fields(ad))
+        if run.ended is None:
+            return self.leave_out("ads of jobs that have not left")
+        if run.started is None:
+            return self.stories.submit(submit) + self.stories.cancel(job, run.ended)
+        start = Start(site=self.site, time=run.started, job=job)
+        if run.state is None:
+            return self.stories.start(start, lambda: submit) + self.stories.requeue(job, run.ended)
+        if self.stories.phase(job) == GONE:
+            return self.leave_out("ads of jobs that left before")
+        end = End(site=self.site, time=max(run.ended, run.started), job=job, state=run.state)
+        return self.stories.end(end, lambda: start, lambda: submit)
+
+    def _time(self, text: str, field: str) -> float:
+        value = seconds_at(text, self.zone)
+        if value is None:
+            raise BadRecord(field, text, "a time with a year (EVENT_LOG_FORMAT_OPTIONS = ISO_DATE, UTC)")
+        return value
+
+
+class HTCondorSource(LogSource):
+    """HTCondor's event log (`EVENT_LOG`), or a history."""
+
+    name: ClassVar[str] = "htcondor"
+    records_of = HTCondorRecords
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether a file that begins so has events or ads."""
+        return KIND.search(head) is not None
+
+    @classmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """The time of the first record; 0 where it is not told in a way that is read."""
+        if not cls.recognises(head):
+            return None
+        found = FIRST.search(head)
+        if found is None:
+            return 0.0
+        if found[3]:
+            return float(count_of(found[3].decode()) or 0)
+        return seconds_at((found[1] or found[2]).decode("utf-8", "replace").strip(), None) or 0.0
+
+
+def seconds_at(text: str, zone: ZoneInfo | None) -> float | None:
+    """Unix seconds of a time such as `2024-09-15 10:23:45` or `2024-09-15T10:23:45.123Z`; None where it is none."""
+    found = TIME.fullmatch(text)
+    if found is None:
+        return None
+    parts = [int(part) for part in found.groups()[:6]]
+    try:
+        local = datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]
+    except ValueError:
+        return None
+    fraction, offset = float(f"0.{found[7] or 0}"), found[8]
+    if offset is None and zone is not None:
+        value = local.replace(tzinfo=zone).timestamp()
+    else:
+        value = float(timegm(local.timetuple()))
+        if offset is not None and offset != "Z":
+            sign, digits = (-1 if offset[0] == "-" else 1), offset[1:].replace(":", "")
+            value -= sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
+    return value + fraction if value > 0 else None

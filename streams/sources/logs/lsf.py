@@ -1,0 +1,354 @@
+"""LSF's files `lsb.events`, `lsb.stream` and `lsb.acct`; those of OpenLava and its kin too.
+
+A line is `"TYPE" "VERSION" TIME FIELD …`: strings in double quotes, which are doubled inside, and numbers. How many
+fields come depends on counts in the line, and newer versions append some, so records are read from their beginning.
+Times are Unix seconds. `lsb.events` and `lsb.stream` tell what happens as it happens; `lsb.acct` has a line for each
+job that ended. When LSF switches to a new `lsb.events` it repeats there what it wrote of live jobs.
+
+What is not read: changes of a request by `bmod`; memory, whose unit is in lsf.conf. What the files do not say: how
+large the machine is.
+"""
+
+import re
+from typing import Any, ClassVar
+
+from models.records import Alter, AnyEvent, End, Start, Submit
+from streams.sources.logs.fields import BadRecord, count_of, job_of, name_of, text_of, unix_time
+from streams.sources.logs.lsf_request import allocation, array_of, executable, exit_state, request
+from streams.sources.logs.source import LogSource, Records
+from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
+
+FIRST = re.compile(rb'^"[A-Z][A-Z0-9_]*" "[\d.]+" (\d{1,11}) ', re.MULTILINE)
+
+PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 1, 2, 4, 8, 16, 32, 64
+"""Bits of a job's status."""
+
+EXCLUSIVE, INTERACTIVE = 0x40, 0x4000000
+"""Bits of a job's options."""
+
+HOLD = 0x1
+"""A bit of its further options: it is submitted held."""
+
+LIMITS, WALLTIME_LIMIT = 11, 9
+"""How many resource limits a request has, and which of them is the walltime, seconds."""
+
+USAGE = 19
+"""Fields of resource usage."""
+
+_TOKENS = re.compile(r'"[^"]*(?:""[^"]*)*"|[^\s"]+')
+_RUN_LIMIT = re.compile(r' (\d{1,11}) -?\d{1,11} -?\d{1,15} "select\[')
+
+
+class Fields:
+    """The fields of a line, taken one after the other.
+
+    A field that is missing or of another kind is told with its number and name.
+    """
+
+    def __init__(self, line: str) -> None:
+        self._tokens = _TOKENS.findall(line)
+        self._next = 0
+
+    def skip(self, count: int = 1) -> None:
+        """Pass over some."""
+        self._next += count
+
+    def text(self, name: str) -> str:
+        """A string."""
+        token = self._token(name)
+        return token[1:-1].replace('""', '"') if token[0] == '"' else token
+
+    def number(self, name: str) -> int:
+        """A whole number."""
+        token = self._token(name)
+        if len(token) <= 20:
+            try:
+                return int(token)
+            except ValueError:
+                pass
+        raise BadRecord(f"field {self._next} ({name})", token, "a whole number")
+
+    def count(self, name: str, most: int = 1_000_000) -> int:
+        """How many of something follow."""
+        value = self.number(name)
+        if 0 <= value <= most:
+            return value
+        raise BadRecord(f"field {self._next} ({name})", value, f"a number of 0 to {most}")
+
+    def time(self, name: str) -> float:
+        """Unix seconds, 0 where it is unknown."""
+        value = self.number(name)
+        return unix_time(str(value), f"field {self._next} ({name})") if value else 0.0
+
+    def is_text_next(self) -> bool:
+        """Whether the next field is a string."""
+        return self._next < len(self._tokens) and self._tokens[self._next][0] == '"'
+
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self._next >= len(self._tokens)
+
+    def _token(self, name: str) -> str:
+        self._next += 1
+        if self._next > len(self._tokens):
+            raise BadRecord(f"field {self._next} ({name})", "", "this field; the line is cut short")
+        return str(self._tokens[self._next - 1])
+
+
+class LsfRecords(Records):
+    """Records of LSF as events."""
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of a record; some 15 µs."""
+        if not line.strip() or line.startswith("#"):  # the first line of lsb.events tells a place in it
+            return []
+        kind, _, _ = line[1:].partition('"')
+        if line[0] != '"' or not kind.isupper():
+            raise BadRecord(None, repr(line[:40]), '"TYPE" "VERSION" TIME …')
+        make = getattr(self, f"_{kind.lower()}", None) if kind in KINDS else None
+        if make is None:
+            return self.leave_out(f"records of type {kind[:40]}")
+        fields = Fields(line)
+        fields.skip(2)
+        at = fields.time("event time")
+        if not at:
+            raise BadRecord("field 3 (event time)", "0", "Unix seconds")
+        events: list[AnyEvent] = make(fields, at, line)
+        return events or self.leave_out(f"records of type {kind} that say nothing new")
+
+    def _job_new(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number = fields.number("jobId")
+        fields.skip()
+        options = fields.number("options")
+        cpus = fields.number("numProcessors")
+        submitted, begin = fields.time("submitTime"), fields.time("beginTime")
+        fields.skip(4)
+        user = fields.text("userName")
+        limits = [fields.number("rLimits") for _ in range(LIMITS)]
+        fields.skip(3)
+        queue, resources = fields.text("queue"), fields.text("resReq")
+        fields.skip(8)  # from where it comes and its files
+        fields.skip(fields.count("numAskedHosts"))
+        dependency = fields.text("dependCond")
+        fields.skip()
+        name, command = fields.text("jobName"), fields.text("command")
+        fields.skip(3 * fields.count("nxf"))
+        fields.skip()
+        project = fields.text("projectName")
+        fields.skip(3 + bool(options & INTERACTIVE))  # ports, processors at most, host type
+        further = self._further_options(fields)
+        size, limit = array_of(name)
+        submit = Submit(
+            site=self.site,
+            time=submitted or at,
+            job=str(number),
+            user=name_of(user),
+            account=name_of(project),
+            queue=name_of(queue),
+            executable=executable(name, command),
+            walltime=float(limits[WALLTIME_LIMIT]) if limits[WALLTIME_LIMIT] > 0 else None,
+            eligible=begin if begin > (submitted or at) else None,
+            dependency=text_of(dependency),
+            array_size=size,
+            array_limit=limit,
+            exclusive=bool(options & EXCLUSIVE),
+            **request(cpus, resources),
+        )
+        told = self.stories.submit(submit)
+        return told + (self.stories.hold(submit.job, submit.time) if told and further & HOLD else [])
+
+    def _further_options(self, fields: Fields) -> int:
+        """`options2`, after the login shell and up to three strings that newer versions have."""
+        for _ in range(4):
+            if not fields.is_text_next():
+                break
+            fields.skip()
+        return 0 if fields.is_over() or fields.is_text_next() else fields.number("options2")
+
+    def _job_start(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number = fields.number("jobId")
+        fields.skip(4)
+        hosts = [fields.text("execHosts") for _ in range(fields.count("numExHosts"))]
+        fields.skip(2)
+        fields.skip()  # jFlags
+        if fields.is_text_next():
+            fields.skip()  # userGroup
+        index = 0 if fields.is_over() else fields.number("idx")
+        return self._started(number, index, at, **allocation(hosts))
+
+    def _job_execute(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number = fields.number("jobId")
+        fields.skip(6)
+        index = 0 if fields.is_over() else fields.number("idx")
+        return self._started(number, index, at)
+
+    def _job_status(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number, status = fields.number("jobId"), fields.number("jStatus")
+        fields.skip(3)
+        ended = fields.time("endTime")
+        fields.skip(USAGE if fields.number("ru") else 0)
+        exit_status = fields.number("exitStatus")
+        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        if status & (EXITED | DONE):
+            return self._over(job, ended or at, "completed" if status & DONE else exit_state(exit_status))
+        if status & (SUSPENDED_BY_SYSTEM | SUSPENDED_BY_USER):
+            return self.stories.suspend(job, at)
+        if status & HELD_JOB:
+            return self.stories.hold(job, at)
+        if status & PENDING:
+            return self.stories.requeue(job, at) or self.stories.release(job, at)
+        return self.stories.resume(job, at) if status & RUNS else []
+
+    def _job_requeue(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number = fields.number("jobId")
+        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        return self.stories.requeue(job, at)
+
+    def _job_switch(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        fields.skip()
+        number, queue = fields.number("jobId"), fields.text("queue")
+        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        if self.stories.phase(job) not in (QUEUED, HELD) or not queue:
+            return []
+        return self.stories.alter(Alter(site=self.site, time=at, job=job, queue=name_of(queue)))
+
+    def _job_clean(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number = fields.number("jobId")
+        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        self.stories.forget(job)
+        return []
+
+    def _job_finish(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        number = fields.number("jobId")
+        fields.skip()
+        options = fields.number("options")
+        cpus = fields.number("numProcessors")
+        submitted, begin = fields.time("submitTime"), fields.time("beginTime")
+        fields.skip()
+        started = fields.time("startTime")
+        user, queue, resources = fields.text("userName"), fields.text("queue"), fields.text("resReq")
+        dependency = fields.text("dependCond")
+        fields.skip(7)
+        fields.skip(fields.count("numAskedHosts"))
+        hosts = [fields.text("execHosts") for _ in range(fields.count("numExHosts"))]
+        status = fields.number("jStatus")
+        fields.skip()
+        name, command = fields.text("jobName"), fields.text("command")
+        fields.skip(USAGE + 1)
+        project = fields.text("projectName")
+        exit_status = fields.number("exitStatus")
+        fields.skip(3)
+        index = 0 if fields.is_over() else fields.number("idx")
+        fields.skip(8)
+        reason = "" if fields.is_over() else fields.text("exitInfo")
+        limit = _RUN_LIMIT.search(line)
+        submit = {
+            "user": name_of(user),
+            "account": name_of(project),
+            "queue": name_of(queue),
+            "executable": executable(name, command),
+            "walltime": float(limit[1]) if limit is not None and int(limit[1]) > 0 else None,
+            "eligible": begin if begin > submitted > 0 else None,
+            "dependency": text_of(dependency),
+            "exclusive": bool(options & EXCLUSIVE),
+            **request(cpus, resources),
+        }
+        state = "completed" if status & DONE else exit_state(exit_status, reason)
+        return self._finished(number, index, (submitted, started, at), submit, hosts, state)
+
+    def _job_finish2(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
+        """In `lsb.stream`: names and values."""
+        number = fields.number("jobId")
+        named = {fields.text("name"): fields.text("value") for _ in range(fields.count("number of fields", 10_000))}
+        times = [_seconds(named, name) for name in ("submitTime", "startTime", "endTime")]
+        options = count_of(named.get("options")) or 0
+        limit = count_of(named.get("runLimit"))
+        submit = {
+            "user": name_of(named.get("userName")),
+            "account": name_of(named.get("projectName")),
+            "queue": name_of(named.get("queue")),
+            "executable": executable(named.get("jobName", ""), named.get("command", "")),
+            "walltime": float(limit) if limit else None,
+            "dependency": text_of(named.get("dependCond")),
+            "exclusive": bool(options & EXCLUSIVE),
+            **request(count_of(named.get("numProcessors")) or 0, named.get("resReq", "")),
+        }
+        done = (count_of(named.get("jStatus")) or 0) & DONE
+        exit_status = count_of(named.get("exitStatus")) or 0
+        state = "completed" if done else exit_state(exit_status, named.get("exitInfo", ""))
+        hosts = named.get("execHosts", "").split()
+        index = count_of(named.get("idx")) or 0
+        return self._finished(number, index, (times[0], times[1], times[2] or at), submit, hosts, state)
+
+    def _started(self, number: int, index: int, at: float, **given: Any) -> list[AnyEvent]:
+        job, array = self._job(number, index)
+        return self.stories.start(Start(site=self.site, time=at, job=job, array=array, **given), lambda: None)
+
+    def _over(self, job: str, at: float, state: str) -> list[AnyEvent]:
+        """A job has left; a JOB_FINISH may say so again."""
+        if self.stories.phase(job) not in (RUNNING, SUSPENDED):
+            return self.stories.cancel(job, at)
+        return self.stories.gone(End(site=self.site, time=at, job=job, state=state), lambda: None, lambda: None)
+
+    def _finished(
+        self,
+        number: int,
+        index: int,
+        times: tuple[float, float, float],
+        submit: dict[str, Any],
+        hosts: list[str],
+        state: str,
+    ) -> list[AnyEvent]:
+        job, array = self._job(number, index)
+        submitted, started, ended = times
+        if not submitted:
+            raise BadRecord("field 8 (submitTime)", "0", "Unix seconds")
+
+        def asked() -> Submit:
+            return Submit(site=self.site, time=submitted, job=job, array=array, **submit)
+
+        def start() -> Start:
+            return Start(site=self.site, time=started, job=job, array=array, **allocation(hosts))
+
+        if not started and self.stories.phase(job) not in (RUNNING, SUSPENDED, GONE):
+            return self.stories.submit(asked()) + self.stories.cancel(job, max(ended, submitted))
+        end = End(site=self.site, time=max(ended, started), job=job, state=state)
+        return self.stories.end(end, start, asked)
+
+    def _job(self, number: int, index: int) -> tuple[str, str | None]:
+        """A job's id, and the array that a task belongs to."""
+        if number < 0 or index < 0:
+            raise BadRecord("field 4 (jobId)", f"{number}[{index}]", "a job's number")
+        return (job_of(f"{number}[{index}]", "field 4 (jobId)"), str(number)) if index else (str(number), None)
+
+
+class LsfSource(LogSource):
+    """LSF's `lsb.events`, `lsb.stream` or `lsb.acct`, in `$LSB_SHAREDIR/CLUSTER/logdir`."""
+
+    name: ClassVar[str] = "lsf"
+    records_of = LsfRecords
+
+    @classmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """When the first record was written."""
+        found = FIRST.search(head)
+        return float(found[1]) if found is not None else None
+
+
+KINDS = {
+    "JOB_NEW",
+    "JOB_START",
+    "JOB_EXECUTE",
+    "JOB_STATUS",
+    "JOB_REQUEUE",
+    "JOB_SWITCH",
+    "JOB_CLEAN",
+    "JOB_FINISH",
+    "JOB_FINISH2",
+}
+"""The types of records that are read."""
+
+
+def _seconds(named: dict[str, str], name: str) -> float:
+    value = named.get(name, "0")
+    return 0.0 if value == "0" else unix_time(value, name)

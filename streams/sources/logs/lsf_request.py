@@ -1,0 +1,68 @@
+"""What a job of LSF asks for, what it was given, and how it ended, from the fields of its records."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from streams.sources.logs.fields import MAX_COUNT, count_of, name_of
+
+TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}
+"""Codes of why LSF or a user ended a job."""
+
+_ARRAY = re.compile(r"\[([-\d,:]{1,1000})\](?:%(\d{1,9}))?$")
+_GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_shared)?=(\d{1,9})")
+_PTILE = re.compile(r"\bspan\[[^\]]*\bptile=(\d{1,9})")
+
+
+@lru_cache(4096)
+def request(cpus: int, resources: str) -> dict[str, Any]:
+    """What a job asks for: processors, and nodes and GPUs as far as its resource requirement says them."""
+    found: dict[str, Any] = {"cpus": min(max(cpus, 1), MAX_COUNT)}
+    if tile := _PTILE.search(resources):
+        found["nodes"] = -(-found["cpus"] // max(int(tile[1]), 1))
+    elif "hosts=1]" in resources:
+        found["nodes"] = 1
+    if (gpus := _GPUS.search(resources)) and (many := int(gpus[1]) * found.get("nodes", 1)) <= MAX_COUNT:
+        found["gpus"] = many
+    return found
+
+
+def allocation(hosts: list[str]) -> dict[str, Any]:
+    """Slots and nodes of `16*n1 16*n2`, or `n1 n1 n2`."""
+    slots, names = 0, set()
+    for host in hosts:
+        times, star, name = host.partition("*")
+        slots += (count_of(times) or 1) if star else 1
+        names.add(name if star else host)
+    return {"cpus": slots, "nodes": len(names)} if 0 < slots <= MAX_COUNT else {}
+
+
+def array_of(name: str) -> tuple[int | None, int | None]:
+    """How many tasks `name[1-100:2,200]%5` has, and how many of them may run at once."""
+    found = _ARRAY.search(name)
+    total = 0
+    for part in found[1].split(",") if found is not None else ():
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        begin, end, by = count_of(first), count_of(last or first), count_of(step or "1")
+        if begin is None or end is None or not by or end < begin:
+            return None, None
+        total += (end - begin) // by + 1
+    limit = count_of(found[2]) if found is not None and found[2] else None
+    return (total, limit) if 1 <= total <= MAX_COUNT else (None, None)
+
+
+def executable(name: str, command: str) -> str | None:
+    """The job's name without its tasks; else the program that its command begins with."""
+    name = _ARRAY.sub("", name)
+    first = "" if command.startswith("#") else command.split(None, 1)[0] if command.strip() else ""
+    return name_of(name or first)
+
+
+def exit_state(status: int, reason: str = "") -> str:
+    """How a job ended that did not end well."""
+    if reason in TIMEOUTS:
+        return "timeout"
+    if reason in PREEMPTED:
+        return "preempted"
+    return "cancelled" if reason in CANCELLED else "failed"

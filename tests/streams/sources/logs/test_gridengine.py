@@ -1,0 +1,181 @@
+"""Grid Engine's reporting and accounting."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from streams.sources.logs.gridengine import GridEngineSource
+from tests.support.logs import plain, read, sample
+from tests.support.source_contract import BadPart, SourceContract
+
+HEADER = "# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
+
+
+def new(job: int, at: int = 1000000000, name: str = "md") -> str:
+    return f"{at}:new_job:{at}:{job}:-1:NONE:{name}:ada:phys::defaultdepartment:sge:1024\n"
+
+
+def log(at: int, event: str, job: int, task: int = 0, submission: int = 1000000000) -> str:
+    who = "md:ada:phys::defaultdepartment:sge:why"
+    return f"{at}:job_log:{at}:{event}:{job}:{task}:NONE:r:master:n1:0:1024:{submission}:{who}\n"
+
+
+def accounted(job: int, start: int = 1000000060, end: int = 1000000360, more: str = "", **other: str) -> str:
+    found = {"failed": "0", "exit": "0", "task": "0", "petask": "NONE", "category": "-l h_rt=600,h_vmem=2G -pe smp 4"}
+    found |= other
+    usage = "0:" * 17
+    return (
+        f"all.q:n1:phys:ada:md:{job}:sge:0:1000000000:{start}:{end}:{found['failed']}:{found['exit']}:{end - start}:"
+        f"{usage}p1:defaultdepartment:smp:4:{found['task']}:1.0:0.0:0.0:{found['category']}:0.0:{found['petask']}:99.0:0:0"
+        f"{more}\n"
+    )
+
+
+SUBMIT = {"time": 1000000000.0, "user": "ada", "group": "phys", "executable": "md"}
+REQUEST = {"queue": "all.q", "cpus": 4, "memory": 8 << 30, "walltime": 600.0}
+
+
+class TestGridEngine(SourceContract):
+    name = "gridengine"
+    options: ClassVar = {"pause_s": 0.0}
+    events = 11
+    bad = (
+        BadPart(line=7, field=None, expected="18 or more"),
+        BadPart(line=8, field="field 4 (job)", expected="a job's id"),
+        BadPart(line=10, field=None, expected="a line of reporting"),
+        BadPart(line=12, field="field 11 (end time)", expected="Unix seconds"),
+    )
+
+    def write(self, directory: Path) -> str:
+        lines = [
+            HEADER,
+            new(1),
+            log(1000000030, "sent", 1),
+            "1000000031:job_log:1000000031:delivered:1\n",
+            new(0).replace(":0:-1:", "::-1:"),
+            log(1000000060, "delivered", 1),
+            "what is this\n",
+            "1000000360:acct:" + accounted(1),
+            "1000000360:acct:" + accounted(2, end=0),
+            log(1000000361, "finished", 1),
+            "1000000361:queue:all.q:n1:1000000361:r\n",
+            new(3),
+            log(1000000370, "deleted", 3),
+            "1000000380:acct:" + accounted(4),
+            new(5),
+            log(1000000400, "delivered", 5),
+            log(1000000410, "suspended", 5)[:40],
+        ]
+        path = directory / "reporting"
+        path.write_text("".join(lines))
+        return str(path)
+
+
+def test_the_end_of_a_run_says_all_of_it(tmp_path: Path) -> None:
+    found = read("gridengine", tmp_path, HEADER + accounted(7) + accounted(8, more=":0.1:extra:fields"))
+    assert found.live == found.whole
+    assert plain(found.live)[:3] == [
+        {"type": "submit", "job": "7", **SUBMIT, "account": "p1", **REQUEST},
+        {"type": "start", "time": 1000000060.0, "job": "7", "cpus": 4},
+        {"type": "end", "time": 1000000360.0, "job": "7"},
+    ]
+    assert len(found.live) == 6
+    in_ms = accounted(7).replace(":1000000000:", ":1700000000000:").replace(":1000000060:", ":1700000060500:")
+    in_ms = in_ms.replace(":1000000360:", ":1700000360000:")
+    assert [event.time for event in read("gridengine", tmp_path, in_ms).live] == [1.7e9, 1700000060.5, 1700000360.0]
+
+
+def test_what_happens_is_told_as_it_happens(tmp_path: Path) -> None:
+    lines = [
+        new(7),
+        log(1000000001, "pending", 7),
+        log(1000000058, "sent", 7),
+        log(1000000060, "delivered", 7),
+        log(1000000100, "suspended", 7),
+        log(1000000110, "unsuspended", 7),
+        "1000000120:acct:" + accounted(7, 0, 0, failed="25"),
+        log(1000000120, "restart", 7),
+        log(1000000120, "restart", 7),
+        log(1000000130, "delivered", 7),
+        "1000000360:acct:" + accounted(7, 1000000129),
+        log(1000000360, "finished", 7),
+        log(1000000361, "deleted", 7),
+    ]
+    found = read("gridengine", tmp_path, "".join(lines))
+    assert plain(found.live) == [
+        {"type": "submit", "job": "7", **SUBMIT},
+        {"type": "start", "time": 1000000060.0, "job": "7"},
+        {"type": "suspend", "time": 1000000100.0, "job": "7"},
+        {"type": "resume", "time": 1000000110.0, "job": "7"},
+        {"type": "requeue", "time": 1000000120.0, "job": "7"},
+        {"type": "start", "time": 1000000130.0, "job": "7", "attempt": 1},
+        {"type": "alter", "time": 1000000129.0, "job": "7", "attempt": 1, **REQUEST},
+        {"type": "end", "time": 1000000360.0, "job": "7", "attempt": 1},
+    ]
+    assert found.source.left_out["rescheduled runs without times"] == 1
+    assert found.source.records == len(lines)
+
+
+def test_an_end_without_an_account_is_one_too(tmp_path: Path) -> None:
+    lines = [new(7), log(1000000060, "delivered", 7), log(1000000090, "finished", 7), log(1000000090, "finished", 7)]
+    found = read("gridengine", tmp_path, "".join([*lines, "1000000095:acct:" + accounted(7)]))
+    assert [event.kind for event in found.live] == ["submit", "start", "end"]
+    assert plain(found.live)[-1]["state"] == "unknown"
+
+
+def test_tasks_of_an_array_are_jobs(tmp_path: Path) -> None:
+    """An array is submitted as one job, since its size is not told; the first task that starts is that job."""
+    lines = [new(7)]
+    lines += [log(1000000060 + task, "delivered", 7, task) for task in (2, 1)]
+    lines += [f"1000000360:acct:{accounted(7, task=str(task))}" for task in (1, 2)]
+    found = read("gridengine", tmp_path, "".join(lines))
+    told = [(event.kind, event.job, getattr(event, "array", None)) for event in found.live if event.kind != "alter"]
+    assert told == [
+        ("submit", "7", None),
+        ("start", "7", None),
+        ("submit", "7.1", "7"),
+        ("start", "7.1", None),
+        ("end", "7.1", None),
+        ("end", "7", None),
+    ]
+    alone = read("gridengine", tmp_path, accounted(7, task="1") + accounted(7, task="2", petask="1.n2"))
+    assert [(event.kind, event.job) for event in alone.live] == [("submit", "7.1"), ("start", "7.1"), ("end", "7.1")]
+    assert alone.source.left_out == {"tasks of parallel jobs": 1}
+
+
+@pytest.mark.parametrize(
+    ("end", "kinds", "state"),
+    [
+        (accounted(7, exit="1"), ["submit", "start", "end"], "failed"),
+        (accounted(7, end=1000000660, exit="137", failed="100"), ["submit", "start", "end"], "timeout"),
+        (accounted(7, exit="137", failed="100"), ["submit", "start", "end"], "cancelled"),
+        (accounted(7, failed="25"), ["submit", "start", "requeue"], None),
+        (accounted(7, start=0), ["submit", "cancel"], None),
+        (accounted(7, end=1000000060, failed="26"), ["submit", "cancel"], None),
+    ],
+)
+def test_how_a_run_ended(tmp_path: Path, end: str, kinds: list[str], state: str | None) -> None:
+    found = read("gridengine", tmp_path, end).live
+    assert [event.kind for event in found] == kinds
+    assert state is None or found[-1].state == state
+
+
+def test_it_is_recognised() -> None:
+    assert GridEngineSource.recognises((HEADER + new(1)).encode())
+    assert GridEngineSource.recognises((HEADER + accounted(1)).encode())
+    assert not GridEngineSource.recognises(HEADER.encode() + b"root:x:0:0:root:/root:/bin/bash\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "runs", "skipped"),
+    [
+        ("sge-lines.accounting", 4, ["line 3: field 9 (submission time) is '0'; expected Unix seconds"]),
+        ("uge-8.x-ms-timestamps.accounting", 1, []),
+        ("unit-accounting.log", 2, []),
+    ],
+)
+def test_sample_logs_are_read(file: str, runs: int, skipped: list[str]) -> None:
+    found = sample("gridengine", f"gridengine/{file}")
+    assert [event.kind for event in found.whole] == ["submit", "start", "end"] * runs
+    assert found.told == skipped
