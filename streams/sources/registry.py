@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 SOURCES = {
     "events": "streams.sources.logs.events:EventsSource",
-    "gridengine": "streams.sources.logs.gridengine:GridEngineSource",
-    "htcondor": "streams.sources.logs.htcondor:HTCondorSource",
-    "lsf": "streams.sources.logs.lsf:LsfSource",
-    "pbs": "streams.sources.logs.pbs:PbsSource",
+    "gridengine": "streams.sources.schedulers.gridengine:GridEngineSource",
+    "htcondor": "streams.sources.schedulers.htcondor:HTCondorSource",
+    "lsf": "streams.sources.schedulers.lsf:LsfSource",
+    "pbs": "streams.sources.schedulers.pbs:PbsSource",
     "swf": "streams.sources.swf:SwfSource",
 }
 """The sources that are built in: name to "module:Class"."""

@@ -1,3 +1,3 @@
-"""Sources that read text logs: the files of a log in their order (`files`), their lines (`lines`), what was told of
-which job (`stories`), the frame of such a source (`source`), and one module a scheduler.
+"""What the sources that read text logs are built from: the files of a log in their order (`files`), their lines
+(`lines`), what stands in them (`fields`), what was told of which job (`stories`), and the frame of a source (`source`).
 """

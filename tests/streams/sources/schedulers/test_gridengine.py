@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from streams.sources.logs.gridengine import GridEngineSource
+from streams.sources.schedulers.gridengine import GridEngineSource
 from tests.support.logs import plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract
 

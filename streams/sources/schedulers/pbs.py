@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 
 from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import BadRecord, count_of, job_of, name_of, seconds_of, unix_time
-from streams.sources.logs.pbs_request import NO_PROJECT, Fields, allocation, array_of, array_size, request
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
+from streams.sources.schedulers.pbs_request import NO_PROJECT, Fields, allocation, array_of, array_size, request
 
 HEADER = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];[^;\n]*;", re.MULTILINE)
 SECONDS_PER_ZONE_STEP = 900

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from streams.sources.logs.htcondor import HTCondorSource
+from streams.sources.schedulers.htcondor import HTCondorSource
 from tests.support.logs import plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract
 

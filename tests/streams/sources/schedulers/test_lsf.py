@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from streams.sources.logs.lsf import LsfSource
+from streams.sources.schedulers.lsf import LsfSource
 from tests.support.logs import plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from streams.sources.logs.pbs import PbsSource
+from streams.sources.schedulers.pbs import PbsSource
 from tests.support.logs import plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract
 

@@ -21,9 +21,9 @@ import msgspec
 
 from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import BadRecord, count_of, job_of
-from streams.sources.logs.htcondor_ads import Ad, classad, number_of, request, run_of, submit_fields
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
+from streams.sources.schedulers.htcondor_ads import Ad, classad, number_of, request, run_of, submit_fields
 
 HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII)

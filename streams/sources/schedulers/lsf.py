@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import BadRecord, count_of, job_of, name_of, text_of, unix_time
-from streams.sources.logs.lsf_request import allocation, array_of, executable, exit_state, request
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
+from streams.sources.schedulers.lsf_request import allocation, array_of, executable, exit_state, request
 
 FIRST = re.compile(rb'^"[A-Z][A-Z0-9_]*" "[\d.]+" (\d{1,11}) ', re.MULTILINE)
 

@@ -1,0 +1,1 @@
+"""Sources by scheduler: one module each, beside it what reads its requests."""
