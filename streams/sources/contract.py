@@ -124,8 +124,10 @@ IDLE_S = 1.0
 HEAD_BYTES = 1 << 16
 """The most of a file that is looked at to tell its format, bytes."""
 
-MAX_CURSOR_BYTES = 1 << 20
-"""The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes."""
+MAX_CURSOR_BYTES = 1 << 24
+"""The largest cursor, bytes. It is written to a file up to once a second; most need less than 100 bytes.
+
+One that has live jobs in it needs some 20 bytes for each, and comes once a poll."""
 
 Cursor = bytes
 """A place in a source's input, just after the event that it comes with.

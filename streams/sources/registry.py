@@ -18,6 +18,7 @@ SOURCES = {
     "htcondor": "streams.sources.schedulers.htcondor:HTCondorSource",
     "lsf": "streams.sources.schedulers.lsf:LsfSource",
     "pbs": "streams.sources.schedulers.pbs:PbsSource",
+    "slurm": "streams.sources.slurm.source:SlurmSource",
     "swf": "streams.sources.swf:SwfSource",
 }
 """The sources that are built in: name to "module:Class"."""

@@ -5,7 +5,6 @@ each shape, so the release need not be known.
 """
 
 from collections.abc import Iterator
-from math import isfinite
 
 import msgspec
 
@@ -32,46 +31,7 @@ from streams.sources.slurm.rows import (
     resources_of,
     time_of,
 )
-
-
-class Optional(msgspec.Struct, gc=False):
-    """A number of later releases, with whether it is set."""
-
-    is_set: bool = msgspec.field(name="set", default=True)
-    infinite: bool = False
-    number: float = 0.0
-
-
-Number = float | str | bool | Optional | None
-"""A number in any release's shape."""
-
-Words = str | list[str] | None
-"""One word or several, in any release's shape."""
-
-
-def number_of(value: Number) -> float | None:
-    """The number; None where it is not set or infinite."""
-    if isinstance(value, Optional):
-        value = value.number if value.is_set and not value.infinite else None
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, str):
-        return float(value) if value.isascii() and value.isdecimal() else None
-    return value if isfinite(value) else None
-
-
-def is_infinite(value: Number) -> bool:
-    """Whether it says that there is no limit."""
-    if isinstance(value, Optional):
-        return value.infinite
-    return value == 0xFFFF_FFFF or value in ("UNLIMITED", "INFINITE")
-
-
-def words_of(value: Words) -> tuple[str, ...]:
-    """The words, in capitals."""
-    if value is None:
-        return ()
-    return (value.upper(),) if isinstance(value, str) else tuple(word.upper() for word in value)
+from streams.sources.slurm.shapes import Number, Words, is_infinite, number_of, words_of
 
 
 class QueueJob(msgspec.Struct, gc=False):
@@ -191,6 +151,7 @@ class AccountingJob(msgspec.Struct, gc=False):
 class _Document(msgspec.Struct, gc=False):
     jobs: list[msgspec.Raw]
     last_update: Number = None
+    errors: list[msgspec.Raw] = []
 
 
 class JobsDocument(msgspec.Struct):
@@ -213,6 +174,8 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
         document = _DOCUMENT.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from None
+    if document.errors and not document.jobs:
+        raise ValueError(bytes(document.errors[0]).decode("utf-8", "replace"))
     rows = list(_rows(document.jobs, on_skipped, source))
     return JobsDocument(rows, time_of(number_of(document.last_update)))
 
@@ -279,6 +242,8 @@ def row_of_queue(job: QueueJob) -> JobRow | str:
     unlimited = is_infinite(job.time_limit)
     queue, partitions = queues_of(job.partition)
     identity, array, size = _identity(number, job.array_job_id, job.array_task_id, job.array_task_string)
+    if phase == QUEUED and array == str(number):  # the last task of an array is what is left of its row
+        identity, array, size = array, None, 1
     het = count_of(number_of(job.het_job_id))
     return JobRow(
         job=identity,
@@ -316,7 +281,7 @@ def row_of_queue(job: QueueJob) -> JobRow | str:
         array_size=size,
         array_limit=count_of(number_of(job.array_max_tasks)) if size else None,
         het_group=None if het is None else str(het),
-        priority=number_of(job.priority) if phase == QUEUED else None,
+        priority=(number_of(job.priority) or None) if phase == QUEUED else None,
         reason=name_of(reason) if phase == QUEUED else None,
         held=phase == QUEUED and (reason.startswith("JobHeld") or bool(job.hold)),
         started_cpus=(got.cpus or count_of(number_of(job.cpus))) if ran else None,

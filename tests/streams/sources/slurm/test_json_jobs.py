@@ -130,6 +130,8 @@ def test_an_array_and_its_tasks() -> None:
     assert (row.job, row.array, row.array_size, row.array_limit) == ("7", None, 10, 2)
     task = one(NEW, job_id=9, array_job_id=number(7), array_task_id=number(0), job_state=["RUNNING"])
     assert (task.job, task.array, task.array_size) == ("7_0", "7", None)
+    last = one(NEW, array_job_id=number(7), array_task_id=number(10))
+    assert (last.job, last.array, last.array_size) == ("7", None, 1)
     old = one(OLD, array_job_id=7, array_task_id=4294967294)
     assert (old.job, old.array) == ("7", None)
 

@@ -1,0 +1,286 @@
+"""Slurm's own programs and its REST service: each call with what it took there."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import urlencode, urlsplit
+
+from models.records import Limit, Partition, Reservation
+from streams.errors import UserError
+from streams.sources.contract import Calls, OnSkipped
+from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
+from streams.sources.slurm.machine import rest, text
+from streams.sources.slurm.machine.capacity import Node
+from streams.sources.slurm.text import read_sacct
+
+TIMEOUT_S = 120.0
+"""Seconds after which a call is given up: slurmctld is overloaded, or gone."""
+
+VERSIONS = (42, 41, 43, 44, 40, 45, 39, 38, 37)
+"""The versions of the REST service's data that are tried where none is given, the best known first."""
+
+SEPARATOR = "\x1f"
+"""Stands between sacct's columns: nobody has it in a name."""
+
+COLUMNS = (
+    "JobID JobIDRaw Cluster Partition QOS Account Group User Submit Eligible Start End State Restarts TimelimitRaw "
+    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Priority Reason JobName"
+)
+"""The columns that are asked for, as far as this release has them."""
+
+
+class CallFailed(Exception):
+    """A call gave nothing; `call` says which."""
+
+    def __init__(self, call: str, why: str) -> None:
+        super().__init__(" ".join(why.split())[:300] or "nothing came")
+        self.call = call
+
+
+class SlurmCalls(ABC):
+    """What can be asked of Slurm. Each raises `CallFailed` where it gives nothing.
+
+    Parameters:
+        measured: where what the calls take is counted.
+    """
+
+    def __init__(self, measured: dict[str, Calls]) -> None:
+        self.measured = measured
+
+    @abstractmethod
+    def queue(self, on_skipped: OnSkipped) -> JobsDocument:
+        """All jobs that slurmctld knows, in one call."""
+
+    @abstractmethod
+    def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
+        """The jobs, each attempt, that lived since then (Unix seconds)."""
+
+    @abstractmethod
+    def nodes(self) -> list[Node]:
+        """The nodes."""
+
+    @abstractmethod
+    def partitions(self) -> list[Partition]:
+        """The partitions, with no pools."""
+
+    @abstractmethod
+    def reservations(self) -> list[tuple[Reservation, list[str]]]:
+        """The reservations, each with its nodes."""
+
+    @abstractmethod
+    def limits(self) -> list[Limit]:
+        """The limits of the qualities of service."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End a call that is underway."""
+
+    def _measured(self, name: str, call: Callable[[], bytes]) -> bytes:
+        made, began = self.measured.setdefault(name, Calls()), time.monotonic()
+        try:
+            return call()
+        except CallFailed:
+            made.failed += 1
+            raise
+        finally:
+            made.count += 1
+            made.last_s = time.monotonic() - began
+            made.seconds += made.last_s
+
+
+def _jobs(data: bytes, on_skipped: OnSkipped, call: str) -> JobsDocument:
+    try:
+        return read_jobs(data, on_skipped, call)
+    except ValueError as error:
+        raise CallFailed(call, str(error)) from None
+
+
+class Commands(SlurmCalls):
+    """squeue, sacct, scontrol and sacctmgr, which speak UTC here. One runs at a time."""
+
+    def __init__(self, measured: dict[str, Calls]) -> None:
+        super().__init__(measured)
+        self._running: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._columns: str | None = None
+
+    def queue(self, on_skipped: OnSkipped) -> JobsDocument:
+        """`squeue --json`, which tells all jobs, also those that ended within MinJobAge."""
+        return _jobs(self._run("squeue", "--json", "--all", "--states=all"), on_skipped, "squeue")
+
+    def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
+        """`sacct`, as text: it costs a quarter of its JSON."""
+        begin = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        wanted = self._wanted()
+        data = self._run(
+            "sacct",
+            "--allusers",
+            "--allocations",
+            "--duplicates",
+            "--parsable2",
+            f"--delimiter={SEPARATOR}",
+            f"--format={wanted}",
+            f"--starttime={begin}",
+        )
+        lines = data.decode("utf-8", "replace").split("\n")
+        return JobsDocument(list(read_sacct(lines, on_skipped, "sacct", separator=SEPARATOR)))
+
+    def _wanted(self) -> str:
+        if self._columns is None:
+            known = set(self._run("sacct", "--helpformat").decode("utf-8", "replace").split())
+            self._columns = ",".join(column for column in COLUMNS.split() if column in known)
+        return self._columns
+
+    def nodes(self) -> list[Node]:
+        """`scontrol show node`."""
+        return text.nodes_from_text(self._text("scontrol", "--oneliner", "show", "node"))
+
+    def partitions(self) -> list[Partition]:
+        """`scontrol show partition`."""
+        return text.partitions_from_text(self._text("scontrol", "--oneliner", "show", "partition"))
+
+    def reservations(self) -> list[tuple[Reservation, list[str]]]:
+        """`scontrol show reservation`."""
+        return text.reservations_from_text(self._text("scontrol", "--oneliner", "show", "reservation"))
+
+    def limits(self) -> list[Limit]:
+        """`sacctmgr show qos`."""
+        columns = ",".join(text.QOS_COLUMNS)
+        return text.limits_from_text(
+            self._text("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"format={columns}")
+        )
+
+    def close(self) -> None:
+        """End the program that runs."""
+        with self._lock:
+            self._closed = True
+            if self._running is not None:
+                self._running.send_signal(signal.SIGTERM)
+
+    def _text(self, *words: str) -> str:
+        return self._run(*words).decode("utf-8", "replace")
+
+    def _run(self, *words: str) -> bytes:
+        return self._measured(words[0], lambda: self._output(words))
+
+    def _output(self, words: tuple[str, ...]) -> bytes:
+        environment = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+        try:
+            with self._lock:
+                if self._closed:
+                    raise CallFailed(words[0], "the source is closed")
+                running = self._running = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env=environment,
+                )
+            out, err = running.communicate(timeout=TIMEOUT_S)
+        except OSError as error:
+            raise CallFailed(words[0], f"cannot be run: {error.strerror}") from None
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.communicate()
+            raise CallFailed(words[0], f"no answer within {TIMEOUT_S:.0f} s") from None
+        if running.returncode:
+            raise CallFailed(words[0], err.decode("utf-8", "replace") or f"exit code {running.returncode}")
+        return out
+
+
+class Rest(SlurmCalls):
+    """slurmrestd. The token comes from the environment, as for Slurm's own clients: SLURM_JWT.
+
+    Parameters:
+        address: `http://host:6820`, or with the data's version, `http://host:6820/slurm/v0.0.42`.
+
+    Raises:
+        UserError: it is no such address.
+    """
+
+    def __init__(self, address: str, measured: dict[str, Calls]) -> None:
+        super().__init__(measured)
+        parts = urlsplit(address)
+        if not parts.netloc:
+            raise UserError(f"{address}: expected http://HOST:PORT, or http://HOST:PORT/slurm/v0.0.42")
+        self._base = f"{parts.scheme}://{parts.netloc}"
+        self._version = parts.path.strip("/").removeprefix("slurm").strip("/") or None
+
+    def queue(self, on_skipped: OnSkipped) -> JobsDocument:
+        """`GET /slurm/…/jobs`."""
+        return _jobs(self._get("slurm", "jobs"), on_skipped, "jobs")
+
+    def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
+        """`GET /slurmdb/…/jobs`."""
+        data = self._get("slurmdb", "jobs", start_time=f"{since:.0f}", skip_steps="true", show_duplicates="true")
+        return _jobs(data, on_skipped, "slurmdb jobs")
+
+    def nodes(self) -> list[Node]:
+        """`GET /slurm/…/nodes`."""
+        return self._read("nodes", rest.nodes_from_json)
+
+    def partitions(self) -> list[Partition]:
+        """`GET /slurm/…/partitions`."""
+        return self._read("partitions", rest.partitions_from_json)
+
+    def reservations(self) -> list[tuple[Reservation, list[str]]]:
+        """`GET /slurm/…/reservations`."""
+        return self._read("reservations", rest.reservations_from_json)
+
+    def limits(self) -> list[Limit]:
+        """None: the shape of these differs from release to release."""
+        return []
+
+    def close(self) -> None:
+        """A request that is underway is left to its thread."""
+        return
+
+    def _read(self, what: str, read: Callable[[bytes], list]) -> list:  # type: ignore[type-arg]
+        data = self._get("slurm", what)
+        try:
+            return read(data)
+        except ValueError as error:
+            raise CallFailed(what, str(error)) from None
+
+    def _get(self, service: str, what: str, **query: str) -> bytes:
+        name = what if service == "slurm" else f"{service} {what}"
+        if self._version is not None:
+            path = f"/{service}/{self._version}/{what}"
+            return self._measured(name, lambda: self._fetch(name, path, query))
+        for number in VERSIONS:
+            version = f"v0.0.{number}"
+            try:
+                data = self._measured(name, lambda v=version: self._fetch(name, f"/{service}/{v}/{what}", query))  # type: ignore[misc]
+            except _NotFound:
+                continue
+            self._version = version
+            return data
+        raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
+
+    def _fetch(self, name: str, path: str, query: dict[str, str]) -> bytes:
+        url = f"{self._base}{path}{'?' if query else ''}{urlencode(query)}"
+        headers = {"Accept": "application/json"}
+        if token := os.environ.get("SLURM_JWT"):
+            headers["X-SLURM-USER-TOKEN"] = token
+            headers["X-SLURM-USER-NAME"] = os.environ.get("SLURM_USER") or os.environ.get("USER") or "root"
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                raise _NotFound(name, f"{url}: not found") from None
+            raise CallFailed(name, f"{url}: {error.code} {error.reason}") from None
+        except (OSError, ValueError) as error:
+            raise CallFailed(name, f"{url}: {error}") from None
+
+
+class _NotFound(CallFailed):
+    """There is nothing of this version."""

@@ -1,0 +1,332 @@
+"""What slurmctld's plugin jobcomp/kafka sends: a record when a job starts (since 25.05), and one when it ends.
+
+The records have no key, so those of one job lie in several partitions, and nothing but the topic and absent fields
+tells a start from an end. They are merged by the broker's time stamps: so a job's records come in their order.
+"""
+
+import time
+import tomllib
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from streams.errors import UserError
+from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.rows import (
+    ENDED,
+    NO_RESOURCES,
+    REQUEUED,
+    RUNNING,
+    JobRow,
+    count_of,
+    end_of,
+    name_of,
+    phase_of,
+    queues_of,
+    resources_of,
+    time_of,
+)
+from streams.sources.slurm.shapes import Number, number_of
+
+REFRESH_S = 60.0
+"""Seconds after which new partitions of the topics are looked for."""
+
+MOST = 500
+"""Records that are given before the source goes on with something else."""
+
+
+class Record(msgspec.Struct, gc=False):
+    """What is taken of a record. Times are UTC, `time_limit` is in seconds."""
+
+    jobid: int
+    submit: str | int | None = msgspec.field(name="@submit", default=None)
+    eligible: str | int | None = msgspec.field(name="@eligible", default=None)
+    start: str | int | None = msgspec.field(name="@start", default=None)
+    end: str | int | None = msgspec.field(name="@end", default=None)
+    state: str | None = None
+    elapsed: Number = None
+    username: str | None = None
+    groupname: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    cluster: str | None = None
+    job_name: str | None = None
+    nodes: str | None = None
+    total_cpus: Number = None
+    total_nodes: Number = None
+    ntasks: Number = None
+    time_limit: Number = None
+    tres_req: str | None = None
+    tres_alloc: str | None = None
+    reservation_name: str | None = None
+    array_job_id: Number = None
+    array_task_id: Number = None
+    het_job_id: Number = None
+    orig_dependency: str | None = None
+
+
+_DECODE = msgspec.json.Decoder(Record, strict=False).decode
+
+
+def row_of(value: bytes) -> JobRow | str:
+    """The row that a record tells; what is wrong with it as the name of the field.
+
+    Raises:
+        ValueError: it is no such record.
+    """
+    try:
+        record = _DECODE(value)
+    except UnicodeDecodeError:
+        record = _DECODE(value.decode("utf-8", "replace"))
+    started, ended = _time(record.start), _time(record.end)
+    submitted = _time(record.submit)
+    if submitted is None:
+        return "@submit"
+    found = (RUNNING, "") if record.end is None else phase_of(((record.state or "").partition(" ")[0],))
+    if found is None:
+        return "state"
+    phase, state = found
+    if record.end is not None and phase != ENDED:  # `scontrol requeue` writes PENDING
+        phase, state = REQUEUED, "requeued"
+    ended = end_of(phase, submitted, ended)
+    if phase in (ENDED, REQUEUED) and ended is None:
+        return "@end"
+    if started == ended and not number_of(record.elapsed) and name_of(record.nodes) is None:
+        started = None  # it was cancelled in the queue
+    if phase == RUNNING and started is None:
+        return "@start"
+    asked = resources_of(record.tres_req) if record.tres_req else NO_RESOURCES
+    got = resources_of(record.tres_alloc) if record.tres_alloc else NO_RESOURCES
+    queue, partitions = queues_of(record.partition)
+    array, task = count_of(number_of(record.array_job_id)), number_of(record.array_task_id)
+    of_array = array is not None and task is not None and 0 <= task < 0xFFFF_FFF0
+    limit, het = number_of(record.time_limit), count_of(number_of(record.het_job_id))
+    total = count_of(number_of(record.total_cpus)) if started is not None else None
+    return JobRow(
+        job=f"{array}_{int(task or 0)}" if of_array else str(record.jobid),
+        phase=phase,
+        state=state,
+        submit=submitted,
+        eligible=_time(record.eligible),
+        start=started,
+        end=ended,
+        cluster=name_of(record.cluster),
+        user=name_of(record.username),
+        group=name_of(record.groupname),
+        account=name_of(record.account),
+        queue=queue,
+        partitions=partitions,
+        partition=queue if started is not None and not partitions else None,
+        qos=name_of(record.qos),
+        name=name_of(record.job_name),
+        cpus=asked.cpus,
+        nodes=asked.nodes if (asked.nodes or 0) > 1 else count_of(number_of(record.total_nodes)) or asked.nodes,
+        tasks=count_of(number_of(record.ntasks)),
+        gpus=asked.gpus,
+        gpu_types=asked.gpu_types,
+        memory=asked.memory,
+        walltime=limit if limit is not None and 0 < limit < 1e10 else None,
+        reservation=name_of(record.reservation_name),
+        licences=asked.licences,
+        array=str(array) if of_array else None,
+        het_group=None if het is None else str(het),
+        started_cpus=got.cpus or total,
+        started_nodes=count_of(number_of(record.total_nodes)) if started is not None else None,
+        started_gpus=got.gpus if got.cpus else None,
+    )
+
+
+def _time(text: str | int | None) -> float | None:
+    """Unix seconds; old releases write words for a time that is unknown."""
+    if text is None or isinstance(text, int):
+        return time_of(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time_of((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+
+
+_EXPECTED = {
+    "@submit": "a time; without it an attempt at a job cannot be told from another",
+    "@start": "a time, in the record of a start",
+    "@end": "a time after the submission",
+    "state": "a state of a job, such as COMPLETED",
+}
+
+
+def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> Look:
+    """What a record says: one row, or none where it cannot be read."""
+    try:
+        row = row_of(value)
+    except (ValueError, msgspec.DecodeError) as error:
+        on_skipped(Skipped(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON"))
+        return Look([], 0.0)
+    if isinstance(row, str):
+        on_skipped(Skipped(where, line, row, "not there or not known", _EXPECTED[row]))
+        return Look([], 0.0)
+    return Look([row], row.end or row.start or row.submit)
+
+
+class FileRecords(Way):
+    """Records in a file, one a line, as `kcat -C` writes them; the file may grow.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, on_skipped: OnSkipped) -> None:
+        super().__init__({})
+        self._path, self._on_skipped = path, on_skipped
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+    def looks(self, place: Place) -> Iterator[Look]:
+        """The lines that are whole."""
+        key = str(self._path.name)
+        for _ in range(MOST):
+            offset = place.offsets.get(key, 0)
+            self._file.seek(offset)
+            line = self._file.readline()
+            if not line.endswith(b"\n"):
+                return
+            number = place.lines.get(key, 0) + 1
+            place.offsets[key], place.lines[key] = offset + len(line), number
+            self.records += 1
+            yield look_at(line, str(self._path), number, self._on_skipped)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class _Waiting(NamedTuple):
+    stamp: int
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class KafkaRecords(Way):
+    """Records of the plugin's topics.
+
+    Parameters:
+        address: `HOST:PORT,…/TOPIC,…`: the brokers, and the topics of finished and of started jobs.
+        options: a TOML file with more options of kafka-python's consumer, such as `security_protocol`.
+
+    Raises:
+        UserError: it is no such address, or no broker can be reached there.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        on_skipped: OnSkipped,
+        options: str = "",
+        consumer: Callable[..., Any] = KafkaConsumer,
+    ) -> None:
+        super().__init__({})
+        brokers, _, topics = address.partition("/")
+        self._topics = [topic for topic in topics.split(",") if topic]
+        if not brokers or not self._topics:
+            raise UserError(f"kafka://{address}: expected kafka://HOST:PORT/TOPIC,TOPIC-job-start")
+        self._on_skipped, self._brokers = on_skipped, brokers
+        try:
+            more = tomllib.loads(Path(options).read_text()) if options else {}
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise UserError(f"{options}: {error}") from None
+        try:
+            self._consumer = consumer(
+                bootstrap_servers=brokers.split(","), enable_auto_commit=False, auto_offset_reset="earliest", **more
+            )
+        except KafkaError as error:
+            raise UserError(f"kafka at {brokers}: {error}") from None
+        self._waiting: dict[TopicPartition, deque[_Waiting]] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._refreshed = 0.0
+
+    def looks(self, place: Place) -> Iterator[Look]:
+        """The records up to where the partitions end now, by their time stamps."""
+        try:
+            self._refresh(place)
+            self._fill()
+        except KafkaError as error:
+            self._on_skipped(Skipped(f"kafka at {self._brokers}", None, None, str(error), "the broker's answer"))
+            return
+        for _ in range(MOST):
+            first = self._first()
+            if first is None:
+                break
+            self._waiting[first.partition].popleft()
+            place.offsets[_key(first.partition)] = first.offset + 1
+            self.records += 1
+            where = f"{first.partition.topic}, partition {first.partition.partition}, offset {first.offset}"
+            yield look_at(first.value, where, None, self._on_skipped)
+        ends = sum(self._ends.values())
+        self.lag = {"records": max(0.0, float(ends - sum(place.offsets.get(_key(p), 0) for p in self._ends)))}
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+
+    def _refresh(self, place: Place) -> None:
+        """Assign the partitions that there are, and go on in new ones where the place says."""
+        if self._waiting and not self._new_partitions():
+            return
+        found = [
+            TopicPartition(t, n) for t in self._topics for n in sorted(self._consumer.partitions_for_topic(t) or ())
+        ]
+        if not found or set(found) == set(self._waiting):
+            return
+        self._consumer.assign(found)
+        begins = self._consumer.beginning_offsets(found)
+        for partition in found:
+            wanted = place.offsets.get(_key(partition), begins[partition])
+            if wanted < begins[partition]:
+                lost = f"{begins[partition] - wanted} records were deleted before they were read"
+                self._on_skipped(Skipped(_key(partition), None, None, lost, "records from where it stopped"))
+            place.offsets[_key(partition)] = max(wanted, begins[partition])
+            self._consumer.seek(partition, max(wanted, begins[partition]))
+            self._waiting[partition] = deque()
+
+    def _new_partitions(self) -> bool:
+        """Whether it is time to look for them; nothing may be held meanwhile, since it would be read twice."""
+        if any(self._waiting.values()) or time.monotonic() - self._refreshed < REFRESH_S:
+            return False
+        self._refreshed = time.monotonic()
+        return True
+
+    def _fill(self) -> None:
+        """Read on, and where nothing is held, ask how far there is to read."""
+        if not self._waiting:
+            return
+        if not any(self._waiting.values()):
+            self._ends = dict(self._consumer.end_offsets(list(self._waiting)))
+        for partition, messages in self._consumer.poll(timeout_ms=200, max_records=MOST).items():
+            self._waiting[partition] += [
+                _Waiting(message.timestamp, partition, message.offset, message.value or b"") for message in messages
+            ]
+
+    def _first(self) -> _Waiting | None:
+        """The earliest record, once each partition that has more has shown its own; None before."""
+        heads: list[_Waiting] = []
+        for partition, waiting in self._waiting.items():
+            if waiting:
+                heads.append(waiting[0])
+            elif self._consumer.position(partition) < self._ends.get(partition, 0):
+                return None
+        return min(heads, default=None)
+
+
+def _key(partition: TopicPartition) -> str:
+    return f"{partition.topic}/{partition.partition}"

@@ -1,0 +1,1 @@
+"""The machine as Slurm tells it: nodes, partitions, reservations and limits, as one event."""

@@ -1,0 +1,140 @@
+"""Looking at Slurm by calls, each in a thread of its own while the source goes on."""
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.slurm.calls import CallFailed, SlurmCalls
+from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.machine.capacity import Machine
+
+OVERLAP_S = 300.0
+"""Seconds that a look at the accounting goes back behind the one before: slurmdbd is told late where it was away."""
+
+LIMITS_S = 3600.0
+"""Seconds between two looks at the qualities of service."""
+
+
+class Polling(Way):
+    """Calls every so many seconds. What fails is told as skipped, and called again when it is due.
+
+    Parameters:
+        pause_s: seconds from the begin of one look to that of the next.
+    """
+
+    def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float) -> None:
+        super().__init__(calls.measured)
+        self._slurm, self._on_skipped, self._pause_s = calls, on_skipped, pause_s
+        self._pool = ThreadPoolExecutor(1)
+        self._underway: Future[Look] | None = None
+        self._due = 0.0
+
+    @abstractmethod
+    def look(self, place: Place) -> Look:
+        """One look, in the thread.
+
+        Raises:
+            CallFailed: it gave nothing.
+        """
+
+    @abstractmethod
+    def took(self, look: Look, place: Place) -> None:
+        """Bring the place up to date."""
+
+    def looks(self, place: Place) -> Iterator[Look]:
+        """The look that is done, if one is; otherwise one begins as soon as it is due."""
+        if self._underway is None:
+            if time.monotonic() < self._due:
+                return
+            self._due = time.monotonic() + self._pause_s
+            self._underway = self._pool.submit(self.look, place)
+        if not self._underway.done():
+            return
+        done, self._underway = self._underway, None
+        try:
+            look = done.result()
+        except CallFailed as error:
+            self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
+            return
+        self.records += max(len(look.rows), 1)
+        self.took(look, place)
+        yield look
+
+    def hurry(self) -> None:
+        """Look again at once, where none is underway."""
+        self._due = 0.0
+
+    def close(self) -> None:
+        """End what is underway."""
+        self._slurm.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class QueuePolling(Polling):
+    """The queue, in one call; the machine, less often.
+
+    Parameters:
+        machine_s: seconds between two looks at the nodes, partitions and reservations.
+    """
+
+    def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float, machine_s: float) -> None:
+        super().__init__(calls, on_skipped, pause_s)
+        self._machine_s = machine_s
+        self._machine_due = self._limits_due = 0.0
+        self._machine = Machine()
+
+    def look(self, place: Place) -> Look:
+        """The queue, and the machine where that is due."""
+        machine = self._look_at_machine() if time.monotonic() >= self._machine_due else None
+        at = float(int(time.time()))
+        document = self._slurm.queue(self._on_skipped)
+        return Look(document.rows, document.last_update or at, queue=True, machine=machine)
+
+    def took(self, look: Look, place: Place) -> None:
+        """Count it."""
+        place.polls += 1
+
+    def _look_at_machine(self) -> Machine:
+        self._machine_due = time.monotonic() + self._machine_s
+        if time.monotonic() >= self._limits_due:
+            self._limits_due = time.monotonic() + LIMITS_S
+            with self._told():
+                self._machine.limits = self._slurm.limits()
+        with self._told():
+            self._machine.reservations = self._slurm.reservations()
+        with self._told():
+            self._machine.nodes, self._machine.partitions = self._slurm.nodes(), self._slurm.partitions()
+        return self._machine
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What this site's Slurm does not have, such as an accounting, is told and left out."""
+        try:
+            yield
+        except CallFailed as error:
+            self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
+
+
+class AccountingPolling(Polling):
+    """What the accounting has of the jobs that lived since the last look: also what was missed while nobody looked.
+
+    Parameters:
+        since_s: how far the first look goes back, seconds.
+    """
+
+    def __init__(self, calls: SlurmCalls, on_skipped: OnSkipped, pause_s: float, since_s: float) -> None:
+        super().__init__(calls, on_skipped, pause_s)
+        self._since_s = since_s
+
+    def look(self, place: Place) -> Look:
+        """The jobs since the last look, and a little before."""
+        now = float(int(time.time()))
+        since = place.since - OVERLAP_S if place.since else now - self._since_s
+        return Look(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)
+
+    def took(self, look: Look, place: Place) -> None:
+        """Keep when it was."""
+        place.since = look.at

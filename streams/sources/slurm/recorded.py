@@ -1,0 +1,70 @@
+"""Looks that were written to a folder: to try this source without a Slurm, and to find out what went wrong with one."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from streams.errors import UserError
+from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
+from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.machine.capacity import Machine
+from streams.sources.slurm.machine.text import nodes_from_text, partitions_from_text, reservations_from_text
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.text import read_sacct
+
+_NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)$")
+
+
+class Recorded(Way):
+    """A folder of looks, in the order of their names: `0001-squeue.json`, `0002-sacct.txt`, `0003-sacct.json` …
+
+    Beside `0001-squeue.json` there may be `0001-nodes.txt`, `0001-partitions.txt` and `0001-reservations.txt`, as
+    scontrol prints them in one line each. Times are UTC. A look's own time is the latest in it.
+
+    Raises:
+        UserError: there are none.
+    """
+
+    def __init__(self, directory: Path, on_skipped: OnSkipped) -> None:
+        super().__init__({})
+        self._files = sorted(path for path in directory.iterdir() if _NAME.match(path.name))
+        self._on_skipped = on_skipped
+        if not self._files:
+            raise UserError(f"{directory}: no looks; expected files such as 0001-squeue.json or 0001-sacct.txt")
+
+    def looks(self, place: Place) -> Iterator[Look]:
+        """Those that come after the place."""
+        for path in self._files[place.polls :]:
+            place.polls += 1
+            queue = "squeue" in path.name
+            try:
+                document = self._read(path)
+            except ValueError as error:
+                self._on_skipped(Skipped(str(path), None, None, str(error)[:200], "an answer of Slurm"))
+                continue
+            self.records += len(document.rows)
+            at = document.last_update or max(map(_latest, document.rows), default=0.0)
+            yield Look(document.rows, at, queue=queue, machine=_machine(path) if queue else None)
+
+    def _read(self, path: Path) -> JobsDocument:
+        if path.suffix == ".json":
+            return read_jobs(path.read_bytes(), self._on_skipped, str(path))
+        lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+        return JobsDocument(list(read_sacct(lines, self._on_skipped, str(path))))
+
+
+def _latest(row: JobRow) -> float:
+    return max(row.submit, row.start or 0.0, row.end or 0.0, row.still_since or 0.0)
+
+
+def _machine(path: Path) -> Machine | None:
+    """What lies beside a look; None where nothing does."""
+    number = path.name.partition("-")[0]
+    nodes, partitions, reservations = (
+        beside.read_text(errors="replace") if (beside := path.with_name(f"{number}-{what}.txt")).exists() else ""
+        for what in ("nodes", "partitions", "reservations")
+    )
+    if not nodes:
+        return None
+    return Machine(nodes_from_text(nodes), partitions_from_text(partitions), reservations_from_text(reservations))

@@ -1,0 +1,45 @@
+"""The shapes that numbers and words have had in Slurm's JSON, from release 21.08 to 26.05."""
+
+from math import isfinite
+
+import msgspec
+
+
+class Optional(msgspec.Struct, gc=False):
+    """A number of later releases, with whether it is set."""
+
+    is_set: bool = msgspec.field(name="set", default=True)
+    infinite: bool = False
+    number: float = 0.0
+
+
+Number = float | str | bool | Optional | None
+"""A number in any release's shape."""
+
+Words = str | list[str] | None
+"""One word or several, in any release's shape."""
+
+
+def number_of(value: Number) -> float | None:
+    """The number; None where it is not set or infinite."""
+    if isinstance(value, Optional):
+        value = value.number if value.is_set and not value.infinite else None
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        return float(value) if value.isascii() and value.isdecimal() else None
+    return value if isfinite(value) else None
+
+
+def is_infinite(value: Number) -> bool:
+    """Whether it says that there is no limit."""
+    if isinstance(value, Optional):
+        return value.infinite
+    return value == 0xFFFF_FFFF or value in ("UNLIMITED", "INFINITE")
+
+
+def words_of(value: Words) -> tuple[str, ...]:
+    """The words, in capitals."""
+    if value is None:
+        return ()
+    return (value.upper(),) if isinstance(value, str) else tuple(word.upper() for word in value)

@@ -1,0 +1,208 @@
+"""The source `slurm`: one way to look at Slurm, or several together, with one table of jobs."""
+
+import time
+import zlib
+from base64 import b85decode, b85encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from models.records import Capacity
+from streams.durations import seconds_of
+from streams.errors import UserError
+from streams.sources.contract import (
+    Calls,
+    Cursor,
+    CursorError,
+    OnSkipped,
+    Source,
+    Step,
+    decode_cursor,
+    encode_cursor,
+    refuse,
+)
+from streams.sources.slurm.calls import Commands, Rest
+from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
+from streams.sources.slurm.looks import Look, Place, Way
+from streams.sources.slurm.machine.capacity import capacity_of
+from streams.sources.slurm.polling import AccountingPolling, QueuePolling
+from streams.sources.slurm.recorded import Recorded
+from streams.sources.slurm.table import Entry, JobTable
+
+PAUSE_S = 0.2
+"""Seconds between two looks whether something is there."""
+
+EVENTS_PER_CURSOR = 500
+"""After so many events there is a cursor at least, where each look gives few: packing the table is O(jobs)."""
+
+HELP = "squeue, sacct, http://HOST:6820, kafka://HOST:PORT/TOPIC,TOPIC-job-start, or several with + between them"
+
+
+class SlurmSource(Source):
+    """Slurm by `squeue`, `sacct`, slurmrestd or jobcomp/kafka, by one of these or several; see `HELP`.
+
+    Parameters:
+        location: names the ways, with `+` between them: `squeue+sacct`; `http://HOST:6820+slurmdb` takes the accounting
+            from slurmrestd too. A folder of recorded looks and a file of records of jobcomp are read as well.
+        poll: how often to look at the queue.
+        accounting: how often to look at the accounting.
+        machine: how often to look at nodes, partitions and reservations.
+        since: how far back the first look at the accounting goes.
+        kafka_options: a TOML file with options of kafka-python's consumer, for jobcomp's brokers.
+    """
+
+    name: ClassVar[str] = "slurm"
+    live = True
+
+    def __init__(self, ways: list[str], site: str, on_skipped: OnSkipped, **options: Any) -> None:
+        self.sites = (site,)
+        self.calls: dict[str, Calls] = {}
+        self._ways, self._on_skipped, self._options = ways, on_skipped, options
+        for way in self._opened():  # what cannot be read is told now
+            way.close()
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        poll: str = "30s",
+        accounting: str = "5m",
+        machine: str = "1m",
+        since: str = "1h",
+        kafka_options: str = "",
+    ) -> Self:
+        """Open it; it asks Slurm nothing before its events are read.
+
+        Raises:
+            UserError: no site is named, or the location is not one that is known.
+        """
+        if site is None:
+            raise UserError(f"{location}: name the site with --site")
+        every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
+        seconds = {name: seconds_of(text) for name, text in every.items()}
+        return cls(location.split("+"), site, on_skipped, **seconds, kafka_options=kafka_options)
+
+    def _opened(self) -> list[Way]:
+        ways: list[Way] = []
+        rest = ""
+        for text in self._ways:
+            rest = text if text.startswith(("http://", "https://")) else rest
+            ways.append(self._way(text, rest))
+        return ways
+
+    def _way(self, text: str, rest: str) -> Way:
+        options, told = self._options, self._on_skipped
+        if text == "squeue" or text.startswith(("http://", "https://")):
+            calls = Commands(self.calls) if text == "squeue" else Rest(text, self.calls)
+            return QueuePolling(calls, told, options["poll"], options["machine"])
+        if text == "sacct" or (text == "slurmdb" and rest):
+            calls = Commands(self.calls) if text == "sacct" else Rest(rest, self.calls)
+            return AccountingPolling(calls, told, options["accounting"], options["since"])
+        if text.startswith("kafka://"):
+            return KafkaRecords(text.removeprefix("kafka://"), told, options["kafka_options"])
+        path = Path(text)
+        if path.is_dir():
+            return Recorded(path, told)
+        if path.is_file():
+            return FileRecords(path, told)
+        raise UserError(f"{text}: there is no such file, and it is none of {HELP}")
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events, look after look; a look's last one has the cursor."""
+        run = _Run(self.sites[0], _unpacked(cursor), self._opened())
+        try:
+            for step in run.steps():
+                self.records = sum(way.records for way in run.ways)
+                self.lag = {unit: value for way in run.ways for unit, value in way.lag.items()}
+                yield step
+        finally:
+            for way in run.ways:
+                way.close()
+
+
+class _Run:
+    """The ways and the table, from one place on."""
+
+    def __init__(self, site: str, found: tuple[Place, dict[str, Entry]], ways: list[Way]) -> None:
+        self.place, entries = found
+        self.ways = ways
+        self._site = site
+        self._table = JobTable(site, entries)
+        self._accounted = any(isinstance(way, AccountingPolling) for way in ways)
+        self._doubted: set[str] = set()
+        self._cursors = self.place.events // EVENTS_PER_CURSOR
+
+    def steps(self) -> Iterator[Step]:
+        """Events with their cursors, and steps without events while nothing happens."""
+        idle = self._cursor()
+        while True:
+            looked = False
+            for way in self.ways:
+                for look in way.looks(self.place):
+                    looked = True
+                    yield from self._events_of(look)
+            if looked:
+                idle = self._cursor()
+            yield None, idle
+            if not looked:
+                time.sleep(PAUSE_S)
+
+    def _events_of(self, look: Look) -> Iterator[Step]:
+        events: list[Any] = [*self._capacity(look)]
+        if look.rows or look.queue:
+            events += self._table.look(look.rows, look.at, look.queue)
+        events += self._in_doubt(look)
+        for number, event in enumerate(events, 1):
+            self.place.events += 1
+            last = number == len(events)
+            due = look.queue or look.accounting or self.place.events // EVENTS_PER_CURSOR > self._cursors
+            if last and due:
+                self._cursors = self.place.events // EVENTS_PER_CURSOR
+            yield event, self._cursor() if last and due else None
+
+    def _capacity(self, look: Look) -> list[Capacity]:
+        """The machine, where it is not as it was told last."""
+        if look.machine is None or (found := capacity_of(look.machine, self._site, look.at)) is None:
+            return []
+        print_of_it = zlib.crc32(msgspec.json.encode(msgspec.structs.replace(found, time=0.0))) or 1
+        if print_of_it == self.place.capacity:
+            return []
+        self.place.capacity = print_of_it
+        return [found]
+
+    def _in_doubt(self, look: Look) -> list[Any]:
+        """Jobs that the queue does not show any more: the accounting is asked, and then they are given up.
+
+        Without an accounting they are given up when the next look does not show them either.
+        """
+        if look.queue:
+            gone = set(self._table.vanished())
+            lost, self._doubted = (set() if self._accounted else gone & self._doubted), gone
+            if gone and self._accounted:
+                for way in self.ways:
+                    if isinstance(way, AccountingPolling):
+                        way.hurry()
+            return self._table.give_up(sorted(lost), look.at)
+        if look.accounting and self._doubted:
+            lost, self._doubted = self._doubted & set(self._table.vanished()), set()
+            return self._table.give_up(sorted(lost), look.at)
+        return []
+
+    def _cursor(self) -> Cursor:
+        jobs = b85encode(zlib.compress(msgspec.json.encode(self._table.entries), 1)).decode()
+        return encode_cursor(msgspec.structs.replace(self.place, jobs=jobs))
+
+
+def _unpacked(cursor: Cursor | None) -> tuple[Place, dict[str, Entry]]:
+    if cursor is None:
+        return Place(slurm=1), {}
+    place = decode_cursor(cursor, Place)
+    try:
+        packed = zlib.decompress(b85decode(place.jobs)) if place.jobs else b"{}"
+        return msgspec.structs.replace(place, jobs=""), msgspec.json.decode(packed, type=dict[str, Entry])
+    except (ValueError, zlib.error, msgspec.DecodeError) as error:
+        raise CursorError(f"the cursor {cursor[:80]!r} is not one of this source: {error}") from None

@@ -1,0 +1,345 @@
+"""Jobs as they were told so far, and the events by which a look at Slurm goes beyond that.
+
+All ways of looking share one table, so an event comes once, whoever saw it first. The table is in the source's cursor:
+an entry is as small as can be.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from models.records import (
+    Alter,
+    Cancel,
+    End,
+    ExpectedStart,
+    Hold,
+    JobEvent,
+    Release,
+    Requeue,
+    Resume,
+    Start,
+    Suspend,
+)
+from streams.sources.slurm.rows import QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow, submit_of
+
+QUEUING, HELD, RUNS, STILL, GONE = range(5)
+"""The phases of an entry: queued, held, running, suspended, ended."""
+
+BY = "slurm"
+"""Under this name Slurm's own estimates are scored."""
+
+REMEMBER_S = 3600.0
+"""Seconds for which a job that has left is remembered. Longer than any way of looking tells the same again."""
+
+PRIORITY_SHARE = 0.25
+"""A priority is told again when it has changed by so much: it grows with every look where age counts."""
+
+_ORDINARY = frozenset({None, "Priority", "Resources", "Cleaning", "WaitingForScheduling", "BeginTime"})
+
+
+class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
+    """What was told of a job's last attempt; times are Unix seconds.
+
+    `request` is the fingerprint of the request as the queue last told it, 0 where that has not been. `left` counts the
+    tasks of an array that are still queued as this row. `awaited`: it was requeued, and not seen queued again.
+    `of_row`: a task of which nothing was told but that its array is queued. The rest is what was told last.
+    """
+
+    attempt: int
+    submit: int
+    phase: int
+    since: int
+    request: int = 0
+    left: int = 0
+    expected: bool = False
+    awaited: bool = False
+    of_row: bool = False
+    reason: str = ""
+    priority: int = 0
+
+
+class _Place(NamedTuple):
+    """Where an event stands among those of the same look: by its time, and what frees processors first."""
+
+    time: float
+    rank: int
+
+
+_RANKS: dict[type[JobEvent], int] = {End: 0, Requeue: 0, Cancel: 0, Start: 1}
+_SUBMIT_RANK = 2
+_Told = tuple[_Place, JobEvent]
+
+
+class JobTable:
+    """The jobs of one site, by their names.
+
+    Parameters:
+        site: whose events these are.
+        entries: those of a table before.
+    """
+
+    def __init__(self, site: str, entries: dict[str, Entry] | None = None) -> None:
+        self.site = site
+        self.entries = {} if entries is None else entries
+        self._shown: set[str] = set()
+        self._forgot_at = 0.0
+
+    def look(self, rows: Iterable[JobRow], at: float, queue: bool = False) -> list[JobEvent]:
+        """The events that lead from what was told to these rows, by their times. 6 µs a row.
+
+        Parameters:
+            at: the scheduler's time of the look, for what has no time of its own, such as a hold.
+            queue: whether it is the whole queue as it is now: then requests are compared with the last look at it, and
+                the tasks that are in an array's row are those that have not started.
+        """
+        ordered = sorted(rows, key=attrgetter("submit"))
+        last = {row.job: place for place, row in enumerate(ordered)}
+        told = list(self._arrays(ordered, queue))
+        for place, row in enumerate(ordered):
+            told += self._one(row, at, queue, last[row.job] > place)
+        told.sort(key=itemgetter(0))
+        if queue:
+            self._shown = set(last)
+        self._forget(at)
+        return [event for _, event in told]
+
+    def vanished(self) -> list[str]:
+        """The live jobs that the last look at the queue did not show: they ended, and nobody saw how."""
+        return [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
+
+    def give_up(self, jobs: Iterable[str], at: float) -> list[JobEvent]:
+        """The events of jobs of which nobody can tell any more how they ended."""
+        told: list[JobEvent] = []
+        for job in jobs:
+            entry = self.entries[job]
+            name: Any = {"site": self.site, "time": max(at, float(entry.since)), "job": job, "attempt": entry.attempt}
+            told.append(End(**name, state="unknown") if entry.phase in (RUNS, STILL) else Cancel(**name))
+            entry.phase, entry.since = GONE, int(at)
+        return told
+
+    def _forget(self, at: float) -> None:
+        """Take out what left long ago. O(jobs), so only every six minutes."""
+        if at - self._forgot_at < REMEMBER_S / 10:
+            return
+        self._forgot_at, oldest = at, at - REMEMBER_S
+        for job in [job for job, entry in self.entries.items() if entry.phase == GONE and entry.since < oldest]:
+            if job not in self._shown:
+                del self.entries[job]
+
+    def _arrays(self, rows: list[JobRow], queue: bool) -> Iterator[_Told]:
+        """Submissions of arrays that are seen for the first time: as one row, with all the tasks that it had."""
+        tasks: dict[str, list[JobRow]] = {}
+        heads: dict[str, JobRow] = {}
+        for row in rows:
+            if row.array_size:
+                heads[row.job] = row
+            elif row.array and row.start is not None and row.job not in self.entries:
+                tasks.setdefault(row.array, []).append(row)
+        for array in [array for array in dict.fromkeys((*heads, *tasks)) if array not in self.entries]:
+            head, parts = heads.get(array), tasks.get(array, [])
+            if head is None and (len(parts) < 2 or len({part.submit for part in parts}) > 1):
+                continue  # a task by itself: it queues as a job
+            size = (head.array_size or 1) if head else 0
+            size = size + len(parts) if queue or not head else max(size, len(parts))
+            first = head or msgspec.structs.replace(parts[0], job=array, array=None)
+            self._enter(first, 0, queue).left = size
+            place = _Place(first.submit, _SUBMIT_RANK)
+            yield place, submit_of(msgspec.structs.replace(first, array_size=size), self.site)
+
+    def _one(self, row: JobRow, at: float, queue: bool, superseded: bool) -> Iterator[_Told]:
+        """The events of one row. `superseded`: a later attempt at the same job is among the rows."""
+        entry = self.entries.get(row.job)
+        before: Iterable[JobEvent] = ()
+        if entry is not None and entry.awaited and int(row.submit) >= entry.submit:
+            entry.submit, entry.awaited = int(row.submit), False
+            before = _eligible(self.site, row, entry.attempt)
+        elif entry is not None and int(row.submit) < entry.submit:
+            return  # an attempt before the last one
+        if entry is None or int(row.submit) > entry.submit:
+            entry, before = self._new(row, entry, queue)
+        steps = _Steps(self.site, row, entry, at, queue)
+        place = _Place(row.submit, _SUBMIT_RANK) if entry.of_row else _Place(0.0, 0)
+        for event in chain(before, steps.events(superseded)):  # they stay in their order, whatever their times
+            place = max(place, _Place(event.time, _RANKS.get(type(event), _SUBMIT_RANK)))
+            yield place, event
+
+    def _new(self, row: JobRow, before: Entry | None, queue: bool) -> tuple[Entry, list[JobEvent]]:
+        """A job, or an attempt at it, that was not told yet."""
+        attempt = row.restarts or 0
+        if before is None:
+            entry, parent = self._enter(row, attempt, queue), self.entries.get(row.array or "")
+            if parent is None or parent.left == 0 or row.start is None:
+                return entry, [submit_of(row, self.site, attempt)]
+            entry.of_row, parent.left = True, parent.left - 1
+            if parent.left == 0:
+                parent.phase, parent.since = GONE, int(row.start)
+            return entry, []
+        attempt = max(attempt, before.attempt + 1)
+        name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": before.attempt}
+        entry, ran = self._enter(row, attempt, queue), before.phase in (RUNS, STILL)
+        if ran and attempt == before.attempt + 1:
+            return entry, [Requeue(**name), *_eligible(self.site, row, attempt)]
+        again = submit_of(row, self.site, attempt)
+        if before.phase == GONE:
+            return entry, [again]
+        return entry, [End(**name, state="requeued") if ran else Cancel(**name), again]
+
+    def _enter(self, row: JobRow, attempt: int, queue: bool) -> Entry:
+        submit = int(row.submit)
+        entry = Entry(attempt, submit, QUEUING, submit)
+        if queue and row.phase == QUEUED:  # the submission says it all
+            entry.request, entry.reason, entry.priority = _fingerprint(_request(row)), _reason(row), _priority(row)
+        self.entries[row.job] = entry
+        return entry
+
+
+class _Steps:
+    """What leads from an entry to a row of the same attempt; the entry is brought up to date."""
+
+    def __init__(self, site: str, row: JobRow, entry: Entry, at: float, queue: bool) -> None:
+        self._row, self._entry, self._at, self._queue = row, entry, at, queue
+        self._name: Any = {"site": site, "job": row.job, "attempt": entry.attempt}
+
+    def events(self, superseded: bool) -> Iterator[JobEvent]:
+        """The events, in their order."""
+        row, entry = self._row, self._entry
+        if entry.phase == GONE or row.phase == UNCLEAR:
+            return
+        if row.phase == QUEUED:
+            if entry.phase in (QUEUING, HELD):
+                yield from self._queued()
+        elif row.phase in (RUNNING, SUSPENDED):
+            yield from self._started()
+            yield from self._runs()
+        else:
+            yield from self._started()
+            yield from self._ends(row.phase == REQUEUED or (superseded and row.state in _AGAIN))
+
+    def _queued(self) -> Iterator[JobEvent]:
+        row, entry = self._row, self._entry
+        if self._queue:  # the accounting keeps the reason of the submission
+            if row.held != (entry.phase == HELD):
+                entry.phase = HELD if row.held else QUEUING
+                yield Hold(**self._name, time=self._at) if row.held else Release(**self._name, time=self._released())
+            yield from self._altered(_request(row))
+        if row.expected is not None and not entry.expected and not row.held:
+            entry.expected = True
+            yield ExpectedStart(**self._name, time=self._at, by=BY, expected=row.expected)
+
+    def _released(self) -> float:
+        """A job that is released becomes eligible then, and Slurm keeps that time."""
+        eligible = self._row.eligible
+        return eligible if eligible is not None and self._row.submit < eligible <= self._at else self._at
+
+    def _altered(self, request: dict[str, Any]) -> Iterator[JobEvent]:
+        row, entry = self._row, self._entry
+        before, entry.request = entry.request, _fingerprint(request)
+        changed = {} if before == entry.request else {name: x for name, x in request.items() if x is not None}
+        if not before:  # it was told by who knows less of it
+            changed = {"dependency": row.dependency} if row.dependency else {}
+        if row.phase == QUEUED:
+            if (reason := _reason(row)) != entry.reason:
+                entry.reason = changed["pending_reason"] = reason
+            priority = _priority(row)
+            if priority and abs(priority - entry.priority) > PRIORITY_SHARE * entry.priority:
+                entry.priority = priority
+                changed["priority"] = float(priority)
+        if changed:
+            yield Alter(**self._name, time=self._at, **changed)
+
+    def _started(self) -> Iterator[JobEvent]:
+        row, entry = self._row, self._entry
+        if row.start is None or entry.phase not in (QUEUING, HELD):
+            return
+        if entry.phase == HELD:
+            yield Release(**self._name, time=min(self._released(), row.start))
+        entry.phase, entry.since, entry.request = RUNS, int(row.start), 0
+        yield Start(
+            **self._name,
+            time=row.start,
+            cpus=row.started_cpus,
+            nodes=row.started_nodes,
+            gpus=row.started_gpus,
+            partition=row.partition,
+            array=row.array if entry.of_row else None,
+        )
+        entry.of_row = False
+
+    def _runs(self) -> Iterator[JobEvent]:
+        row, entry = self._row, self._entry
+        if entry.phase not in (RUNS, STILL):
+            return
+        since = row.still_since if row.still_since is not None and row.still_since >= entry.since else self._at
+        if row.phase == SUSPENDED and entry.phase == RUNS:
+            entry.phase, entry.since = STILL, int(since)
+            yield Suspend(**self._name, time=since)
+        elif row.phase == RUNNING and entry.phase == STILL:
+            entry.phase, entry.since = RUNS, int(since)
+            yield Resume(**self._name, time=since)
+        if self._queue:
+            request = {"cpus": row.started_cpus, "walltime": row.walltime, "unlimited": row.unlimited}
+            yield from self._altered(request)
+
+    def _ends(self, again: bool) -> Iterator[JobEvent]:
+        row, entry = self._row, self._entry
+        if row.end is None:
+            return
+        ran = entry.phase in (RUNS, STILL)
+        entry.phase, entry.since = GONE, int(row.end)
+        if again and ran:
+            yield Requeue(**self._name, time=row.end, state=row.state or None)
+            entry.attempt, entry.submit, entry.phase, entry.awaited = entry.attempt + 1, int(row.end), QUEUING, True
+            entry.request, entry.expected = 0, False
+        elif ran:
+            yield End(**self._name, time=row.end, state=row.state or "unknown")
+        else:
+            yield Cancel(**self._name, time=row.end)
+
+
+_AGAIN = frozenset({"preempted", "node_fail", "requeued"})
+"""States of an end after which a later attempt is the same job, queued again."""
+
+
+def _fingerprint(request: dict[str, Any]) -> int:
+    return crc32(msgspec.json.encode(list(request.values()))) or 1
+
+
+def _reason(row: JobRow) -> str:
+    """Why it is queued, where that is out of the ordinary; a hold is told as such."""
+    return "" if row.held or row.reason in _ORDINARY else (row.reason or "")[:80]
+
+
+def _priority(row: JobRow) -> int:
+    """Its priority; 0 where it is unknown, or is that of a hold."""
+    return 0 if row.held else int(row.priority or 0)
+
+
+def _request(row: JobRow) -> dict[str, Any]:
+    """What an alteration of a queued job can change."""
+    return {
+        "account": row.account,
+        "queue": row.queue,
+        "partitions": row.partitions,
+        "cpus": row.cpus,
+        "gpus": row.gpus,
+        "gpu_types": row.gpu_types,
+        "memory": row.memory,
+        "walltime": row.walltime,
+        "unlimited": row.unlimited,
+        "eligible": row.eligible,
+        "qos": row.qos,
+        "reservation": row.reservation,
+        "dependency": row.dependency or "",
+        "array_limit": row.array_limit,
+    }
+
+
+def _eligible(site: str, row: JobRow, attempt: int) -> Iterator[JobEvent]:
+    """A requeued job may have to wait for a while before it may start again."""
+    if row.eligible is not None and row.eligible > row.submit:
+        yield Alter(site=site, time=row.submit, job=row.job, attempt=attempt, eligible=row.eligible)

@@ -1,0 +1,126 @@
+"""Nodes, partitions, reservations and limits, as scontrol and slurmrestd tell them."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.records import Limit
+from streams.sources.slurm.machine import rest, text
+from streams.sources.slurm.machine.capacity import Machine, Node, capacity_of, hosts
+
+NODES = """\
+NodeName=n1 CPUTot=8 CPUEfctv=6 Gres=(null) State=IDLE RealMemory=1000 Partitions=batch Weight=2 Reason=it CPUTot=99
+NodeName=n2 CPUTot=8 CPUEfctv=6 Gres=(null) State=MIXED+DRAIN RealMemory=1000 Partitions=batch Weight=2
+NodeName=n3 CPUTot=8 CPUEfctv=6 Gres=(null) State=IDLE* RealMemory=1000 Partitions=batch Weight=2
+NodeName=g1 CPUTot=8 Gres=gpu:a100:4(S:0-1) State=ALLOCATED+RESERVED RealMemory=2000 Partitions=batch,gpu Weight=1
+NodeName=c1 CPUTot=8 Gres= State=IDLE+CLOUD+POWERED_DOWN RealMemory=2000 Partitions=cloud Weight=9
+NodeName=f1 CPUTot=8 State=FUTURE Partitions=batch
+NodeName=x1 CPUTot=8 State=IDLE RealMemory=1
+what is no node
+"""
+PARTITIONS = """\
+PartitionName=batch AllowGroups=ALL AllowAccounts=a,b Default=YES MaxNodes=2 MaxTime=1-00:00:00 PriorityTier=5 State=UP
+PartitionName=gpu AllowGroups=g AllowQos=high Default=NO MaxNodes=UNLIMITED MaxTime=UNLIMITED State=DRAIN
+"""
+RESERVATIONS = """\
+ReservationName=maint StartTime=2026-01-02T12:00:00 EndTime=2026-01-02T14:00:00 Nodes=n[1-2],g1 Flags=MAINT,SPEC_NODES
+No reservations in the system
+"""
+
+
+def test_pools_are_nodes_that_are_alike() -> None:
+    machine = Machine(
+        text.nodes_from_text(NODES), text.partitions_from_text(PARTITIONS), text.reservations_from_text(RESERVATIONS)
+    )
+    found = capacity_of(machine, "alder", 100.0)
+    assert found is not None
+    assert (found.cpus, found.nodes, found.down_nodes) == (34, 5, 2)
+    assert [pool.name for pool in found.pools] == ["batch+gpu", "batch", "cloud"]
+    gpu, batch, cloud = found.pools
+    assert (gpu.gpus, gpu.cpus, gpu.memory, gpu.reserved_nodes) == ({"a100": 4}, 8, 2000 << 20, 1)
+    assert (batch.nodes, batch.cpus, batch.down_nodes, batch.drained_nodes) == (3, 6, 1, 1)
+    assert cloud.down_nodes == 0
+    one, other = found.partitions
+    assert (one.pools, one.default, one.max_nodes, one.max_walltime, one.tier) == (
+        ["batch+gpu", "batch"],
+        True,
+        2,
+        86400.0,
+        5,
+    )
+    assert (one.accounts, one.groups) == (["a", "b"], None)
+    assert (other.pools, other.up, other.groups, other.qos, other.max_walltime) == (
+        ["batch+gpu"],
+        False,
+        ["g"],
+        ["high"],
+        None,
+    )
+    assert [(part.pools, part.nodes, part.maintenance) for part in found.reservations] == [
+        (["batch"], 2, True),
+        (["batch+gpu"], 1, True),
+    ]
+
+
+def test_more_pools_than_an_event_may_have_are_joined_where_memory_alone_differs() -> None:
+    nodes = [Node(f"n{n}", 8, "up", ("batch",), {}, n << 30) for n in range(1, 400)]
+    found = capacity_of(Machine(nodes), "alder", 0.0)
+    assert found is not None
+    assert [(pool.nodes, pool.memory) for pool in found.pools] == [(399, 1 << 30)]
+    assert capacity_of(Machine(), "alder", 0.0) is None
+
+
+@pytest.mark.parametrize("number", [lambda n: n, lambda n: {"set": True, "infinite": False, "number": n}])
+def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
+    node = {
+        "name": "g1",
+        "state": ["IDLE", "DRAIN"],
+        "cpus": 8,
+        "real_memory": 2000,
+        "gres": "gpu:a100:4",
+        "partitions": ["gpu"],
+        "weight": number(1),
+    }
+    (found,) = rest.nodes_from_json(json.dumps({"nodes": [node]}).encode())
+    assert found == Node("g1", 8, "drained", ("gpu",), {"a100": 4}, 2000 << 20, 1.0)
+    new = {
+        "name": "gpu",
+        "partition": {"state": ["UP"]},
+        "maximums": {"time": number(60), "nodes": {"set": False, "infinite": True, "number": 0}},
+        "priority": {"tier": 3},
+        "accounts": {"allowed": "a,b", "deny": ""},
+    }
+    old = {"name": "gpu", "state": "UP", "flags": ["default"], "max_time_limit": 60, "priority_tier": 3}
+    parts = rest.partitions_from_json(json.dumps({"partitions": [new, old]}).encode())
+    assert {(part.up, part.max_walltime, part.tier, part.max_nodes) for part in parts} == {(True, 3600.0, 3, None)}
+    assert [part.default for part in parts] == [False, True]
+    reservation = {"name": "m", "start_time": number(10), "end_time": number(20), "node_list": "g1", "flags": ["MAINT"]}
+    ((kept, nodes),) = rest.reservations_from_json(json.dumps({"reservations": [reservation]}).encode())
+    assert (kept.start, kept.end, kept.maintenance, nodes) == (10.0, 20.0, True, ["g1"])
+
+
+def test_limits() -> None:
+    found = text.limits_from_text("normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
+    assert found == [
+        Limit(per="all", qos="high", cpus=100, gpus=8, jobs=50),
+        Limit(per="user", qos="high", cpus=10, jobs=5),
+    ]
+
+
+def test_lists_of_nodes() -> None:
+    assert hosts("n[1-3,7],rack[01-02]-g[1-2],x") == [
+        *("n1", "n2", "n3", "n7"),
+        *("rack01-g1", "rack01-g2", "rack02-g1", "rack02-g2"),
+        "x",
+    ]
+    assert hosts("(null)") == hosts("") == []
+    assert len(hosts("n[1-9999999]")) == 1
+
+
+@given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
+def test_no_text_makes_it_crash(words: str) -> None:
+    nodes, parts = text.nodes_from_text(words), text.partitions_from_text(words)
+    capacity_of(Machine(nodes, parts, text.reservations_from_text(words), text.limits_from_text(words)), "alder", 0.0)
+    hosts(words)

@@ -1,0 +1,156 @@
+"""The source `slurm`, by each of its ways, keeps the contract; and together they say what each says alone."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from models.records import AnyEvent
+from streams.errors import UserError
+from streams.sources.contract import MAX_CURSOR_BYTES
+from streams.sources.slurm.source import SlurmSource
+from tests.support.made_slurm import NOON, MadeJob, records, sacct, squeue
+from tests.support.source_contract import BadPart, SourceContract, events_there
+
+NODES = (
+    "NodeName=n1 CPUTot=8 Gres=(null) State=IDLE RealMemory=1000 Partitions=batch Weight=1\n"
+    "NodeName=n2 CPUTot=8 Gres=gpu:a100:2 State=DOWN* RealMemory=1000 Partitions=batch,gpu Weight=2\n"
+)
+PARTITIONS = "PartitionName=batch Default=YES MaxTime=1-00:00:00 State=UP PriorityTier=1\n"
+JOBS = [
+    MadeJob(number=1, submit=0, start=20, end=90),
+    MadeJob(number=2, submit=5, end=50, state="CANCELLED"),
+    MadeJob(number=3, submit=10, start=30, end=70, state="REQUEUED"),
+    MadeJob(number=3, submit=70, start=200, end=260, restarts=1),
+    MadeJob(number=4, submit=15, start=130, end=140, state="TIMEOUT", expected=400),
+    MadeJob(number=5, submit=100, start=150),
+    MadeJob(number=6, submit=110),
+]
+"""Two that ended, one that was cancelled in the queue, one that ran twice, one that runs and one that is queued."""
+
+EVENTS = 6 + 5 + 5
+"""Submissions, starts, and what ends an attempt."""
+
+
+def kinds(events: list[AnyEvent]) -> list[tuple[float, str, str, int]]:
+    """What says the same, whoever says it: when, what, of whom."""
+    return sorted(
+        (event.time - NOON, event.kind, event.job, event.attempt)
+        for event in events
+        if event.kind in ("submit", "start", "end", "cancel", "requeue")
+    )
+
+
+class TestQueue(SourceContract):
+    name = "slurm"
+    events = 6 + 5 + 5 + 2 + 1
+    bad = (
+        BadPart(line=None, field=None, expected="an answer of Slurm"),
+        BadPart(line=2, field="state", expected="a state"),
+    )
+
+    def write(self, directory: Path) -> str:
+        for number, at in enumerate((6, 25, 60, 120, 160, 300), 1):
+            (directory / f"{number:04}-squeue.json").write_bytes(squeue(JOBS, at))
+        (directory / "0001-nodes.txt").write_text(NODES)
+        (directory / "0001-partitions.txt").write_text(PARTITIONS)
+        (directory / "0003-nodes.txt").write_text(NODES.replace("DOWN*", "IDLE"))
+        (directory / "0003-partitions.txt").write_text(PARTITIONS)
+        (directory / "0005-nodes.txt").write_text(NODES.replace("DOWN*", "IDLE"))
+        (directory / "0005-partitions.txt").write_text(PARTITIONS)
+        (directory / "0002-squeue.json").write_bytes(b"slurm_load_jobs error: Unable to contact slurm controller")
+        worse = squeue([*JOBS, MadeJob(number=9, submit=0, start=1, end=2, state="WHAT")], 300)
+        (directory / "0006-squeue.json").write_bytes(worse)
+        return str(directory)
+
+
+class TestAccounting(SourceContract):
+    name = "slurm"
+    events = EVENTS
+    bad = (BadPart(line=9, field=None, expected="14 columns"),)
+
+    def write(self, directory: Path) -> str:
+        (directory / "0001-sacct.txt").write_text(sacct(JOBS, 120))
+        (directory / "0002-sacct.txt").write_text(sacct(JOBS, 300) + "broken\n")
+        return str(directory)
+
+
+class TestJobcomp(SourceContract):
+    name = "slurm"
+    events = EVENTS - 1  # of one that is queued nothing is known
+    bad = (
+        BadPart(line=1, field=None, expected="a record of jobcomp/kafka"),
+        BadPart(line=2, field="@submit", expected="a time"),
+    )
+
+    def write(self, directory: Path) -> str:
+        sent = sorted(record for job in JOBS for record in records(job))
+        lines = [b"{", b'{"jobid":5}', *(value for _, value in sent for _ in range(2))]
+        path = directory / "alder.jsonl"
+        path.write_bytes(b"\n".join(lines) + b"\n" + b'{"jobid":7')
+        return str(path)
+
+
+def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[AnyEvent]:
+    directory = tmp_path / name
+    directory.mkdir()
+    for path, content in looks.items():
+        (directory / path).write_bytes(content)
+    return [event for event, _ in events_there(SlurmSource.open(str(directory), "here"))]
+
+
+def history(seed: int, count: int = 25) -> list[MadeJob]:
+    """Jobs that wait, run, are cancelled, and run again."""
+    draw, jobs = random.Random(seed), []
+    for number in range(1, count + 1):
+        submit = draw.randrange(2000)
+        if draw.random() < 0.15:
+            jobs.append(MadeJob(number=number, submit=submit, end=submit + draw.randrange(1, 300), state="CANCELLED"))
+            continue
+        for restarts in range(draw.choice((1, 1, 1, 2, 3))):
+            start = submit + draw.randrange(1, 400)
+            jobs.append(MadeJob(number=number, submit=submit, start=start, end=start + draw.randrange(1, 300)))
+            jobs[-1].restarts, submit = restarts, jobs[-1].end
+            if restarts:
+                jobs[-2].state = "REQUEUED"
+    return jobs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> None:
+    jobs = history(seed)
+    happens = {time for job in jobs for time in (job.submit, job.start, job.end) if time is not None}
+    moments = sorted(happens)
+    queue = {f"{at:06}-squeue.json": squeue(jobs, at) for at in moments}
+    by_queue = told(tmp_path, queue, "queue")
+    expected = kinds(by_queue)
+    attempts = len(jobs)
+    assert sum(kind in ("end", "cancel", "requeue") for _, kind, _, _ in expected) == attempts
+    by_accounting = told(tmp_path, {f"{at:06}-sacct.txt": sacct(jobs, at).encode() for at in moments}, "accounting")
+    assert kinds(by_accounting) == expected
+    sent = sorted(record for job in jobs for record in records(job))
+    (tmp_path / "records").write_bytes(b"".join(value + b"\n" for _, value in sent))
+    by_records = SlurmSource.open(str(tmp_path / "records"), "here")
+    assert kinds([event for event, _ in events_there(by_records)]) == expected
+    seldom = {f"{at:06}-squeue.json": squeue(jobs, at) for at in range(0, 4000, 60)}
+    both = seldom | {f"{at:06}-sacct.txt": sacct(jobs, at, at - 700).encode() for at in range(59, 4059, 60)}
+    by_both = told(tmp_path, both, "both")
+    assert {key[1:] for key in kinds(by_both)} >= {key[1:] for key in expected if key[1] != "requeue"}
+    together = SlurmSource.open(f"{tmp_path / 'accounting'}+{tmp_path / 'records'}", "here")
+    assert kinds([event for event, _ in events_there(together)]) == expected
+
+
+def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:
+    for location in ("", "slurm", "kafka://", "kafka://broker:9092", "http://", str(tmp_path), "slurmdb"):
+        with pytest.raises(UserError):
+            SlurmSource.open(location, "here")
+    with pytest.raises(UserError, match="name the site"):
+        SlurmSource.open("squeue")
+
+
+def test_a_big_queue_has_a_small_cursor(tmp_path: Path) -> None:
+    jobs = [MadeJob(number=4_000_000 + number, submit=number // 5) for number in range(10_000)]
+    (tmp_path / "0001-squeue.json").write_bytes(squeue(jobs, 5000))
+    cursor = events_there(SlurmSource.open(str(tmp_path), "here"))[-1][1]
+    assert cursor is not None
+    assert len(cursor) < 40 * len(jobs) < MAX_CURSOR_BYTES

@@ -1,0 +1,149 @@
+"""What a look says beyond what was told: holds, arrays, alterations, requeues, and jobs that have vanished."""
+
+from typing import Any
+
+from models.records import JobEvent
+from streams.sources.slurm.json_jobs import read_jobs
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.table import REMEMBER_S, JobTable
+from tests.support.made_slurm import NOON, MadeJob, squeue
+
+
+def rows(jobs: list[MadeJob], at: int, **other: Any) -> list[JobRow]:
+    found = read_jobs(squeue(jobs, at), lambda _: None, "squeue").rows
+    for row in found:
+        for name, value in other.items():
+            setattr(row, name, value)
+    return found
+
+
+def says(events: list[JobEvent]) -> list[str]:
+    return [f"{event.time - NOON:.0f} {event.kind} {event.job}" for event in events]
+
+
+class Followed:
+    """A table and what it says of looks at the queue."""
+
+    def __init__(self, *jobs: MadeJob) -> None:
+        self.jobs, self.table = list(jobs), JobTable("alder")
+
+    def at(self, time: int, **other: Any) -> list[Any]:
+        return self.table.look(rows(self.jobs, time, **other), NOON + time, queue=True)
+
+
+def test_a_hold_and_its_release() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, held=(10, 40)))
+    assert says(queue.at(5)) == ["0 submit 1"]
+    assert says(queue.at(20)) == ["20 hold 1", "20 alter 1"]  # held jobs are not eligible
+    assert says(queue.at(30)) == []
+    released, altered = queue.at(60)
+    assert says([released, altered]) == ["40 release 1", "60 alter 1"]  # eligible since then, by Slurm
+    assert altered.eligible == NOON + 40
+
+
+def test_a_job_is_suspended_and_runs_on() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, start=10, end=100, suspended=(30, 50)))
+    assert says(queue.at(40)) == ["0 submit 1", "10 start 1", "30 suspend 1"]
+    assert says(queue.at(60)) == ["50 resume 1"]
+    assert says(queue.at(120)) == ["100 end 1"]
+    assert says(queue.at(130)) == []
+
+
+def test_tasks_start_out_of_the_row_of_their_array() -> None:
+    tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=25 + 10 * n) for n in range(3)]
+    queue = Followed(*tasks)
+    (row,) = queue.at(5)
+    assert (row.job, row.array_size) == ("10", 3)
+    (start,) = queue.at(21)
+    assert (start.kind, start.job, start.array) == ("start", "10_0", "10")
+    assert says(queue.at(100)) == ["25 end 10_0", "30 start 10_1", "35 end 10_1", "40 start 10_2", "45 end 10_2"]
+    assert queue.table.vanished() == []
+
+
+def test_an_array_that_is_first_seen_in_the_middle_has_all_its_tasks() -> None:
+    tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
+    row, *starts = Followed(*tasks).at(35)
+    assert row.array_size == 4
+    assert says(starts) == ["20 start 10_0", "30 start 10_1"]
+
+
+def test_an_array_that_is_cancelled_leaves() -> None:
+    queue = Followed(*(MadeJob(number=10 + n, array=10, task=n, submit=0) for n in range(3)))
+    queue.at(5)
+    queue.jobs = []
+    assert queue.at(10) == []
+    assert queue.table.vanished() == ["10"]
+    assert says(queue.table.give_up(["10"], NOON + 12)) == ["12 cancel 10"]
+
+
+def test_a_running_job_that_vanishes_has_ended() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, start=10))
+    queue.at(20)
+    queue.jobs = []
+    queue.at(30)
+    end: Any = queue.table.give_up(queue.table.vanished(), NOON + 30)[0]
+    assert (end.kind, end.state) == ("end", "unknown")
+
+
+def test_a_requeue_that_nobody_saw_run() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    queue.at(5)
+    queue.jobs = [MadeJob(number=1, submit=70, restarts=1)]
+    assert [(event.kind, event.attempt) for event in queue.at(80)] == [("cancel", 0), ("submit", 1)]
+
+
+def test_a_request_that_changes() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    queue.at(5)
+    (alter,) = queue.at(10, walltime=None, unlimited=True)
+    assert (alter.kind, alter.unlimited, alter.walltime, alter.cpus) == ("alter", True, None, 4)
+    assert queue.at(15, walltime=None, unlimited=True) == []
+
+
+def test_reasons_are_told_where_they_are_out_of_the_ordinary() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    queue.at(5)
+    assert queue.at(10, reason="Resources") == []
+    (alter,) = queue.at(15, reason="QOSMaxCpuPerUserLimit")
+    assert alter.pending_reason == "QOSMaxCpuPerUserLimit"
+    (alter,) = queue.at(20, reason="Priority")
+    assert alter.pending_reason == ""
+
+
+def test_priorities_are_told_where_they_have_changed_a_lot() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    queue.at(5)
+    assert queue.at(10, priority=1100.0) == []
+    (alter,) = queue.at(15, priority=1300.0)
+    assert alter.priority == 1300.0
+
+
+def test_a_dependency_is_told_until_it_is_met() -> None:
+    queue = Followed(MadeJob(number=1, submit=0))
+    (submit,) = queue.at(5, dependency="afterok:7(unfulfilled)")
+    assert submit.dependency == "afterok:7(unfulfilled)"
+    (alter,) = queue.at(10)
+    assert alter.dependency == ""
+
+
+def test_an_estimate_is_told_once() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, expected=400))
+    _, expected = queue.at(5)
+    assert (expected.kind, expected.by, expected.expected) == ("expected_start", "slurm", NOON + 400)
+    queue.jobs[0].expected = 500
+    assert queue.at(10) == []
+
+
+def test_what_left_long_ago_is_forgotten_unless_it_is_still_shown() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, start=10, end=20))
+    queue.at(30)
+    assert queue.at(30 + 2 * int(REMEMBER_S)) == []
+    assert set(queue.table.entries) == {"1"}
+    queue.jobs = []
+    queue.at(30 + 4 * int(REMEMBER_S))
+    assert not queue.table.entries
+
+
+def test_what_ends_comes_before_what_starts_in_the_same_second() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, start=30, end=90), MadeJob(number=2, submit=0, start=10, end=30))
+    assert says(queue.at(95)) == ["0 submit 1", "0 submit 2", "10 start 2", "30 end 2", "30 start 1", "90 end 1"]
