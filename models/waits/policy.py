@@ -34,7 +34,7 @@ MAX_ERROR_RATIO = 0.9
 """The error of a policy, as a share of the usual one's, up to which it is preferred to that."""
 
 ERROR_DECAY = 0.998
-"""The weight of earlier errors shrinks by this factor with each try, since schedulers are configured anew."""
+"""The decay of errors, since schedulers are configured anew."""
 
 LIVE_JOBS_PER_STEP, MAX_LIVE_JOBS = 100, 3000
 """Live jobs that double the cost of a try; and those above which a try takes too long."""
@@ -62,13 +62,14 @@ class Policy(WaitMethod):
             number grows by as many, since a try costs more. The first `FIRST_TRIED_JOBS` submissions are all tried;
             with more than `MAX_LIVE_JOBS` live jobs none is.
         plans: as of `Simulated`.
+        decay: the weight of earlier errors shrinks by this factor with each try.
     """
 
     name: ClassVar[str] = "policy"
     tunable: ClassVar[Mapping[str, Any]] = {**Simulated.tunable, "every": Annotated[int, Meta(ge=1, le=10_000)]}
 
-    def __init__(self, every: int = 8, plans: Plans = "walltime") -> None:
-        self.every = every
+    def __init__(self, every: int = 8, plans: Plans = "walltime", decay: float = ERROR_DECAY) -> None:
+        self.every, self._decay = every, decay
         self._policies: dict[str, Simulated] = {kind.name: kind(plans) for kind in POLICIES}
         self._trial = POLICIES[0](plans)
         self._since = 0  # submissions since the last that was tried
@@ -119,7 +120,7 @@ class Policy(WaitMethod):
         if tried is not None:
             self._tries += 1
             for name, error_s in self._errors.items():
-                self._errors[name] = ERROR_DECAY * error_s + abs(tried[name] - wait_s)
+                self._errors[name] = self._decay * error_s + abs(tried[name] - wait_s)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""

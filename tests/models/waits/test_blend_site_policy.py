@@ -1,5 +1,6 @@
 """A site's own policy, where it is one that can be simulated, takes the place of the learnt order."""
 
+import msgspec
 import pytest
 
 from models.engine.engine import Engine
@@ -7,7 +8,7 @@ from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from models.site.state import Job
 from models.waits.blend import Blend
-from models.waits.blend.site_policy import EVERY
+from models.waits.blend.site_policy import EVERY, SitePolicy
 from models.waits.policy import FIRST_TRIED_JOBS, MIN_TRIED_JOBS
 
 BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
@@ -42,9 +43,31 @@ def test_elsewhere_it_says_nothing_and_few_jobs_are_tried() -> None:
     assert MIN_TRIED_JOBS <= method.site_policy.compared <= FIRST_TRIED_JOBS + 1500 // EVERY
 
 
+def test_it_follows_a_change_of_policy() -> None:
+    jobs = generate(5, 1500, cpus=64, load=0.9)
+    engine, method = Engine("alder", EngineSettings(method="blend", shadows=(), bounds="")), Blend()
+    before = set()
+    for event in run(jobs, 64, "alder", "fcfs", [(jobs[1000].submit, "lwf")]):
+        engine.apply(event)
+        method = engine.methods.waits["blend"]
+        assert isinstance(method, Blend)
+        if event.time < jobs[1000].submit:
+            before.add((method.site_policy.is_nearer, method.site_policy.best.name))
+    assert (True, "fcfs") in before and (True, "lwf") not in before
+    assert (method.site_policy.is_nearer, method.site_policy.best.name) == (True, "lwf")
+
+
 def test_it_is_saved_with_the_blend() -> None:
     _, method = after("fcfs", 600)
     again = Blend()
     again.load(method.save())
     assert again.site_policy.save() == method.site_policy.save()
     assert again.site_policy.compared > 0
+
+
+def test_what_was_compared_otherwise_is_compared_anew() -> None:
+    _, method = after("fcfs", 600)
+    policy, *_ = msgspec.msgpack.decode(method.site_policy.save())
+    again = SitePolicy()
+    again.load(msgspec.msgpack.encode((policy, [(("1", 0), (10.0, 20.0))], (100.0, 300.0), 57)))
+    assert (again.best.name, again.is_nearer, again.compared) == ("fcfs", False, 0)
