@@ -77,7 +77,7 @@ def drain_s(engine: Engine, now: float) -> float | None:
     """
     if engine.context.cpus == 0:
         return None
-    work = sum(job.counted_cpus * _left_s(job, now) for job in engine.context.state.jobs.values())
+    work = sum(job.counted_cpus * job.tasks_left * _left_s(job, now) for job in engine.context.state.jobs.values())
     return work / engine.context.cpus
 
 

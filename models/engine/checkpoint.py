@@ -89,6 +89,7 @@ class SavedState(msgspec.Struct):
     learnt: LearntState | None = None
     later: Accuracy | None = None
     later_first: Accuracy | None = None
+    early_tasks: dict[str, int] = {}
     degraded: dict[str, int] = {}
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, ClassVar
 
 from models.engine.alters import Alters
+from models.engine.arrays import Arrays, extras_of_task, is_row, scored_as
 from models.engine.checkpoint import (
     MIN_JOBS_TO_RECOVER,
     STATE_VERSION,
@@ -24,6 +25,7 @@ from models.engine.checkpoint import (
     restore_rows,
 )
 from models.engine.eligibility import Eligibility
+from models.engine.groups import Groups
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import (
@@ -64,7 +66,7 @@ from models.records import (
     Suspend,
 )
 from models.site.clock import MAX_AHEAD_S, SiteClock
-from models.site.extras import PROGRESS, progress_at_start
+from models.site.extras import EXTRAS, PROGRESS, progress_at_start
 from models.site.history import History, Started
 from models.site.rows import Row
 from models.site.runs import Run
@@ -115,6 +117,8 @@ class Engine:
         estimates = len(self.methods.waits) + len(self.methods.runs)
         self._reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
         self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
+        self._arrays = Arrays(self._live, self.methods.forget)
+        self._groups = Groups(self._live)
         self._eligibility = Eligibility(self._live, self._reestimates.watch)
         self._alters = Alters(self._live, self.settings, self._eligibility)
         self._suspensions = Suspensions(self._live)
@@ -165,7 +169,25 @@ class Engine:
         if job.walltime is not None and job.walltime > self.settings.max_walltime_s:
             job.walltime = None
             yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
-        yield from self._admit(job)
+        if event.array_size is not None and event.key not in self.context.state.jobs:
+            yield from self._submit_of_tasks(job)
+        if job.tasks_left:
+            yield from self._admit(job)
+        row = self._arrays.row_of(event)
+        if row is not None and row is not job and self._live.get(job.key) is job:
+            self._arrays.lose(row)
+
+    def _submit_of_tasks(self, row: Job) -> Iterator[Record]:
+        """An array is submitted of which tasks have started: their request is known now; its row is without them."""
+        tasks, gone = self._arrays.began(row.id), self._arrays.early.pop(row.id, 0)
+        if not tasks and not gone:
+            return
+        for task in tasks:
+            self._fill_in(task, Job(task.id, task.attempt, row.submit, **row.request | {"extras": extras_of_task(row)}))
+            yield Anomaly("submit_after_start", f"job {task.id}: its array was submitted after it had started")
+        row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
+        if not row.tasks_left:
+            self._live.remember(row.key)
 
     def _admit(self, job: Job) -> Iterator[Record]:
         """A job enters the queue, unless it is known already."""
@@ -188,11 +210,14 @@ class Engine:
         self.methods.predict_wait(job, context)
         self.scores.count_waits(job)
         withhold(job, nodes_down(context.capacity, self.settings.withhold_down))
+        self._groups.wait_together(job)
         count_from_eligible(job)
+        last_task_s = self.methods.last_task_s(job, context)
         self._live.enter(job)
+        self._groups.join(job)
         self._reestimates.watch(job)
         self.queues.see(job)
-        yield from self.outgoing.predictions(job, self.degraded)
+        yield from self.outgoing.predictions(job, self.degraded, last_task_s)
 
     def _estimate_again(self) -> Iterator[Record]:
         """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
@@ -201,7 +226,10 @@ class Engine:
             return
         self._suspensions.keep_still(now)
         for job in self._reestimates.take(now):
-            later = worth_telling(job, method.name, method.re_estimate(job, context, now), now)
+            told = method.re_estimate(job, context, now)
+            if told is not None and job.extras.het_group is not None:
+                told = self._groups.latest(job, method.name, told, again=True)
+            later = worth_telling(job, method.name, told, now)
             if later is not None and not job.unscored:
                 job.later = later
                 yield self.outgoing.again(job, later, self.degraded)
@@ -225,10 +253,13 @@ class Engine:
 
     def _start(self, event: Start) -> Iterator[Record]:
         job = self._live.get(event.key)
+        row = self._arrays.row_of(event) if job is None else None
         if job is None and self._live.has_left(event.key):
             yield Anomaly("duplicate_start", f"job {event.job} has left already")
         elif job is None and self._live.full:
             yield self._live.no_room(event.job)
+        elif row is not None:
+            yield from self._start_task(row, event)
         elif job is None:
             yield self._first_seen_running(event)
             yield from self._crowd_out()
@@ -244,11 +275,24 @@ class Engine:
         else:
             yield from self._begin(job, event)
 
+    def _start_task(self, row: Job, event: Start) -> Iterator[Record]:
+        """A task of an array leaves its row; the first one's wait is that of the array."""
+        phase, scored = row.phase, not row.unscored
+        if event.time < row.submit - SKEW_S:
+            scored = False
+            self.methods.forget(row.key)
+            yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {row.submit}")
+        if scored:
+            yield from self._begin(row, event)
+        self._arrays.begin(row, event, phase, scored)
+
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
         job.allocated, job.progress = event.cpus, progress_at_start(event, job.progress)
         job.phase, job.start = Phase.RUNNING, event.time
         job.unscored, job.requested = True, False
+        if event.array is not None:
+            job.extras = EXTRAS.but(array=event.array)
         self._predict_run(job)
         self._live.enter(job)
         return Anomaly("start_without_submit", f"job {event.job} was never seen submitted")
@@ -278,7 +322,7 @@ class Engine:
         self.lost = self.lost and self.context.history.count < MIN_JOBS_TO_RECOVER
         yield from self.outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
-            yield from self._finish(job, job.end)
+            yield from self._finish(job, job.end, job.progress.preempted)
 
     def _end(self, event: End) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -286,13 +330,23 @@ class Engine:
             yield Anomaly("duplicate_end", f"job {event.job} has left already")
         elif job is None:
             self._live.remember(event.key)
+            row = self._arrays.row_of(event)
+            if row is None:
+                self._arrays.left(event.array)
+            else:
+                row.unscored = True  # its first task may have been this one
+                self._arrays.lose(row)
             yield Anomaly("end_without_start", f"job {event.job} was never seen submitted or started")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("duplicate_end", f"job {event.job} has ended already")
+        elif is_row(job):
+            self._live.leave(job)
+            self.methods.forget(job.key)
+            yield Anomaly("end_of_array", f"job {event.job}: what is left of the array has ended")
         elif job.start is None:
             yield from self._end_before_start(job, event)
         elif event.time < job.start - SKEW_S:
-            self._live.leave(job)
+            self._leave_started(job)
             yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
         else:
             yield from self._finish(job, event.time, event.state == PREEMPTED)
@@ -301,6 +355,8 @@ class Engine:
         """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
         self._live.move(job, Phase.ENDED_BEFORE_START)
         job.end = event.time
+        if event.state == PREEMPTED:
+            job.progress = job.progress.but(preempted=True)
         self._live.remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
 
@@ -308,7 +364,7 @@ class Engine:
         """A running job has ended: its run time is known; where others took its place it says nothing of the job."""
         assert job.start is not None
         run_s = job.ran_s(end)
-        self._live.leave(job)
+        self._leave_started(job)
         if job.start >= job.submit - SKEW_S and not preempted:  # else it is unknown which of its times is right
             for run_method in self.methods.runs.values():
                 run_method.learn(job, run_s, self.context.runs)
@@ -316,18 +372,28 @@ class Engine:
             self._changes.runs.extend(new)
             self._changes.forgotten_runs.extend(gone)
         if not job.unscored:
-            wait_s = max(job.start - job.ready, 0.0)
+            wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
             for method in self.methods.learning_from(job):
                 method.ended(job, wait_s, run_s, self.context)
             if not preempted:
                 self.scores.add_ended(job, wait_s, run_s)
             yield from self.outgoing.outcomes(job, end, wait_s, run_s, preempted=preempted)
 
+    def _leave_started(self, job: Job) -> None:
+        self._live.leave(job)
+        if not job.requested:
+            self._arrays.left(job.extras.array)
+
     def _cancel(self, event: Cancel) -> Iterator[Record]:
         job = self._live.get(event.key)
         if job is None:
-            known = self._live.has_left(event.key)
+            known, row = self._live.has_left(event.key), self._arrays.row_of(event)
             self._live.remember(event.key)
+            if row is not None and not known:
+                yield from self._cancel_task(row, event.time)
+                return
+            if not known:
+                self._arrays.left(event.array)
             yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not here")
         elif job.phase is Phase.ENDED_BEFORE_START:
             yield Anomaly("cancel_after_end", f"job {event.job} has ended already")
@@ -340,6 +406,13 @@ class Engine:
             yield Anomaly("cancel_before_submit", f"job {event.job}: cancel {event.time} < submit {job.submit}")
         else:
             yield from self._abandon(job, event.time)
+
+    def _cancel_task(self, row: Job, at: float) -> Iterator[Record]:
+        """A task of an array is cancelled in its row; with the last one the array is."""
+        if row.tasks_left == 1:
+            yield from self._abandon(row, at)
+        else:
+            self._arrays.lose(row)
 
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
         """A queued job leaves without having started: its wait is censored."""
@@ -393,7 +466,7 @@ class Engine:
         if job.start is None:
             self.methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
-        self._live.leave(job)
+        self._leave_started(job)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
         if event.state is not None:
@@ -518,6 +591,7 @@ class Engine:
             learnt=self._live.learnt.state,
             later=scores.later,
             later_first=scores.later_first,
+            early_tasks=self._arrays.early,
             degraded=scores.degraded,
         )
         return encode(state), changes
@@ -575,6 +649,8 @@ class Engine:
         clock = state.clock or SiteClock.of_times(state.times, state.events)
         self._live.restore(state.jobs, state.remembered, state.times, clock)
         self._suspensions.watch(state.jobs)
+        self._groups.watch(state.jobs)
+        self._arrays.early = dict(state.early_tasks)
         self.context.capacity = state.capacity
         self.context.size = state.size or SizeSeen(state.most_cpus if state.most_cpus <= MAX_CPUS else 0)
         self.events, self.anomalies = state.events, state.anomalies

@@ -82,6 +82,10 @@ class LiveJobs:
         self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
+    def unsubmitted(self) -> Iterator[Job]:
+        """The running jobs that were never seen submitted."""
+        return (self._state.jobs[key] for key in self._unsubmitted)
+
     def move(self, job: Job, phase: Phase) -> None:
         """A job is held or released, or has ended before its start was seen."""
         self._state.move(job, phase)

@@ -12,6 +12,7 @@ from models.site.features import features_of
 from models.site.rows import Rows
 from models.site.runs import RunHistory
 from models.site.state import Job
+from models.waits.simulated import SimulatedEasy
 
 
 class SiteMethods:
@@ -70,6 +71,12 @@ class SiteMethods:
             job.estimates[name] = method.predict(job, context)
         if self.what_if_method.name not in self.waits and self.what_if_method.learns:
             self.what_if_method.notice(job, context)
+
+    def last_task_s(self, job: Job, context: SiteContext) -> float | None:
+        """Of an array that queues as one row: how many seconds after its first task the last one starts, under EASY."""
+        if job.extras.array_size is None:
+            return None
+        return SimulatedEasy().last_task_s(job, job.extras.array_size, job.extras.array_limit, context)
 
     def pending(self) -> Future[Any] | None:
         """What the next event would have to wait for; of several things the first. 1 µs."""

@@ -34,6 +34,7 @@ EFFECTIVE = frozenset(
         "end_before_start",
         "late_submit",
         "unlimited_walltime",
+        "end_of_array",
         "gave_up_unsubmitted",
     )
 )
@@ -62,10 +63,18 @@ class Outgoing:
             name for name in (settings.run_methods[1:] if shadows else ()) if name not in settings.methods
         )
 
-    def predictions(self, job: Job, degraded: str | None) -> Iterator[Prediction]:
-        """The predictions of a job that was just submitted."""
+    def predictions(self, job: Job, degraded: str | None, last_task_s: float | None = None) -> Iterator[Prediction]:
+        """The predictions of a job that was just submitted.
+
+        Parameters:
+            last_task_s: of an array, how many seconds after its first task the last one starts.
+        """
         for name in (*self._waits, *self._only_runs):
-            yield self.prediction(job, name, degraded)
+            told = self.prediction(job, name, degraded)
+            if last_task_s is None or told.predicted_wait_s is None:
+                yield told
+            else:
+                yield msgspec.structs.replace(told, last_task_wait_s=told.predicted_wait_s + last_task_s)
 
     def prediction(self, job: Job, name: str, degraded: str | None) -> Prediction:
         """What the method `name` says of a job; a method for run times alone says nothing of the wait."""

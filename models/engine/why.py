@@ -50,7 +50,7 @@ class Order:
         self._queues: dict[str | None, list[float]] = {}
         for (start, _), job in zip(found, ordered, strict=True):
             self._queues.setdefault(job.queue, []).append(start)
-        self._work = [0.0, *accumulate(job.counted_cpus * _expected_run_s(job) for job in ordered)]
+        self._work = [0.0, *accumulate(job.counted_cpus * job.tasks_left * _expected_run_s(job) for job in ordered)]
 
     def ahead(self, queue: str | None, start: float) -> Ahead:
         """Those that start before `start` (Unix seconds)."""

@@ -110,12 +110,15 @@ class End(JobEvent, tag="end", kw_only=True, frozen=True):
     kind: ClassVar[str] = "end"
 
     state: Annotated[str, Meta(min_length=1, max_length=64)] = "completed"
+    array: Name | None = None
 
 
 class Cancel(JobEvent, tag="cancel", kw_only=True, frozen=True):
-    """A job left the queue without having started: its wait is censored."""
+    """A job left the queue without having started: its wait is censored. A task of an array is named as in a start."""
 
     kind: ClassVar[str] = "cancel"
+
+    array: Name | None = None
 
 
 class Hold(JobEvent, tag="hold", kw_only=True, frozen=True):

@@ -14,7 +14,8 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     estimate is better than a bad one, and `reason` says why. `bounds` maps a probability to the seconds that the wait
     is at most, with that probability; `run_interval` is where the method for run times expects these to lie.
     `starts_at_once` is the probability that the wait is under a minute; it is left out where the method does not tell.
-    `degraded` says why the estimate may be worse than usual.
+    `degraded` says why the estimate may be worse than usual. Of an array that queues as one row the prediction is of
+    its first task; `last_task_wait_s` is how long its last one waits.
     """
 
     v: Version = VERSION
@@ -32,6 +33,7 @@ class Prediction(msgspec.Struct, kw_only=True, frozen=True):
     degraded: str | None = None
     waited_s: float | msgspec.UnsetType = msgspec.UNSET
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
+    last_task_wait_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Outcome(msgspec.Struct, kw_only=True, frozen=True):

@@ -53,7 +53,9 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     It has stood still since `suspended_at` (None: it does not), and for `suspended_s` seconds before; `suspend_time` is
     when it was last suspended or resumed. Times are Unix seconds. `held` says that it is held beside waiting for its
     dependency. `partition`, `nodes` and `gpus` are where it runs and what it was given there. `requeued` is why it
-    queues again.
+    queues again, `preempted` that its end, which came before its start, made room for others.
+
+    Of an array that queues as one row, `tasks_gone` have left it; the first that started names the `row` (id, attempt).
     """
 
     suspended_at: float | None = None
@@ -64,11 +66,15 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     nodes: int | None = None
     gpus: int | None = None
     requeued: str | None = None
+    preempted: bool = False
+    tasks_gone: int = 0
+    row: tuple[str, int] | None = None
 
     @property
     def text_bytes(self) -> int:
         """Bytes of its names."""
-        return len(f"{self.partition or ''}{self.requeued or ''}".encode())
+        row = "" if self.row is None else self.row[0]
+        return len(f"{self.partition or ''}{self.requeued or ''}{row}".encode())
 
 
 EXTRAS, PROGRESS = Extras(), Progress()

@@ -180,6 +180,12 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         """When it would have started if it had never stood still; the start itself for nearly all."""
         return self.start if self.start is None or self.progress is PROGRESS else self.start + self.progress.suspended_s
 
+    @property
+    def tasks_left(self) -> int:
+        """How many jobs like this one are to start: of an array that queues as one row those that are left in it."""
+        size = None if self.extras is EXTRAS or self.start is not None else self.extras.array_size
+        return 1 if size is None else max(size - self.progress.tasks_gone, 0)
+
     def stood_s(self, at: float) -> float:
         """For how many seconds it has stood still by `at` (Unix seconds), all its suspensions together."""
         since = self.progress.suspended_at
@@ -301,7 +307,7 @@ class SiteState:
     def _count(self, job: Job, sign: int) -> None:
         since = job.began if job.phase in STARTED else job.submit
         assert since is not None
-        cpus, planned_run_us, since_us = job.counted_cpus, micros(job.planned_run_s), micros(since)
+        cpus, planned_run_us, since_us = job.counted_cpus * job.tasks_left, micros(job.planned_run_s), micros(since)
         for scope in _scopes(job):
             key = (scope, job.phase)
             totals = self._totals.get(key)

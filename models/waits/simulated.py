@@ -24,6 +24,9 @@ DEFAULT_RUN_S = 3600.0
 MIN_REMAINING_S = 1.0
 """The least time that a job runs, or runs on: until its end event it is running."""
 
+MAX_TASK_ROWS = 256
+"""Rows by which the tasks of an array are simulated, at most."""
+
 Plans = Literal["walltime", "predicted"]
 
 JobRow = tuple[int, float, float]
@@ -93,6 +96,26 @@ class Simulated(WaitMethod):
         ready = (job.key for job in context.state.jobs.values() if _is_ready(job, context.cpus, now))
         told = zip(ready, starts_s.tolist(), strict=True)
         return {key: now + start_s for key, start_s in told if start_s < np.inf}
+
+    def last_task_s(self, job: Job, tasks: int, at_once: int | None, context: SiteContext) -> float | None:
+        """How many seconds after the first the last of so many tasks starts, each of them like the job; None: unknown.
+
+        Where at most `at_once` of them run at once, so many rows queue, each for the tasks that run one after the other
+        in it. Many are taken together: what is simulated are `MAX_TASK_ROWS` rows at most.
+        """
+        live = self.live(context, job.submit)
+        if not 0 < job.cpus <= live.cpus:
+            return None
+        abreast = min(tasks, at_once or tasks)
+        width = min(-(-abreast // MAX_TASK_ROWS), live.cpus // job.cpus)
+        rows = min(-(-abreast // width), MAX_TASK_ROWS)
+        rounds = -(-tasks // (rows * width))
+        rows = -(-tasks // (rounds * width))
+        _, run_s, planned_s = self._row(job, _expected(job))
+        row = job.cpus * width, run_s * rounds, planned_s * rounds
+        queued = (np.append(known, [value] * rows) for known, value in zip(live.queued, row, strict=True))
+        starts_s = type(self).schedule(live._replace(queued=Jobs(*queued)), True)[-rows:]
+        return float(starts_s.max() - starts_s.min() + (rounds - 1) * run_s) if np.isfinite(starts_s).all() else None
 
     def live(self, context: SiteContext, now: float) -> Live:
         """The site as it is simulated, for `models.waits.schedules.wait_s` to ask of many jobs."""

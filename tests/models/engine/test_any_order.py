@@ -74,6 +74,26 @@ def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
     return events
 
 
+def array_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
+    """What befalls an array that queues as one row, and its tasks."""
+    row, time = f"array{number}", float(draw(st.integers(0, 50)))
+    tasks = draw(st.integers(1, 4))
+    events: list[AnyEvent] = [Submit(site="s", job=row, time=time, cpus=2, array_size=tasks, user="ada")]
+    for task in range(tasks):
+        time += draw(st.integers(1, 20)) / 4
+        key: dict[str, Any] = {"site": "s", "job": f"{row}_{task}", "array": row}
+        match draw(st.sampled_from(["ends", "ends", "runs", "cancelled", "rest cancelled"])):
+            case "rest cancelled":
+                return [*events, Cancel(site="s", job=row, time=time)]
+            case "cancelled":
+                events.append(Cancel(**key, time=time))
+            case fate:
+                events.append(Start(**key, time=time))
+                if fate == "ends":
+                    events.append(End(**key, time=time + draw(st.integers(1, 40)) / 4))
+    return events
+
+
 @st.composite
 def orderly(draw: st.DrawFn) -> list[AnyEvent]:
     """The events of some jobs and the machine, as they happened."""
@@ -83,6 +103,8 @@ def orderly(draw: st.DrawFn) -> list[AnyEvent]:
     ]
     for number in range(draw(st.integers(1, 6))):
         events += job_story(draw, number)
+    if draw(st.booleans()):
+        events += array_story(draw, 0)
     return sorted(events, key=lambda event: event.time)
 
 

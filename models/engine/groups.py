@@ -1,0 +1,73 @@
+"""Heterogeneous jobs: the members of a group start together, so none starts before the last of them could."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from models.engine.live import LiveJobs
+from models.records import JobKey
+from models.site.state import Estimate, Job
+
+
+class Groups:
+    """Knows the live members of each group; O(members) a job that is in one."""
+
+    def __init__(self, live: LiveJobs) -> None:
+        self._live = live
+        self._members: dict[str, dict[JobKey, None]] = {}  # some may have left since
+
+    def join(self, job: Job) -> None:
+        """A job has entered the queue."""
+        name = job.extras.het_group
+        if name is not None:
+            self._members.setdefault(name, {})[job.key] = None
+
+    def watch(self, jobs: Iterable[Job]) -> None:
+        """Know the jobs that were read back."""
+        self._members = {}
+        for job in jobs:
+            self.join(job)
+
+    def wait_together(self, job: Job) -> None:
+        """Have each method say of a new job the latest of what it said of the members that are known."""
+        if job.extras.het_group is not None:
+            for name, estimate in job.estimates.items():
+                job.estimates[name] = self.latest(job, name, estimate)
+
+    def latest(self, job: Job, method: str, own: Estimate, again: bool = False) -> Estimate:
+        """What a method says of a job, or what it said of the member of its group that starts latest.
+
+        Parameters:
+            again: whether the members' later estimates count, which are of the method that counts.
+        """
+        found, start = own, job.ready + (own.wait_s or 0.0)
+        if own.wait_s is None:
+            return own
+        for member in self._others(job):
+            first = member.estimates.get(method)
+            told = first if member.later is None or not again else member.later.estimate
+            if told is not None and told.wait_s is not None and member.ready + told.wait_s > start:
+                start = member.ready + told.wait_s
+                found = _seen_from(job, member, told)
+        return found
+
+    def _others(self, job: Job) -> list[Job]:
+        """The other members that have not started."""
+        members = self._members.get(job.extras.het_group or "", {})
+        known = [(key, self._live.get(key)) for key in members]
+        found = [member for _, member in known if member is not None and member.start is None]
+        for key, member in known:
+            if member is None:
+                del members[key]
+        if not members:
+            self._members.pop(job.extras.het_group or "", None)
+        return [member for member in found if member.key != job.key]
+
+
+def _seen_from(job: Job, member: Job, told: Estimate) -> Estimate:
+    """What was told of a member's wait, as a wait of the job."""
+    later_s = member.ready - job.ready
+    bounds = None if told.bounds is None else {q: max(s + later_s, 0.0) for q, s in told.bounds.items()}
+    reason = f"starts with job {member.id} of its group: {told.reason}"
+    wait_s = (told.wait_s or 0.0) + later_s
+    return msgspec.structs.replace(told, wait_s=wait_s, bounds=bounds, reason=reason)

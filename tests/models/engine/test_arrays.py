@@ -1,0 +1,168 @@
+"""An array queues as one row; its tasks leave it one by one and run as jobs of their own."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Cancel, End, Prediction, Requeue, Submit
+from models.site.state import SITE, Phase
+from tests.support.events import cancel, capacity, end, start, submit
+from tests.support.stories import anomalies, applied, assert_sound, new_engine, outcomes
+
+ROW = submit("7", 100.0, user="ada", cpus=2, walltime=60.0, array_size=3, array_limit=2, qos="high")
+
+
+def begun(task: int, time: float, **fields: Any) -> AnyEvent:
+    return start(f"7_{task}", time, array="7", **fields)
+
+
+def jobs(engine: Engine) -> dict[str, tuple[str, int]]:
+    """The live jobs: their phases, and how many are to start."""
+    assert_sound(engine)
+    return {job.id: (job.phase.value, job.tasks_left) for job in engine.context.state.jobs.values()}
+
+
+def counted(engine: Engine) -> dict[str, tuple[int, int]]:
+    totals = {phase.value: engine.context.state.totals(SITE, phase) for phase in Phase}
+    return {phase: (total.count, total.cpus) for phase, total in totals.items() if total.count}
+
+
+def test_its_tasks_leave_the_row_and_the_row_leaves_with_the_last() -> None:
+    engine = new_engine()
+    assert not anomalies(applied(engine, [ROW]))
+    assert jobs(engine) == {"7": ("queued", 3)} and counted(engine) == {"queued": (1, 6)}
+    assert not anomalies(applied(engine, [begun(1, 150.0), begun(2, 160.0)]))
+    assert jobs(engine) == {"7": ("queued", 1), "7_1": ("running", 1), "7_2": ("running", 1)}
+    assert counted(engine) == {"queued": (1, 2), "running": (2, 4)}
+    assert not anomalies(applied(engine, [end("7_1", 200.0), begun(3, 201.0, cpus=4)]))
+    assert jobs(engine) == {"7_2": ("running", 1), "7_3": ("running", 1)}
+    assert counted(engine) == {"running": (2, 6)}
+    task = engine.context.state.jobs["7_3", 0]
+    assert (task.user, task.cpus, task.walltime, task.submit, task.extras.qos) == ("ada", 2, 60.0, 100.0, "high")
+    assert (task.extras.array, task.extras.array_size, task.extras.array_limit) == ("7", None, None)
+
+
+def test_the_first_task_scores_the_array_and_all_teach_run_times() -> None:
+    engine = new_engine()
+    events = [ROW, begun(2, 150.0), begun(1, 190.0), end("7_1", 200.0), end("7_2", 210.0), begun(3, 220.0)]
+    found = outcomes(applied(engine, [*events, end("7_3", 230.0)]))
+    assert [(told.job, told.actual_wait_s, told.actual_run_s) for told in found] == [
+        ("7", 50.0, None),
+        ("7", 50.0, 60.0),
+    ]
+    assert sorted(run.run_s for run in engine.context.runs if run.category[0] == "user") == [10.0, 10.0, 60.0]
+    accuracy = engine.scores.accuracy["median"]
+    assert (accuracy.jobs, engine.context.history.count, len(engine.context.state)) == (1, 1, 0)
+
+
+LIVE = {"7": ("queued", 2), "7_1": ("running", 1)}
+
+
+@pytest.mark.parametrize(
+    ("events", "reasons", "left"),
+    [
+        ([ROW, begun(1, 150.0), begun(1, 150.0)], "duplicate_start", LIVE),
+        ([ROW, begun(1, 150.0), ROW], "duplicate_submit", LIVE),
+        ([ROW, begun(1, 150.0), end("7_1", 200.0), begun(1, 150.0)], "duplicate_start", {"7": ("queued", 2)}),
+        (
+            [ROW, end("7_1", 200.0, array="7"), begun(1, 150.0)],
+            "end_without_start duplicate_start",
+            {"7": ("queued", 2)},
+        ),
+        ([ROW, begun(1, 30.0)], "start_before_submit", LIVE),
+        ([begun(1, 150.0), ROW], "start_without_submit submit_after_start", LIVE),
+        ([ROW, cancel("7", 140.0)], "", {}),
+        ([ROW, begun(1, 150.0), cancel("7", 160.0)], "", {"7_1": ("running", 1)}),
+        ([ROW, begun(1, 150.0), end("7", 160.0)], "end_of_array", {"7_1": ("running", 1)}),
+        ([ROW, cancel("7_1", 140.0, array="7")], "", {"7": ("queued", 2)}),
+        ([ROW, *[cancel("7_1", 140.0, array="7")] * 2], "duplicate_cancel", {"7": ("queued", 2)}),
+        ([ROW, cancel("7_1", 140.0, array="7"), begun(1, 150.0)], "duplicate_start", {"7": ("queued", 2)}),
+        ([ROW, submit("7_1", 140.0, array="7")], "", {"7": ("queued", 2), "7_1": ("queued", 1)}),
+        ([ROW, *[submit("7_1", 140.0, array="7")] * 2], "duplicate_submit", {"7": ("queued", 2), "7_1": ("queued", 1)}),
+        ([ROW, begun(1, 150.0, attempt=1)], "start_without_submit", {"7": ("queued", 3), "7_1": ("running", 1)}),
+        ([begun(1, 150.0)], "start_without_submit", {"7_1": ("running", 1)}),
+    ],
+)
+def test_what_comes_late_or_twice_takes_no_task_twice(
+    events: list[AnyEvent], reasons: str, left: dict[str, tuple[str, int]]
+) -> None:
+    engine = new_engine()
+    found = anomalies(applied(engine, events))
+    assert " ".join(anomaly.reason for anomaly in found) == reasons
+    assert jobs(engine) == left
+
+
+def test_the_wait_of_an_array_that_is_cancelled_is_censored_unless_a_task_has_started() -> None:
+    def told(*events: AnyEvent) -> list[tuple[float, bool]]:
+        found = outcomes(applied(new_engine(), [ROW, *events]))
+        return [(outcome.actual_wait_s, outcome.censored) for outcome in found]
+
+    tasks: list[Cancel] = [cancel(f"7_{task}", 130.0 + task, array="7") for task in (1, 2, 3)]
+    assert told(cancel("7", 140.0)) == [(40.0, True)]
+    assert told(*tasks) == [(33.0, True)]
+    assert told(begun(1, 150.0), cancel("7", 160.0)) == [(50.0, False)]
+    assert told(begun(1, 150.0), *tasks[1:]) == [(50.0, False)]
+
+
+def test_a_task_that_is_requeued_queues_by_itself() -> None:
+    engine = new_engine()
+    again = Requeue(site="s", time=170.0, job="7_1", state="preempted")
+    records = applied(engine, [ROW, begun(1, 150.0), again])
+    [*_, prediction] = records
+    assert isinstance(prediction, Prediction) and (prediction.job, prediction.attempt) == ("7_1", 1)
+    assert jobs(engine) == {"7": ("queued", 2), "7_1": ("queued", 1)}
+    [outcome, *rest] = outcomes(applied(engine, [begun(1, 200.0, attempt=1), end("7_1", 230.0, attempt=1)]))
+    assert (outcome.job, outcome.actual_wait_s, len(rest)) == ("7_1", 30.0, 1)
+
+
+def last_task_wait_s(row: Submit, *before: AnyEvent) -> Any:
+    engine = Engine("s", EngineSettings(method="easy", shadows=(), runtimes="walltime"))
+    applied(engine, [capacity(8), *before])
+    [prediction] = engine.apply(row)
+    assert isinstance(prediction, Prediction)
+    return prediction.predicted_wait_s, prediction.last_task_wait_s
+
+
+def array(size: int, limit: int | None = None, cpus: int = 2) -> Submit:
+    return submit("7", 0.0, cpus=cpus, walltime=60.0, array_size=size, array_limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("row", "waits"),
+    [
+        (array(1), (0.0, 0.0)),
+        (array(4), (0.0, 0.0)),
+        (array(5), (0.0, 60.0)),
+        (array(12), (0.0, 120.0)),
+        (array(12, 1), (0.0, 660.0)),
+        (array(12, 2), (0.0, 300.0)),
+        (array(12, 100), (0.0, 120.0)),
+        (array(4000), (0.0, 59940.0)),
+        (array(2, cpus=9), (None, msgspec.UNSET)),
+        (submit("7", 0.0, cpus=2, walltime=60.0), (0.0, msgspec.UNSET)),
+    ],
+)
+def test_it_is_told_when_the_last_task_starts(row: Submit, waits: tuple[Any, Any]) -> None:
+    assert last_task_wait_s(row) == waits
+
+
+def test_the_last_task_waits_for_what_runs_and_queues() -> None:
+    runs = [submit("1", 0.0, cpus=8, walltime=600.0), start("1", 0.0)]
+    assert last_task_wait_s(array(8), *runs) == (600.0, 660.0)
+
+
+def test_it_is_saved_and_goes_on_as_if_nothing_had_happened() -> None:
+    events: list[AnyEvent] = [ROW, begun(1, 150.0), begun(2, 160.0), End(site="s", time=200.0, job="7_1")]
+    rest: list[AnyEvent] = [begun(3, 210.0), end("7_2", 220.0), end("7_3", 230.0)]
+    whole = new_engine()
+    said = applied(whole, [*events, *rest])
+    for place in range(1, len(events)):
+        engine = new_engine()
+        first = applied(engine, events[:place])
+        state, changes = engine.checkpoint()
+        again = Engine.load(state, changes.started, changes.runs, engine.settings, changes.rows)
+        assert [*first, *applied(again, [*events[place:], *rest])] == said
+        assert again.checkpoint()[0] == whole.checkpoint()[0]
