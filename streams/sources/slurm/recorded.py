@@ -1,8 +1,12 @@
-"""Looks that were written to a folder: to try this source without a Slurm, and to find out what went wrong with one."""
+"""Looks that were written to files: what sacct printed, and folders of looks at a queue."""
 
+import gzip
 import re
 from collections.abc import Iterator
+from datetime import tzinfo
+from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
@@ -68,3 +72,65 @@ def _machine(path: Path) -> Machine | None:
     if not nodes:
         return None
     return Machine(nodes_from_text(nodes), partitions_from_text(partitions), reservations_from_text(reservations))
+
+
+Kind = Literal["records", "json", "text"]
+"""Records of jobcomp, one a line; a document of squeue, slurmrestd or sacct; what sacct prints as text."""
+
+
+_JOBS = re.compile(rb'"jobs"\s*:\s*\[')
+
+
+def kind_of(head: bytes) -> Kind | None:
+    """What a file that begins so is; None where it is nothing of Slurm's."""
+    if head.lstrip().startswith(b"{"):
+        if b'"jobid"' in head and (b'"@submit"' in head or b'"@start"' in head):
+            return "records"
+        ours = (b'"submit_time"', b'"submission"', b"lurm OpenAPI", b"data_parser")
+        return "json" if _JOBS.search(head) and any(word in head for word in ours) else None
+    lines = head.decode("utf-8", "replace").split("\n")
+    first = re.split(r"[^a-z]+", lines[0].lower())
+    if {"jobid", "state", "submit"} <= set(first) or {"jobidraw", "state", "submit"} <= set(first):
+        return "text"
+    return "text" if next(read_sacct(islice(lines[:-1], 20), lambda _: None, separator="|"), None) else None
+
+
+class OneFile(Way):
+    """A file that sacct, squeue or slurmrestd has written, plain or gzip; read once.
+
+    Parameters:
+        zone: that of sacct's text.
+        left_out: where the steps of jobs are counted.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+
+    def __init__(self, path: Path, kind: Kind, on_skipped: OnSkipped, zone: tzinfo, left_out: dict[str, int]) -> None:
+        super().__init__({})
+        self._path, self._kind, self._on_skipped = path, kind, on_skipped
+        self._zone, self._left_out = zone, left_out
+
+    def looks(self, place: Place) -> Iterator[Look]:
+        """The file, unless the place is behind it."""
+        if place.polls:
+            return
+        place.polls = 1
+        rows = self._rows()
+        self.records += len(rows)
+        yield Look(rows, max(map(_latest, rows), default=0.0), accounting=True)
+
+    def _rows(self) -> list[JobRow]:
+        try:
+            data = self._path.read_bytes()
+            data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        except (OSError, EOFError) as error:
+            raise UserError(f"{self._path}: cannot be read: {error}") from None
+        if self._kind == "text":
+            lines = data.decode("utf-8", "replace").split("\n")
+            return list(read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self._left_out))
+        try:
+            return read_jobs(data, self._on_skipped, str(self._path)).rows
+        except ValueError as error:
+            self._on_skipped(Skipped(str(self._path), None, None, str(error)[:200], "an answer of Slurm, as JSON"))
+            return []

@@ -4,8 +4,10 @@ import time
 import zlib
 from base64 import b85decode, b85encode
 from collections.abc import Iterator
+from datetime import UTC
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -23,12 +25,13 @@ from streams.sources.contract import (
     encode_cursor,
     refuse,
 )
+from streams.sources.formats import head_of
 from streams.sources.slurm.calls import Commands, Rest
 from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import capacity_of
 from streams.sources.slurm.polling import AccountingPolling, QueuePolling
-from streams.sources.slurm.recorded import Recorded
+from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.table import Entry, JobTable
 
 PAUSE_S = 0.2
@@ -51,6 +54,7 @@ class SlurmSource(Source):
         machine: how often to look at nodes, partitions and reservations.
         since: how far back the first look at the accounting goes.
         kafka_options: a TOML file with options of kafka-python's consumer, for jobcomp's brokers.
+        zone: the time zone of a file of sacct's text, such as Europe/Paris.
     """
 
     name: ClassVar[str] = "slurm"
@@ -59,6 +63,7 @@ class SlurmSource(Source):
     def __init__(self, ways: list[str], site: str, on_skipped: OnSkipped, **options: Any) -> None:
         self.sites = (site,)
         self.calls: dict[str, Calls] = {}
+        self.left_out = self._left = dict[str, int]()
         self._ways, self._on_skipped, self._options = ways, on_skipped, options
         for way in self._opened():  # what cannot be read is told now
             way.close()
@@ -74,6 +79,7 @@ class SlurmSource(Source):
         machine: str = "1m",
         since: str = "1h",
         kafka_options: str = "",
+        zone: str = "UTC",
     ) -> Self:
         """Open it; it asks Slurm nothing before its events are read.
 
@@ -81,10 +87,21 @@ class SlurmSource(Source):
             UserError: no site is named, or the location is not one that is known.
         """
         if site is None:
-            raise UserError(f"{location}: name the site with --site")
+            if not Path(location).is_file():
+                raise UserError(f"{location}: name the site with --site")
+            site = Path(location).name.partition(".")[0]
+        try:
+            here = UTC if zone == "UTC" else ZoneInfo(zone)
+        except (ValueError, OSError, KeyError):
+            raise UserError(f"zone={zone}: expected a time zone such as Europe/Paris") from None
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
         seconds = {name: seconds_of(text) for name, text in every.items()}
-        return cls(location.split("+"), site, on_skipped, **seconds, kafka_options=kafka_options)
+        return cls(location.split("+"), site, on_skipped, **seconds, kafka_options=kafka_options, zone=here)
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether it is what sacct prints, an answer of squeue or slurmrestd, or records of jobcomp."""
+        return kind_of(head) is not None
 
     def _opened(self) -> list[Way]:
         ways: list[Way] = []
@@ -108,7 +125,12 @@ class SlurmSource(Source):
         if path.is_dir():
             return Recorded(path, told)
         if path.is_file():
-            return FileRecords(path, told)
+            kind = kind_of(head_of(path))
+            if kind is None:
+                raise UserError(f"{text}: is nothing that Slurm writes")
+            return (
+                FileRecords(path, told) if kind == "records" else OneFile(path, kind, told, options["zone"], self._left)
+            )
         raise UserError(f"{text}: there is no such file, and it is none of {HELP}")
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:

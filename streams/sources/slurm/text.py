@@ -71,6 +71,7 @@ def read_sacct(
     file: str = "sacct",
     zone: tzinfo = UTC,
     separator: str | None = None,
+    left_out: dict[str, int] | None = None,
 ) -> Iterator[JobRow]:
     """The rows of jobs, in their order; those of steps are passed over. 12 µs a row.
 
@@ -79,6 +80,7 @@ def read_sacct(
         file: what `on_skipped` is told.
         zone: that of the times, which sacct writes in local time unless TZ=UTC.
         separator: between columns; without it the header tells.
+        left_out: where the steps are counted.
     """
     reader: Callable[[list[str]], JobRow | str | None] | None = None
     layout = _Layout(separator)
@@ -101,6 +103,8 @@ def read_sacct(
             on_skipped(Skipped(file, number, found, f"of {fields[0][:40]!r} not there", _EXPECTED[found]))
         elif found is not None:
             yield found
+        elif left_out is not None:
+            left_out["job steps"] = left_out.get("job steps", 0) + 1
 
 
 _EXPECTED = {
@@ -209,6 +213,8 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
         )
         if never_ran:
             started = None
+        if size is not None and started is not None:  # tasks that ran, told in one row
+            job, array, size, most = identity, job, None, None
         cpus = asked.cpus or count_of(_whole(fields[reqcpus])) or count_of(_whole(fields[ncpus]))
         nodes = asked.nodes if (asked.nodes or 0) > 1 else count_of(_whole(fields[nnodes])) or asked.nodes
         walltime, unlimited = walltime_of(fields[limit_raw] or fields[limit])

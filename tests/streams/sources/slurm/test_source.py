@@ -1,5 +1,6 @@
 """The source `slurm`, by each of its ways, keeps the contract; and together they say what each says alone."""
 
+import gzip
 import random
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from models.records import AnyEvent
 from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES
+from streams.sources.formats import format_of
 from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, MadeJob, records, sacct, squeue
 from tests.support.source_contract import BadPart, SourceContract, events_there
@@ -138,6 +140,30 @@ def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> 
     assert {key[1:] for key in kinds(by_both)} >= {key[1:] for key in expected if key[1] != "requeue"}
     together = SlurmSource.open(f"{tmp_path / 'accounting'}+{tmp_path / 'records'}", "here")
     assert kinds([event for event, _ in events_there(together)]) == expected
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "records"])
+def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "alder.log"
+    if kind == "text":
+        path.write_bytes(gzip.compress(sacct(JOBS, 300).encode()))
+    elif kind == "json":
+        path.write_bytes(squeue(JOBS, 300))
+    else:
+        path.write_bytes(b"".join(value + b"\n" for job in JOBS for _, value in records(job)))
+    source = format_of(path).open(str(path))
+    assert (source.name, source.sites) == ("slurm", ("alder",))
+    events = list(source.whole())
+    assert sum(event.kind == "end" for event in events) == 3
+    assert source.records == {"text": 7, "json": 6, "records": 10}[kind]
+
+
+def test_local_times_are_those_of_the_zone(tmp_path: Path) -> None:
+    (tmp_path / "alder.txt").write_text(sacct(JOBS[:1], 300))
+    source = SlurmSource.open(str(tmp_path / "alder.txt"), zone="Europe/Paris")
+    assert next(iter(source.whole())).time == NOON - 3600
+    with pytest.raises(UserError, match="expected a time zone"):
+        SlurmSource.open(str(tmp_path / "alder.txt"), zone="Mars")
 
 
 def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:

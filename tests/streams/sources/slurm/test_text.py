@@ -97,6 +97,11 @@ def test_steps_are_passed_over_and_arrays_are_told() -> None:
     ]
 
 
+def test_tasks_that_ran_may_be_told_in_one_row() -> None:
+    row = one(line(JobID="9_[1-3]"))
+    assert (row.job, row.array, row.array_size) == ("9_[1-3]", "9", None)
+
+
 def test_names_with_line_breaks_and_separators() -> None:
     rows, skipped = read(HEADER, line(JobName="a|b\nc||d"), line(JobID="8"))
     assert [row.job for row in rows] == ["7", "8"]
