@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
 SOURCES = {
     "events": "streams.sources.logs.events:EventsSource",
+    "flux": "streams.sources.schedulers.flux:FluxSource",
+    "flux-log": "streams.sources.schedulers.flux:FluxLogSource",
     "gridengine": "streams.sources.schedulers.gridengine:GridEngineSource",
     "htcondor": "streams.sources.schedulers.htcondor:HTCondorSource",
+    "kueue": "streams.sources.schedulers.kueue:KueueSource",
+    "kueue-log": "streams.sources.schedulers.kueue:KueueLogSource",
     "lsf": "streams.sources.schedulers.lsf:LsfSource",
     "pbs": "streams.sources.schedulers.pbs:PbsSource",
     "slurm": "streams.sources.slurm.source:SlurmSource",

@@ -86,6 +86,11 @@ class Lines:
         """The file that is read now, as told where something in it is wrong."""
         return str(self._at.path)
 
+    @property
+    def name(self) -> str:
+        """The file's name without its ending."""
+        return self._at.path.stem
+
     def place(self) -> Place:
         """The place after the last line that was given."""
         head = self._fingerprint

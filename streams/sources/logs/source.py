@@ -64,12 +64,14 @@ class Records(ABC):
         memory: what is kept with the place.
         is_open: True in the middle of a record of several lines: one cannot begin there.
         is_whole: True where a log is read whole, and events need not come in the order of its lines.
+        file: the name of the file that is read, without its ending.
         lines_before: how many lines of the record come before the last line that was taken.
         left_out: counts the records that give no event by their nature, by what they are.
     """
 
     is_open = False
     is_whole = False
+    file = ""
     lines_before = 0
 
     def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
@@ -200,6 +202,7 @@ class LogSource(Source):
         yield from rest
 
     def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
+        records.file = lines.name
         try:
             events = records.take(raw.decode("utf-8", "replace").rstrip("\r"))
         except BadRecord as bad:

@@ -21,7 +21,7 @@ from models.records import Alter, AnyEvent, Cancel, End, Hold, Release, Requeue,
 MAX_KNOWN_BYTES = 500_000
 """Of what is remembered, as it stands in a cursor: some twenty thousand jobs."""
 
-STORY_BYTES = 20
+STORY_BYTES = 30
 """What a job takes in a cursor beside its name."""
 
 QUEUED, BARE, HELD, RUNNING, SUSPENDED, GONE = "queued", "bare", "held", "running", "suspended", "gone"
@@ -36,13 +36,14 @@ Asked = Callable[[], Submit | None]
 class Story(msgspec.Struct, array_like=True):
     """What was told last of a job: it queues (`bare`: its request is unknown), is held, runs, is suspended, or has left
     and may be told of again (`gone`); which attempt it is at; of an array how many tasks have not started yet; and
-    where an array's size is unknown, which task goes by the name of the whole.
+    where an array's size is unknown, which task goes by the name of the whole. `note` is what its source has to know.
     """
 
     phase: str = QUEUED
     attempt: int = 0
     tasks: int = 0
     task: int = 0
+    note: str = ""
 
 
 Known = dict[str, Story]

@@ -1,0 +1,281 @@
+"""Kueue on Kubernetes: its Workload objects as they change, and as `kubectl get workloads -o json` prints them.
+
+The changes come from the API server with the package `kubernetes` (`pip install queuecast[kueue]`), by the kubeconfig
+or the pod's service account, which may `list` and `watch` workloads.kueue.x-k8s.io. What they do not say: users, where
+pods run, how large the cluster is.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
+
+from models.records import AnyEvent
+from streams.errors import UserError
+from streams.sources.contract import (
+    IDLE_S,
+    Cursor,
+    OnSkipped,
+    Skipped,
+    Source,
+    Step,
+    decode_cursor,
+    encode_cursor,
+    refuse,
+)
+from streams.sources.logs.fields import BadRecord
+from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
+from streams.sources.logs.stories import Known, Stories
+from streams.sources.schedulers.kueue_workloads import Object, Workloads, inside, time_of
+from streams.sources.swf import check_site
+
+GROUP, PLURAL = "kueue.x-k8s.io", "workloads"
+HERE, CLUSTER = "local", "cluster"
+"""Locations: the current context of the kubeconfig; the cluster in which this runs as a pod."""
+
+FIRST = re.compile(rb'"apiVersion"\s*:\s*"kueue\.x-k8s\.io/')
+CREATED = re.compile(rb'"creationTimestamp"\s*:\s*"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)')
+MAX_OBJECT_BYTES = 8 << 20
+"""Of one object in a file; the API server stores none that is larger than some 1.5 MB."""
+
+GONE = 410
+"""The status of an answer where the place from which to watch is too old."""
+
+
+class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
+    """Up to which version of the workloads was read; None: list them first. And what was told."""
+
+    version: str | None
+    known: Known
+    v: Literal[1] = 1
+
+
+class KueueSource(Source):
+    """The Workload objects of a cluster, live."""
+
+    name: ClassVar[str] = "kueue"
+    live: bool = True
+
+    def __init__(self, location: str, site: str, on_skipped: OnSkipped, version: str, pause_s: float) -> None:
+        check_site(site)
+        self.sites = (site,)
+        self._location, self._on_skipped, self._version, self._pause_s = location, on_skipped, version, pause_s
+        self.records = 0
+        self.left_out: dict[str, int] = {}
+        _kubernetes()
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        version: str = "v1beta1",
+        pause_s: float = IDLE_S,
+    ) -> Self:
+        """Look whether Kubernetes can be asked.
+
+        Parameters:
+            location: `local` for the kubeconfig's current context, `cluster` for the one in which this runs, or the
+                name of another context.
+            version: of Kueue's API.
+            pause_s: seconds between two lists where the watch was refused.
+
+        Raises:
+            UserError: the package `kubernetes` is not there.
+        """
+        return cls(location, site or location, on_skipped, version, pause_s)
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events of the workloads that there are, then of their changes.
+
+        Raises:
+            CursorError: the cursor is not of this source.
+            UserError: the cluster cannot be asked.
+        """
+        at = _Cursor(None, {}) if cursor is None else decode_cursor(cursor, _Cursor)
+        workloads = Workloads(self.sites[0], Stories(self.sites[0], at.known))
+        last, since = cursor or encode_cursor(at), 0
+        for kind, found in self._changes(at.version):
+            events = self._listed(found, workloads) if kind == "LIST" else self._events_of(kind, found, workloads)
+            version = inside(found, "metadata").get("resourceVersion")
+            since += len(events)
+            for event in events[:-1]:
+                yield event, None
+            if kind in ("LIST", "IDLE") or (version and since * EVENTS_PER_KNOWN >= len(at.known)):
+                at.version = version or at.version
+                last, since = encode_cursor(at), 0
+                yield (events[-1] if events else None), last
+            elif events:
+                yield events[-1], None
+
+    def _changes(self, version: str | None) -> Iterator[tuple[str, Object]]:
+        """What happened, and to which object: LIST with all there are, IDLE where nothing has for a second."""
+        client, watch = _kubernetes()
+        api = self._api(client)
+        where = {"group": GROUP, "version": self._version, "plural": PLURAL}
+        while True:
+            try:
+                if version is None:
+                    found = api.list_cluster_custom_object(**where)
+                    version = str(inside(found, "metadata").get("resourceVersion", ""))
+                    yield "LIST", found
+                changes = watch.Watch().stream(
+                    api.list_cluster_custom_object, **where, resource_version=version, timeout_seconds=1
+                )
+                for change in changes:
+                    item = change["object"]
+                    if change["type"] == "ERROR":
+                        version = None
+                        break
+                    version = inside(item, "metadata").get("resourceVersion", version)
+                    yield change["type"], item
+                if version is not None:
+                    yield "IDLE", {"metadata": {"resourceVersion": version}}
+            except client.ApiException as error:
+                if error.status != GONE:
+                    raise UserError(f"kubernetes at {self._location}: {error.status} {error.reason}") from None
+                version = None
+                time.sleep(self._pause_s)
+
+    def _api(self, client: Any) -> Any:
+        from kubernetes import config
+
+        try:
+            if self._location == CLUSTER:
+                config.load_incluster_config()
+            else:
+                config.load_kube_config(context=None if self._location == HERE else self._location)
+        except config.ConfigException as error:
+            raise UserError(f"kubernetes at {self._location}: {error}") from None
+        return client.CustomObjectsApi()
+
+    def _listed(self, found: Object, workloads: Workloads) -> list[AnyEvent]:
+        """All objects: each as if it had changed; those that are not there any more were deleted."""
+        items = sorted(found.get("items", []), key=_version_of)
+        events = [event for item in items for event in self._events_of("LISTED", item, workloads)]
+        names = {
+            f"{inside(item, 'metadata').get('namespace')}/{inside(item, 'metadata').get('name')}" for item in items
+        }
+        latest = 0.0
+        for item in items:
+            with suppress(BadRecord):
+                latest = max(latest, workloads.latest(item))
+        return events + workloads.missing(names, latest)
+
+    def _events_of(self, kind: str, found: Object, workloads: Workloads) -> list[AnyEvent]:
+        if kind in ("IDLE", "BOOKMARK"):
+            return []
+        self.records += 1
+        try:
+            return workloads.gone(found) if kind == "DELETED" else workloads.see(found)
+        except BadRecord as bad:
+            where = f"kubernetes at {self._location}"
+            self._on_skipped(Skipped(where, None, bad.field, bad.found, bad.expected))
+            return []
+
+
+class KueueRecords(Records):
+    """Workload objects in files, as kubectl prints them: a list, one after the other, or with what happened to each."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._workloads = Workloads(self.site, self.stories)
+        self._lines: list[str] = []
+        self._bytes = 0
+        self._end = "}"
+
+    @property
+    def is_open(self) -> bool:  # type: ignore[override]
+        """Whether an object has begun and is not complete."""
+        return bool(self._lines)
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of an object, with its last line."""
+        bare = line.rstrip().rstrip(",")
+        if not self._lines:
+            return self._first(bare)
+        self.lines_before = len(self._lines)
+        if len(self._lines) < 10 and bare.endswith('"items": [') and self._end == "}":
+            self._lines = []  # the head of a list, whose items are taken one by one
+            return []
+        self._lines.append(bare if bare == self._end else line)
+        self._bytes += len(line)
+        if bare == self._end:
+            return self._object()
+        if self._bytes > MAX_OBJECT_BYTES:
+            self._lines = []
+            raise BadRecord(None, f"an object of more than {MAX_OBJECT_BYTES} bytes", "a Workload")
+        return []
+
+    def _first(self, bare: str) -> list[AnyEvent]:
+        """A line where none has begun: the first of an object, or one of those around the items of a list."""
+        self.lines_before, self._bytes = 0, 0
+        opened = bare.lstrip()
+        if opened == "{":
+            self._end = bare.replace("{", "}")
+            self._lines = [bare]
+        elif opened.startswith("{"):
+            self._lines = [bare]
+            return self._object()
+        elif opened not in ("", "]", "}") and not re.match(r'"(metadata|kind|apiVersion|resourceVersion)"', opened):
+            raise BadRecord(None, repr(opened[:40]), "an object in JSON")
+        return []
+
+    def _object(self) -> list[AnyEvent]:
+        text, self._lines = "\n".join(self._lines), []
+        try:
+            found = msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeError):
+            raise BadRecord(None, "an object", "a Workload in JSON") from None
+        items = found.get("items")
+        if isinstance(items, list):
+            return [event for item in items for event in self._workload(inside(item), "")]
+        kind = found.get("type")
+        if isinstance(kind, str) and isinstance(found.get("object"), dict):
+            return self._workload(found["object"], kind)
+        return self._workload(found, "")
+
+    def _workload(self, found: Object, kind: str) -> list[AnyEvent]:
+        if found.get("kind") != "Workload":
+            return self.leave_out("objects of other kinds")
+        told = self._workloads.gone(found) if kind == "DELETED" else self._workloads.see(found)
+        return told or self.leave_out("objects that say nothing new")
+
+
+class KueueLogSource(LogSource):
+    """A file with Workload objects, as `kubectl get workloads -A -o json` prints them, with `--watch` or without."""
+
+    name: ClassVar[str] = "kueue-log"
+    records_of = KueueRecords
+
+    @classmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """When the first object was created; 0 where it is not told at the file's beginning."""
+        if FIRST.search(head) is None:
+            return None
+        found = CREATED.search(head)
+        at = time_of(found[0].rpartition(b'"')[2].decode() + "Z") if found is not None else None
+        return at or 0.0
+
+
+def _version_of(item: object) -> tuple[int, str]:
+    """Objects in the order in which they changed."""
+    version = str(inside(item, "metadata").get("resourceVersion", ""))
+    return len(version), version
+
+
+def _kubernetes() -> tuple[Any, Any]:
+    """The client of Kubernetes, and its watch.
+
+    Raises:
+        UserError: the package is not there.
+    """
+    try:
+        from kubernetes import client, watch
+    except ImportError:
+        raise UserError("the package kubernetes is not installed; pip install 'queuecast[kueue]'") from None
+    return client, watch

@@ -1,0 +1,232 @@
+"""What a Workload object of Kueue says, as events.
+
+An object has no history but the last change of each of its conditions. What was told of it before is compared with what
+it says now; the times are those of the conditions.
+"""
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from models.records import AnyEvent, End, Start, Submit
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, job_of, name_of
+from streams.sources.logs.stories import HELD, RUNNING, Stories
+
+Object = dict[str, Any]
+
+MAX_CONTAINERS = 1000
+
+_QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?", re.ASCII)
+_FACTORS = {None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_FACTORS |= {f"{letter}i": float(1 << 10 * power) for power, letter in enumerate("KMGTPE", 1)}
+
+PREEMPTED = "Preempted"
+
+
+class Workloads:
+    """Events of Workload objects as they change.
+
+    `stories` keeps what was told; as the note of a workload that runs, since when (Unix seconds).
+    """
+
+    def __init__(self, site: str, stories: Stories) -> None:
+        self.site, self.stories = site, stories
+
+    def see(self, workload: Object) -> list[AnyEvent]:
+        """What is new in an object.
+
+        Raises:
+            BadRecord: it is no Workload.
+        """
+        name, created = self._name(workload)
+        conditions = conditions_of(workload)
+        events: list[AnyEvent] = []
+        finished = conditions.get("Finished")
+        if self.stories.phase(name) is None:
+            events += self._submitted(name, created, workload, conditions)
+        events += self._moved(name, workload, conditions)
+        if finished is not None:
+            events += self._left(name, finished[0], state_of(finished[1]))
+        return events
+
+    def gone(self, workload: Object) -> list[AnyEvent]:
+        """An object was deleted; one that had not finished leaves with it."""
+        name, _ = self._name(workload)
+        events = self.see(workload) if self.stories.phase(name) is not None else []
+        deleted = time_of(inside(workload, "metadata").get("deletionTimestamp"))
+        last = self.latest(workload)
+        return events + self._left(name, max(deleted or last, last), "cancelled")
+
+    def missing(self, names: set[str], at: float) -> list[AnyEvent]:
+        """What was told of and has none of these names is not there any more, at that time at the latest."""
+        gone = [name for name in self.stories.known if name not in names]
+        return [event for name in gone for event in self._left(name, max(at, self._began(name)), "unknown")]
+
+    def latest(self, workload: Object) -> float:
+        """When an object changed last."""
+        _, created = self._name(workload)
+        return max([created, *(at for at, _ in conditions_of(workload).values())])
+
+    def _began(self, name: str) -> float:
+        note = self.stories.known[name].note
+        return float(note) if note else 0.0
+
+    def _name(self, workload: Object) -> tuple[str, float]:
+        metadata = inside(workload, "metadata")
+        name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
+        created = time_of(metadata.get("creationTimestamp"))
+        if created is None:
+            raise BadRecord("metadata.creationTimestamp", metadata.get("creationTimestamp"), "a time as in RFC 3339")
+        return job_of(name, "metadata.name"), created
+
+    def _submitted(self, name: str, created: float, workload: Object, conditions: "Conditions") -> list[AnyEvent]:
+        """A workload that was not told of: since its creation, or since it was queued again, as another attempt."""
+        requeued = conditions.get("Requeued")
+        attempt = 1 if requeued is not None and requeued[0] > created else 0
+        at = requeued[0] if attempt and requeued is not None else created
+        told = self.stories.submit(Submit(site=self.site, time=at, job=name, attempt=attempt, **request(workload)))
+        self.stories.known[name].attempt = attempt
+        return told
+
+    def _moved(self, name: str, workload: Object, conditions: "Conditions") -> list[AnyEvent]:
+        """What became of it since: it was admitted, evicted, held or released."""
+        events: list[AnyEvent] = []
+        story = self.stories.known[name]
+        admitted, evicted = conditions.get("Admitted"), conditions.get("Evicted")
+        began = self._began(name)
+        is_again = admitted is not None and began and admitted[0] > began
+        if story.phase == RUNNING and (admitted is None or is_again):
+            requeued = conditions.get("Requeued")
+            left = next((at for at, _ in filter(None, (evicted, requeued)) if at >= began), None)
+            if left is None:
+                left = admitted[0] if admitted is not None else began
+            reason = evicted[1] if evicted is not None else ""
+            events += self.stories.requeue(name, left, "preempted" if reason == PREEMPTED else None)
+            story.note = ""
+        if story.phase != RUNNING:
+            events += self._held(name, workload)
+        if admitted is not None and story.phase != RUNNING:
+            events += self._started(name, admitted[0], workload)
+        return events
+
+    def _started(self, name: str, at: float, workload: Object) -> list[AnyEvent]:
+        queue = name_of(_text(inside(workload, "status", "admission").get("clusterQueue")))
+        told = self.stories.start(Start(site=self.site, time=at, job=name, partition=queue), lambda: None)
+        self.stories.known[name].note = repr(at)
+        return told
+
+    def _held(self, name: str, workload: Object) -> list[AnyEvent]:
+        """A workload that is not active is not admitted; since when is told where it was evicted for that."""
+        is_active = inside(workload, "spec").get("active") is not False
+        story = self.stories.known[name]
+        at = self.latest(workload)
+        if is_active and story.phase == HELD:
+            return self.stories.release(name, at)
+        return self.stories.hold(name, at) if not is_active else []
+
+    def _left(self, name: str, at: float, state: str) -> list[AnyEvent]:
+        if self.stories.phase(name) != RUNNING:
+            return self.stories.cancel(name, at)
+        end = End(site=self.site, time=at, job=name, state=state)
+        return self.stories.end(end, lambda: None, lambda: None)
+
+
+Conditions = dict[str, tuple[float, str]]
+"""Conditions that are true: since when (Unix seconds), and for which reason."""
+
+
+def conditions_of(workload: Object) -> Conditions:
+    """The conditions of a workload that are true."""
+    found: Conditions = {}
+    conditions = inside(workload, "status").get("conditions")
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, dict) and condition.get("status") == "True" and isinstance(condition.get("type"), str):
+            at = time_of(condition.get("lastTransitionTime"))
+            if at is not None:
+                found[condition["type"]] = (at, str(condition.get("reason", "")))
+    return found
+
+
+def state_of(reason: str) -> str:
+    """How a workload ended, by the reason of its condition Finished."""
+    return "failed" if "Fail" in reason or reason == "OutOfSync" else "completed"
+
+
+def request(workload: Object) -> dict[str, Any]:
+    """What a workload asks for, as the fields of a `submit`; what is unknown is absent."""
+    spec = inside(workload, "spec")
+    cpus = memory = gpus = tasks = 0.0
+    sets = spec.get("podSets")
+    for pods in sets if isinstance(sets, list) else ():
+        count = inside(pods).get("count", 1)
+        many = count if isinstance(count, int) and 0 <= count <= MAX_COUNT else 1
+        one = _pod(inside(pods, "template", "spec"))
+        tasks, cpus, memory, gpus = tasks + many, cpus + many * one[0], memory + many * one[1], gpus + many * one[2]
+    limit, priority = spec.get("maximumExecutionTimeSeconds"), spec.get("priority")
+    owners = inside(workload, "metadata").get("ownerReferences")
+    owner = inside(owners[0]) if isinstance(owners, list) and owners else {}
+    found: dict[str, Any] = {
+        "queue": _text(spec.get("queueName")),
+        "group": _text(inside(workload, "metadata").get("namespace")),
+        "executable": _text(owner.get("name")),
+        "job_type": _text(owner.get("kind")),
+        "qos": _text(spec.get("priorityClassName")),
+        "cpus": math.ceil(min(cpus, MAX_COUNT)) or None,
+        "gpus": math.ceil(min(gpus, MAX_COUNT)) or None,
+        "memory": int(min(memory, MAX_BYTES)) or None,
+        "tasks": int(min(tasks, MAX_COUNT)) or None,
+        "walltime": float(limit) if isinstance(limit, int) and 0 < limit <= MAX_SECONDS else None,
+        "priority": float(priority) if isinstance(priority, int) and abs(priority) <= 1 << 53 else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _pod(spec: Object) -> tuple[float, float, float]:
+    """Processors, bytes of memory and GPUs that the containers of a pod ask for."""
+    cpus = memory = gpus = 0.0
+    containers = spec.get("containers")
+    for container in (containers if isinstance(containers, list) else [])[:MAX_CONTAINERS]:
+        resources = inside(container, "resources")
+        asked = {**inside(resources, "limits"), **inside(resources, "requests")}
+        cpus += quantity(asked.get("cpu"))
+        memory += quantity(asked.get("memory"))
+        gpus += sum(quantity(value) for name, value in asked.items() if name.endswith("/gpu"))
+    return cpus, memory, gpus
+
+
+def quantity(value: object) -> float:
+    """A quantity of Kubernetes; 0 where it is none.
+
+    >>> quantity("500m"), quantity("1Gi"), quantity(2), quantity("much")
+    (0.5, 1073741824.0, 2.0, 0.0)
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return min(max(float(value), 0.0), 1e18)
+    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    return float(found[1]) * _FACTORS[found[2]] if found is not None else 0.0
+
+
+def time_of(value: object) -> float | None:
+    """Unix seconds of a time as in RFC 3339; None where it is none."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC).timestamp()
+    if not isinstance(value, str) or not 19 <= len(value) <= 40:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 < seconds <= MAX_SECONDS else None
+
+
+def inside(found: object, *names: str) -> Object:
+    """The object at this path; an empty one where there is none."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return name_of(value) if isinstance(value, str) else None
