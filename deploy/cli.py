@@ -20,7 +20,7 @@ def demo(
     trace: Annotated[
         Path | None, typer.Argument(metavar="TRACE", help="One site, from a trace. Default: a simulated grid.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=30, help="How many there are at most, in all.")] = 6000,
+    jobs: Annotated[int, typer.Option(min=30, help="About how many there are in all; of a trace, at most.")] = 6000,
     seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 50,
 ) -> None:
     """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""

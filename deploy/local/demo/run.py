@@ -35,7 +35,7 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
 
     Parameters:
         base: the settings in force; only those of the engine are used.
-        jobs: the number of jobs of all sites, at most.
+        jobs: about how many jobs all sites have; of a trace, at most.
         seconds: how long the measured part takes.
 
     Raises:

@@ -11,6 +11,7 @@ import msgspec
 
 from models.records import AnyEvent, Submit
 from models.simulation import generate, run
+from models.simulation.cluster import SMALL, ClusterSite, generate_for, run_cluster
 from streams.sources.feed import paced
 from streams.sources.swf import SwfSource, Trace, events_of
 
@@ -39,11 +40,20 @@ class SimulatedSite(NamedTuple):
     seed: int
 
 
-GRID = (
-    SimulatedSite("alder", 512, 0.75, "easy", 0.36, seed=3),
-    SimulatedSite("birch", 128, 0.70, "easy", 0.41, seed=3),
-    SimulatedSite("cedar", 256, 0.40, "fcfs", 0.23, seed=3),
+class PartitionedSite(NamedTuple):
+    """A site of the grid with partitions and GPUs, which has about so many jobs while the others last."""
+
+    name: str
+    site: ClusterSite
+    seed: int
+
+
+PLAIN_SITES = (
+    SimulatedSite("alder", 512, 0.75, "easy", 0.25, seed=3),
+    SimulatedSite("birch", 128, 0.70, "easy", 0.28, seed=3),
 )
+PARTITIONED = PartitionedSite("cedar", SMALL, seed=3)
+GRID = (*PLAIN_SITES, PARTITIONED)
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -77,11 +87,16 @@ class Scenario(msgspec.Struct, frozen=True):
 
 def simulated_scenario(jobs: int) -> Scenario:
     """The grid, with about `jobs` jobs in all; its sites end together."""
-    loads = [generate(s.seed, max(round(jobs * s.share), 1), s.cpus, s.load, start_time=MONDAY) for s in GRID]
+    sites, (name, partitioned, seed) = PLAIN_SITES, PARTITIONED
+    loads = [generate(s.seed, max(round(jobs * s.share), 1), s.cpus, s.load, start_time=MONDAY) for s in sites]
     end = min(load[-1].submit for load in loads)
     kept = [[job for job in load if job.submit <= end] for load in loads]
-    sites = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in GRID}
-    return Scenario.of(sites, [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, GRID, strict=True)])
+    described = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in sites}
+    partitions = ", ".join(partition.name for partition in partitioned.cluster.partitions)
+    described[name] = f"{partitioned.cluster.cpus} cpus and GPUs in partitions: {partitions}"
+    streams = [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, sites, strict=True)]
+    in_partitions = generate_for(partitioned, seed, (end - MONDAY) / DAY_S, MONDAY)
+    return Scenario.of(described, [*streams, run_cluster(in_partitions, partitioned.cluster, name)])
 
 
 def traced_scenario(trace: Trace, jobs: int) -> Scenario:

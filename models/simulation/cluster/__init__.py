@@ -10,12 +10,13 @@ tested against something truer than what they assume. Deterministic from a seed.
 
 from models.simulation.cluster.machine import Cluster, ClusterJob, Factors, Window
 from models.simulation.cluster.scheduler import ClusterScheduler, run_cluster
-from models.simulation.cluster.workload import CLUSTER_SITES, MIXED, SHARED, ClusterSite, Stream, generate_for
+from models.simulation.cluster.workload import CLUSTER_SITES, MIXED, SHARED, SMALL, ClusterSite, Stream, generate_for
 
 __all__ = [
     "CLUSTER_SITES",
     "MIXED",
     "SHARED",
+    "SMALL",
     "Cluster",
     "ClusterJob",
     "ClusterScheduler",

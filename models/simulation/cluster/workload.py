@@ -182,4 +182,35 @@ SHARED = ClusterSite(
 """Partitions of three tiers that share nodes, limits of a QOS, jobs that take whole nodes, and GPU nodes that a spare
 partition may use too."""
 
+SMALL = ClusterSite(
+    Cluster(
+        pools=(
+            Pool(name="thin", nodes=12, cpus=16, memory=64 * GB),
+            Pool(name="card", nodes=4, cpus=16, gpus={"a100": 4}, memory=128 * GB),
+        ),
+        partitions=(
+            Partition(name="batch", pools=["thin"], default=True, tier=1),
+            Partition(name="express", pools=["thin"], tier=2, max_walltime=3600.0),
+            Partition(name="gpu", pools=["card"]),
+        ),
+        limits=(Limit(per="user", partition="gpu", gpus=12),),
+    ),
+    (
+        Stream(partitions=("batch",), units=192, load=0.6, memories=(2, 4), largest=96, shorter=1),
+        Stream(partitions=("express",), units=192, load=0.05, largest=64, longest_s=3600, shorter=4),
+        Stream(
+            partitions=("gpu",),
+            unit="gpu",
+            units=16,
+            load=0.5,
+            cpus=4,
+            memories=(30,),
+            per_node=4,
+            largest=8,
+            shorter=1,
+        ),
+    ),
+)
+"""A small site with three partitions, for showing."""
+
 CLUSTER_SITES = {"mixed": MIXED, "shared": SHARED}
