@@ -10,12 +10,15 @@ from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of, start_of
 from models.engine.partitions import considered, left_out, never
 from models.engine.scores import Week
+from models.engine.told import told
 from models.engine.what_if import consider
 from models.engine.why import Order, explained, why
 from models.measures import Tally
 from models.records import (
     AnyAnswer,
     AnyQuestion,
+    JobAnswer,
+    JobQuestion,
     JobsAnswer,
     JobsQuestion,
     LiveJob,
@@ -32,6 +35,11 @@ from models.records import (
 from models.site.shapes import Shape
 from models.site.state import SITE, Job, Phase
 
+LIVE = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
+"""The phases of jobs that are told of."""
+
+NOT_LIVE = "no such job queues or runs here, as far as is known"
+
 MAX_OPEN_QUEUES = 32
 """Open queues that an answer names at most."""
 
@@ -42,6 +50,8 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
         return _wait(question, engine, now)
     if isinstance(question, JobsQuestion):
         return _jobs(question, engine, now)
+    if isinstance(question, JobQuestion):
+        return _job(question, engine, now)
     return _site(question, engine, now)
 
 
@@ -111,12 +121,33 @@ def _answered(prediction: Prediction) -> dict[str, Any]:
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
     state = engine.context.state
-    phases = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
-    own = [job for job in state.jobs.values() if job.user == question.user and job.phase in phases]
+    own = [job for job in state.jobs.values() if job.user == question.user and job.phase in LIVE]
     own.sort(key=lambda job: job.submit)
     listed = live_jobs(engine, own[-question.most :], now)
     return JobsAnswer(
         id=question.id, site=engine.site, made_at=now, user=question.user, jobs=listed, more=len(own) - len(listed)
+    )
+
+
+def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
+    """O(live jobs) to find it, and a simulation of the queue."""
+    answered = JobAnswer(id=question.id, site=engine.site, made_at=now, job=question.job, text=NOT_LIVE)
+    attempts = [job for job in engine.context.state.jobs.values() if job.id == question.job and job.phase in LIVE]
+    if not attempts:
+        return answered
+    job = max(attempts, key=lambda one: one.attempt)
+    queued = job.phase is Phase.QUEUED
+    starts = engine.methods.what_if_method.starts(engine.context, now) if queued else {}
+    order = Order(engine, starts)
+    live = _live_job(engine, job, starts.get(job.key), order)
+    expected = live.predicted_start if live.expected_start is None else live.expected_start
+    expected = max(expected, now) if queued and expected is not None else None
+    by = {q: job.ready + bound_s for q, bound_s in (live.bounds or {}).items()} if queued else {}
+    ahead = 0 if expected is None else order.ahead(job.queue, expected).jobs
+    left_s = None if expected is None else expected - now
+    text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason)
+    return msgspec.structs.replace(
+        answered, text=text, live=live, expected_start=expected, starts_by=by, ahead_jobs=ahead
     )
 
 

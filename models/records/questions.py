@@ -55,13 +55,19 @@ class JobsQuestion(Question, tag="jobs", kw_only=True, frozen=True):
     most: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
+class JobQuestion(Question, tag="job", kw_only=True, frozen=True):
+    """When does this job start, which queues (or is held) or runs now? Its last attempt is meant."""
+
+    job: Name
+
+
 class SiteQuestion(Question, tag="site", kw_only=True, frozen=True):
     """How is the site, how good were its predictions, and what of the jobs that have queued longest?"""
 
     most: Annotated[int, Meta(ge=0, le=1000)] = 20
 
 
-AnyQuestion = WaitQuestion | JobsQuestion | SiteQuestion
+AnyQuestion = WaitQuestion | JobsQuestion | JobQuestion | SiteQuestion
 
 
 class Answer(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
@@ -167,6 +173,21 @@ class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):
     more: int
 
 
+class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
+    """A job, when it starts, and why not yet; `live` is null where no such job queues or runs.
+
+    `text` says it in a line. `expected_start`, and `starts_by` with a probability, are Unix seconds, of a job that
+    queues. `ahead_jobs` queued jobs are expected to start before it.
+    """
+
+    job: str
+    text: str
+    live: LiveJob | None = None
+    expected_start: float | None = None
+    starts_by: dict[str, float] = {}
+    ahead_jobs: int = 0
+
+
 class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
 
@@ -230,4 +251,4 @@ class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
     detail: str
 
 
-AnyAnswer = WaitAnswer | JobsAnswer | SiteAnswer | NoAnswer
+AnyAnswer = WaitAnswer | JobsAnswer | JobAnswer | SiteAnswer | NoAnswer

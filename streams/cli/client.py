@@ -3,6 +3,7 @@
 import math
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -150,6 +151,9 @@ def ask(
         str | None,
         typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
     ] = None,
+    job_id: Annotated[
+        str | None, typer.Option("--job", metavar="ID", help="When this job starts, which was submitted already.")
+    ] = None,
     site: Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")] = None,
     url: Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")] = None,
     token: Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")] = None,
@@ -159,6 +163,7 @@ def ask(
 
     The sites by response time: the wait and the run time. Nothing is submitted,
     and asking changes nothing. The exit code is 1 where no site has an estimate.
+    With --job it says when that job starts, and why not yet.
     """
     import msgspec
 
@@ -167,6 +172,9 @@ def ask(
     from streams.durations import seconds_of
     from streams.sizes import bytes_of
 
+    if job_id is not None:
+        _ask_job(context, job_id, site or (), url, token, as_json)
+        return
     names = JobRequest.__struct_fields__
     described = {name: value for name, value in context.params.items() if name in names and value is not None}
     if "" in (site or ()):
@@ -189,3 +197,23 @@ def ask(
     else:
         asking.show(found)
     asking.check(found)
+
+
+def _ask_job(
+    context: typer.Context, job: str, sites: Sequence[str], url: str | None, token: str | None, as_json: bool
+) -> None:
+    import msgspec
+
+    from streams.client import job as asking
+
+    settings = settings_of(context)
+    if not 1 <= len(job) <= 256 or "" in sites:
+        raise typer.BadParameter("--job and --site: expected names.")
+    if url:
+        found = asking.ask_job_of_service(url, token or settings.serve.token, job, sites)
+    else:
+        found = asking.ask_job(settings, job, sites)
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    else:
+        asking.show(found)

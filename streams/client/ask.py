@@ -7,7 +7,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -34,6 +34,8 @@ SHOWN_BOUND = "0.9"
 
 SERVICE_TIMEOUT_S = 90.0
 """How long to wait for a service, which itself waits `serve.answer_seconds` for workers, a minute at most."""
+
+Fetched = TypeVar("Fetched")
 
 
 def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None) -> Ranking:
@@ -65,13 +67,22 @@ def ask_service(
     fields: dict[str, Any] = {**msgspec.structs.asdict(job), **durations, "site": list(sites), "why": "true"}
     fields["exclusive"] = "true" if job.exclusive else None
     query = urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
+    return fetched(url, f"/v1/rank?{query}", token, Ranking)
+
+
+def fetched(url: str, path: str, token: str | None, kind: type[Fetched]) -> Fetched:
+    """What an HTTP service answers at a path.
+
+    Raises:
+        UserError: the service cannot be reached or refuses, or the address is not one.
+    """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
         raise UserError(f"--url is {url!r}; expected http://host:port or https://…")
-    request = urllib.request.Request(f"{url.rstrip('/')}/v1/rank?{query}", headers=headers)
+    request = urllib.request.Request(f"{url.rstrip('/')}{path}", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=SERVICE_TIMEOUT_S) as answer:
-            return msgspec.json.decode(answer.read(), type=Ranking)
+            return msgspec.json.decode(answer.read(), type=kind)
     except urllib.error.HTTPError as error:
         raise UserError(f"{url}: {_detail(error)}") from None
     except msgspec.MsgspecError:

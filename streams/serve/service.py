@@ -5,11 +5,14 @@ from typing import TypeVar
 
 import msgspec
 
+from models.engine.told import told
 from models.ranking import JobRequest, Ranking, SiteSettings
 from models.records import (
     UNKNOWN_SITE,
     Answer,
     AnyQuestion,
+    JobAnswer,
+    JobQuestion,
     JobsAnswer,
     JobsQuestion,
     LiveState,
@@ -21,6 +24,7 @@ from models.records import (
     WaitAnswer,
     WeekAccuracy,
 )
+from models.site.state import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.questions import new_id
@@ -178,6 +182,22 @@ class Service:
         by_site = await ask_all(self._client, questions)
         answers, unanswered = _split(by_site, JobsAnswer)
         return UserJobs(user=user, sites=[answer for answer in answers if answer.jobs], unanswered=unanswered)
+
+    async def job(self, site: str, name: str, described: JobRequest | None = None) -> JobAnswer:
+        """When a live job starts; where its submission has not come here yet, as one that is `described` would."""
+        answer = await self._ask(JobQuestion(id=new_id(), site=site, job=name), JobAnswer)
+        if answer.live is not None or described is None:
+            return answer
+        wait = await self.wait(site, described, why=True)
+        bounds = wait.bounds or {}
+        ahead = 0 if wait.why is None else wait.why.ahead_jobs
+        return msgspec.structs.replace(
+            answer,
+            text=told(Phase.QUEUED.value, wait.predicted_wait_s, bounds, ahead, wait.reason),
+            expected_start=wait.predicted_start,
+            starts_by={q: wait.made_at + bound_s for q, bound_s in bounds.items()},
+            ahead_jobs=ahead,
+        )
 
     async def accuracy(self) -> AccuracyReport:
         """The accuracy of all sites' predictions."""

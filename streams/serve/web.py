@@ -29,7 +29,7 @@ from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
-from models.records import JobsAnswer, Name, SiteAnswer, WaitAnswer
+from models.records import JobAnswer, JobsAnswer, Name, SiteAnswer, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import AnswerTimeout
 from streams.durations import EXPECTED, PATTERN, seconds_of
@@ -223,6 +223,24 @@ async def ranking(
     return await service.rank(job, site, _seconds("run", run), why)
 
 
+@get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": JOB, **RANK})
+async def job_now(
+    site: NamedSite,
+    name: FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The job's id.")]],
+    service: Served,
+    job: Described,
+    request: Request[Any, Any, State],
+) -> JobAnswer:
+    """When a job starts that queues now, as `text` in a line.
+
+    Where the parameters describe it, a job whose submission has not come here yet is answered as if it came now. The
+    job itself is there only for those whose token is for everything.
+    """
+    described = job if request.query_params else None
+    answer = await service.job(site, name, described)
+    return answer if sees_all_jobs(request.app.state.access, request) else msgspec.structs.replace(answer, live=None)
+
+
 @get("/users/{user:str}/jobs", responses=_errors(), opt={"rights": "own"})
 async def jobs(
     user: FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The user's name.")]],
@@ -323,7 +341,17 @@ def build_app(
     """The app. Where there are tokens, the paths under /v1 ask for one; `access` has them, by default the settings'."""
     serve = settings.serve
     access = access or Access(serve.all_tokens())
-    v1: list[ControllerRouterHandler] = [sites, site_now, estimates, outcomes, wait, ranking, jobs, accuracy]
+    v1: list[ControllerRouterHandler] = [
+        sites,
+        site_now,
+        estimates,
+        outcomes,
+        wait,
+        job_now,
+        ranking,
+        jobs,
+        accuracy,
+    ]
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
         "/v1",
@@ -359,7 +387,7 @@ def build_app(
 
 def _document_types(schemas: Mapping[str, Schema]) -> None:
     """Add to the document the `type` field of answers, which msgspec writes as their tag and Litestar leaves out."""
-    for kind in (WaitAnswer, SiteAnswer, JobsAnswer):
+    for kind in (WaitAnswer, SiteAnswer, JobsAnswer, JobAnswer):
         schema = schemas[kind.__name__]
         schema.properties = {"type": Schema(const=str(kind.__struct_config__.tag)), **(schema.properties or {})}
         schema.required = ["type", *(schema.required or ())]

@@ -15,6 +15,8 @@ from models.records import (
     DeadLetter,
     End,
     Hold,
+    JobAnswer,
+    JobQuestion,
     JobsAnswer,
     JobsQuestion,
     LiveJob,
@@ -79,26 +81,24 @@ estimated = {"predicted_wait_s": maybe(number), "predicted_run_s": maybe(number)
 live = st.builds(LiveState, queued_jobs=count, running_jobs=count, free_cpus=count)
 answered = {"predicted_start": maybe(time), "reason": st.text(), "degraded": maybe(st.text()), "live": live}
 about = {"site": name, "made_at": time, "method": name, "bounds": bounds, "site_cpus": count} | estimated | answered
-live_jobs = st.lists(
-    st.builds(
-        LiveJob,
-        job=name,
-        attempt=count,
-        phase=st.sampled_from(("queued", "running")),
-        queue=maybe(name),
-        cpus=count,
-        walltime=maybe(time),
-        submit=time,
-        start=maybe(time),
-        **estimated,
-        predicted_start=maybe(time),
-        expected_start=maybe(time),
-        bounds=bounds,
-        method=name,
-        reason=st.text(),
-    ),
-    max_size=2,
+live_job = st.builds(
+    LiveJob,
+    job=name,
+    attempt=count,
+    phase=st.sampled_from(("queued", "running")),
+    queue=maybe(name),
+    cpus=count,
+    walltime=maybe(time),
+    submit=time,
+    start=maybe(time),
+    **estimated,
+    predicted_start=maybe(time),
+    expected_start=maybe(time),
+    bounds=bounds,
+    method=name,
+    reason=st.text(),
 )
+live_jobs = st.lists(live_job, max_size=2)
 accuracies = st.builds(
     MethodAccuracy,
     method=name,
@@ -141,10 +141,20 @@ EXAMPLES: dict[str, st.SearchStrategy[Any]] = {
     "question": st.one_of(
         st.builds(WaitQuestion, id=name, site=name, **request),
         st.builds(JobsQuestion, id=name, site=name, user=name, most=st.integers(1, 1000)),
+        st.builds(JobQuestion, id=name, site=name, job=name),
         st.builds(SiteQuestion, id=name, site=name, most=st.integers(0, 1000)),
     ),
     "answer": st.one_of(
         st.builds(WaitAnswer, id=name, **about, run_interval=st.none() | st.tuples(number, number)),
+        st.builds(
+            JobAnswer,
+            id=name,
+            site=name,
+            made_at=time,
+            job=name,
+            text=st.text(),
+            live=st.none() | live_job,
+        ),
         st.builds(JobsAnswer, id=name, site=name, made_at=time, user=name, jobs=live_jobs, more=count),
         st.builds(
             SiteAnswer,

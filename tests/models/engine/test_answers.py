@@ -6,17 +6,23 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from models.engine.answers import answer, drain_s, live_state, standing, weeks
+from models.engine.answers import answer, drain_s, live_jobs, live_state, standing, weeks
 from models.engine.engine import Engine
 from models.engine.scores import MAX_WEEKS
 from models.engine.settings import EngineSettings
+from models.engine.told import told
 from models.records import (
     AnyEvent,
     Capacity,
     End,
+    Hold,
+    JobAnswer,
+    JobQuestion,
     JobsAnswer,
     JobsQuestion,
     Prediction,
+    Release,
+    Requeue,
     SiteAnswer,
     SiteQuestion,
     Start,
@@ -166,6 +172,67 @@ def test_a_users_live_jobs_are_told_in_the_order_of_their_submission() -> None:
     assert told.more == 0 and told.made_at == 60.0
     few = answer(JobsQuestion(id="1", site="alder", user="ada", most=1), engine, 60.0)
     assert isinstance(few, JobsAnswer) and [job.job for job in few.jobs] == ["4"] and few.more == 2
+
+
+def test_a_job_is_told_by_its_id() -> None:
+    engine = after(workload()[:180])
+    jobs = engine.context.state.jobs.values()
+    answers = {job.id: answer(JobQuestion(id="1", site="alder", job=job.id), engine, engine.time) for job in jobs}
+    listed = {job.job: job for job in live_jobs(engine, list(jobs), engine.time)}
+    phases = set()
+    for name, found in answers.items():
+        assert isinstance(found, JobAnswer) and found.live is not None
+        assert found.live == msgspec.structs.replace(listed[name], why=found.live.why)
+        phases.add(found.live.phase)
+        if found.live.phase == "queued":
+            known = listed[name].expected_start or listed[name].predicted_start
+            assert known is not None and found.expected_start == max(known, engine.time)
+            submitted, bounds = found.live.submit, found.live.bounds or {}
+            assert found.starts_by == pytest.approx({q: submitted + bound_s for q, bound_s in bounds.items()})
+            assert found.text.startswith("starts ") and ("ahead" in found.text) == (found.ahead_jobs > 0)
+        else:
+            assert (found.expected_start, found.starts_by, found.text) == (None, {}, "runs already")
+    assert phases == {"queued", "running"}
+
+
+def test_what_is_not_live_is_said_and_the_last_attempt_counts() -> None:
+    engine = Engine("alder", SETTINGS)
+    about = {"site": "alder", "job": "7"}
+    for event in (Submit(time=0.0, **about), Hold(time=1.0, **about)):
+        list(engine.apply(event))
+    held = answer(JobQuestion(id="1", site="alder", job="7"), engine, 2.0)
+    assert isinstance(held, JobAnswer) and held.text == "is held: it may not start yet" and held.starts_by == {}
+    for event in (Release(time=3.0, **about), Start(time=4.0, **about), Requeue(time=5.0, **about)):
+        list(engine.apply(event))
+    again = answer(JobQuestion(id="1", site="alder", job="7"), engine, 6.0)
+    assert isinstance(again, JobAnswer) and again.live is not None
+    assert (again.live.attempt, again.live.phase) == (1, "queued")
+    gone = answer(JobQuestion(id="1", site="alder", job="8"), engine, 6.0)
+    assert isinstance(gone, JobAnswer) and (gone.live, gone.expected_start) == (None, None)
+    assert gone.text.startswith("no such job queues or runs here")
+
+
+@pytest.mark.parametrize(
+    ("phase", "left", "bounds", "ahead", "text"),
+    [
+        (
+            "queued",
+            2400.0,
+            {"0.9": 7200.0},
+            12,
+            "starts in about 40 min, 9 in 10 within 2 h; 12 jobs ahead",
+        ),
+        ("queued", 5.0, {"0.9": 20.0}, 0, "starts within a minute"),
+        ("queued", 5.0, {"0.9": 600.0}, 1, "starts within a minute, 9 in 10 within 10 min; 1 job ahead"),
+        ("queued", 3e5, {"0.9": -60.0}, 1234, "starts in about 3.5 days; 1,234 jobs ahead"),
+        ("queued", None, {}, 0, "no estimate: so"),
+        ("suspended", None, {}, 0, "runs already, and is suspended"),
+    ],
+)
+def test_the_line_for_who_has_just_submitted(
+    phase: str, left: float | None, bounds: dict[str, float], ahead: int, text: str
+) -> None:
+    assert told(phase, left, bounds, ahead, "so") == text
 
 
 def test_a_site_tells_of_its_queue() -> None:

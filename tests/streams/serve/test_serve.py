@@ -73,6 +73,19 @@ class TestAnswers:
         assert site["weeks"]
         assert site["queued"]
 
+    def test_when_a_job_starts(self, client: Client) -> None:
+        job = told(client, "/v1/sites/alder")["queued"][0]
+        found = told(client, f"/v1/sites/alder/jobs/{job['job']}")
+        assert (found["type"], found["job"], found["live"]["job"]) == ("job", job["job"], job["job"])
+        assert found["text"].startswith("starts ") and found["expected_start"] >= found["made_at"]
+        gone = told(client, "/v1/sites/alder/jobs/gone")
+        assert gone["live"] is None and gone["text"].startswith("no such job")
+        described = told(client, f"/v1/sites/alder/jobs/gone?{JOB}")
+        waits = told(client, f"/v1/sites/alder/wait?{JOB}")
+        assert described["text"].startswith("starts ")
+        assert (described["live"], described["expected_start"]) == (None, waits["predicted_start"])
+        told(client, "/v1/sites/nowhere/jobs/1", 404)
+
     def test_what_stands_of_a_site(self, client: Client) -> None:
         found = told(client, "/v1/sites/alder/estimates")
         assert found["site"] == "alder"
@@ -335,6 +348,7 @@ def test_the_document_has_every_path_and_asks_for_the_token() -> None:
         "/v1/sites/{site}/estimates",
         "/v1/sites/{site}/outcomes",
         "/v1/sites/{site}/wait",
+        "/v1/sites/{site}/jobs/{name}",
         "/v1/rank",
         "/v1/users/{user}/jobs",
         "/v1/accuracy",
@@ -343,7 +357,10 @@ def test_the_document_has_every_path_and_asks_for_the_token() -> None:
         "/metrics",
     }
     answers = schema.raw_schema["components"]["schemas"]
-    types = {name: answers[name]["properties"]["type"]["const"] for name in ("WaitAnswer", "SiteAnswer", "JobsAnswer")}
-    assert types == {"WaitAnswer": "wait", "SiteAnswer": "site", "JobsAnswer": "jobs"}
+    types = {
+        name: answers[name]["properties"]["type"]["const"]
+        for name in ("WaitAnswer", "SiteAnswer", "JobsAnswer", "JobAnswer")
+    }
+    assert types == {"WaitAnswer": "wait", "SiteAnswer": "site", "JobsAnswer": "jobs", "JobAnswer": "job"}
     asked = {path: bool(operation["get"].get("security")) for path, operation in paths.items()}
     assert asked == {path: path.startswith("/v1/") for path in paths}

@@ -1,0 +1,134 @@
+"""The widget of Open OnDemand's dashboard, in a real browser, on a service that answers, fails or hangs."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser, browsing
+
+PARTIAL = Path(__file__).parents[2] / "deploy" / "ondemand" / "_queuecast.html.erb"
+HOSTILE = "<img src=x onerror=\"document.title='had'\">"
+NOW = 1_000_000.0
+
+
+def rendered(**values: str) -> str:
+    """The partial as Rails renders it: the expressions replaced, the statements taken out."""
+
+    def value(found: re.Match[str]) -> str:
+        name = re.search(r"html_escape\(queuecast_(\w+)\)", found[1])
+        return escape(values[name[1]]) if name else ""
+
+    text = re.sub(r"<%#.*?-%>|<%(?!=).*?-%>", "", PARTIAL.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return re.sub(r"<%=(.*?)%>", value, text)
+
+
+def job(name: str, **more: Any) -> dict[str, Any]:
+    usual = {"job": name, "phase": "queued", "queue": "batch", "predicted_start": None, "expected_start": None}
+    return usual | {"why": None} | more
+
+
+JOBS = [
+    job("1", phase="running"),
+    job("2", expected_start=NOW + 2400, why="12 jobs ahead of it"),
+    job("3", predicted_start=NOW - 5, queue=None),
+    job("4", phase="held"),
+    job("5"),
+    job(HOSTILE, queue=HOSTILE, expected_start=NOW + 200_000),
+]
+
+
+class Portal:
+    """Serves the page at `/`, and the service's answer below `/queuecast`."""
+
+    def __init__(self) -> None:
+        self.answer: Any = {"user": "ada", "sites": [{"site": "alder", "made_at": NOW, "jobs": JOBS}], "unanswered": []}
+        self.status = 200
+        self.asked: list[str] = []
+        self.url = ""
+
+    @contextmanager
+    def running(self) -> Iterator["Portal"]:
+        portal, ended = self, Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body, kind = b"", "application/json"
+                if self.path == "/":
+                    page = rendered(url="/queuecast", user="ada & co", seconds="1")
+                    body, kind = f"<!doctype html><meta charset=utf-8><title>ok</title>{page}".encode(), "text/html"
+                elif self.path.startswith("/queuecast"):
+                    portal.asked.append(self.path)
+                    if portal.answer is None:
+                        ended.wait(30)
+                        return
+                    body = json.dumps(portal.answer).encode()
+                self.send_response(portal.status if self.path != "/" else 200)
+                self.send_header("Content-Type", kind)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            server.daemon_threads = True
+            self.url = f"http://127.0.0.1:{server.server_port}/"
+            Thread(target=server.serve_forever, daemon=True).start()
+            yield self
+            ended.set()
+            server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    with Portal().running() as found:
+        yield found
+
+
+def test_the_users_queued_jobs_are_listed(browser: Browser, portal: Portal) -> None:
+    browser.open(portal.url)
+    browser.until(lambda: browser.all("#queuecast li"))
+    assert browser.texts("#queuecast li") == [
+        "2 (batch) starts in about 40 min: 12 jobs ahead of it",
+        "3 starts within a minute",
+        "4 (batch) is held",
+        f"{HOSTILE} ({HOSTILE}) starts in about 2.3 days",
+    ]
+    assert portal.asked == ["/queuecast/v1/users/ada%20%26%20co/jobs"]
+    assert browser.run("return document.title") == "ok" and browser.all("#queuecast img") == []
+
+
+@pytest.mark.parametrize("answer", [{"sites": []}, "no json that it knows", {"detail": "the token is missing"}])
+@pytest.mark.parametrize("status", [200, 401, 503])
+def test_where_there_is_nothing_to_show_nothing_is_shown(
+    browser: Browser, portal: Portal, answer: object, status: int
+) -> None:
+    portal.answer, portal.status = answer, status
+    browser.open(portal.url)
+    browser.until(lambda: portal.asked)
+    assert browser.run("return document.getElementById('queuecast').hidden")
+
+
+def test_a_service_that_hangs_is_given_up_after_a_second(browser: Browser, portal: Portal) -> None:
+    portal.answer = None
+    began = time.monotonic()
+    browser.open(portal.url)
+    assert time.monotonic() - began < 20  # the page itself waits for nothing
+    failed = "return document.getElementById('queuecast').dataset.failed"
+    browser.until(lambda: browser.run(failed) == "TimeoutError")
+    assert browser.run("return document.getElementById('queuecast').hidden")

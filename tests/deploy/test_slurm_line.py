@@ -1,0 +1,164 @@
+"""The line below `Submitted batch job`: Slurm's own Lua, a stand-in for Slurm's table, and a service that answers."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm" / "cli_filter.lua"
+TEXT = "starts in about 40 min, 9 in 10 within 2 h; 12 jobs ahead"
+
+Submit = Callable[..., tuple[str, float]]
+
+
+class Service:
+    """Answers every request with this body, or not at all; keeps the paths and headers that it was asked with."""
+
+    def __init__(self) -> None:
+        self.body: bytes | None = json.dumps({"type": "job", "text": TEXT, "live": None}).encode()
+        self.status = 200
+        self.asked: list[tuple[str, str | None]] = []
+        self.url = ""
+
+    @contextmanager
+    def running(self) -> Iterator["Service"]:
+        service, ended = self, Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                service.asked.append((self.path, self.headers.get("Authorization")))
+                if service.body is None:
+                    ended.wait(30)
+                    return
+                self.send_response(service.status)
+                self.end_headers()
+                self.wfile.write(service.body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            server.daemon_threads = True
+            self.url = f"http://127.0.0.1:{server.server_port}"
+            thread = Thread(target=server.serve_forever, daemon=True)
+            thread.start()
+            yield self
+            ended.set()
+            server.shutdown()
+
+
+class Pipe:
+    """What `io.popen` gives, as far as the script uses it."""
+
+    def __init__(self, command: str) -> None:
+        answer = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True).stdout
+        self.read = lambda _, most: answer[:most]
+        self.close = lambda _: None
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service().running() as found:
+        yield found
+
+
+@pytest.fixture
+def submit(
+    service: Service, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Submit:
+    """Submits a job as Slurm calls the script; gives what was said on stderr, and the seconds that it took."""
+    lupa = pytest.importorskip("lupa.lua54")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("USER", "ada")
+
+    def run(options: dict[str, str], job: object = 4711, offset: int = 0, **settings: Any) -> tuple[str, float]:
+        lua = lupa.LuaRuntime()
+        lua.execute("slurm = { SUCCESS = 0 }")
+        lua.globals().io.popen = lambda command, _: Pipe(command)  # lupa's own cannot start programs
+        text = SCRIPT.read_text(encoding="utf-8")
+        text = text.replace("http://127.0.0.1:6067", settings.get("url", service.url))
+        text = text.replace("/etc/slurm/queuecast.header", str(tmp_path / "header"))
+        if not settings.get("only_terminal"):
+            text = text.replace("only_terminal = true", "only_terminal = false")
+        lua.execute(text)
+        called = lua.globals()
+        began = time.monotonic()
+        table = lua.table_from(options)
+        assert called.slurm_cli_setup_defaults(table, False) == 0
+        assert called.slurm_cli_pre_submit(table, offset) == 0
+        assert called.slurm_cli_post_submit(offset, job, 4294967294) == 0
+        return capfd.readouterr().err, time.monotonic() - began
+
+    return run
+
+
+def test_who_submits_is_told_when_it_starts(submit: Submit, service: Service) -> None:
+    said, _ = submit({"ntasks": "4", "cpus-per-task": "2", "time": "1-02:00:00", "partition": "batch,gpu"})
+    assert said == f"queuecast: {TEXT}\n"
+    assert service.asked == [("/v1/sites/alder/jobs/4711?cpus=8&walltime=93600s&partition=batch%2Cgpu&user=ada", None)]
+
+
+@pytest.mark.parametrize(
+    ("walltime", "seconds"),
+    [("90", "5400s"), ("10:30", "630s"), ("01:00:00", "3600s"), ("2-0", "172800s"), ("1-00:30", "88200s")],
+)
+def test_walltimes_as_slurm_writes_them(submit: Submit, service: Service, walltime: str, seconds: str) -> None:
+    submit({"time": walltime})
+    assert f"&walltime={seconds}&" in service.asked[0][0]
+
+
+def test_the_token_is_sent_where_there_is_one(submit: Submit, service: Service, tmp_path: Path) -> None:
+    (tmp_path / "header").write_text("Authorization: Bearer correct horse battery\n")
+    assert submit({})[0] == f"queuecast: {TEXT}\n"
+    assert service.asked[0][1] == "Bearer correct horse battery"
+
+
+@pytest.mark.parametrize("time_limit", ["unset", "NONE", "", "UNLIMITED", "1:x", "-", "$(touch x)"])
+def test_what_is_not_understood_is_left_out(submit: Submit, service: Service, time_limit: str) -> None:
+    submit({"time": time_limit, "ntasks": "many", "partition": "'; touch x; '"})
+    assert service.asked[0][0] == "/v1/sites/alder/jobs/4711?cpus=1&user=ada"
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"oops", b'{"text":"no such job queues or runs here"}', b'{"text":"starts \\u001b[2J"}', b'{"text":1}'],
+)
+def test_where_there_is_nothing_to_tell_it_says_nothing(submit: Submit, service: Service, body: bytes) -> None:
+    service.body = body
+    assert submit({})[0] == ""
+
+
+def test_an_error_of_the_service_is_not_the_users(submit: Submit, service: Service) -> None:
+    service.status = 503
+    assert submit({})[0] == ""
+    assert submit({}, url="http://127.0.0.1:1")[0] == ""
+
+
+def test_a_service_that_hangs_delays_a_submission_by_a_second(submit: Submit, service: Service) -> None:
+    service.body = None
+    said, seconds = submit({})
+    assert said == "" and seconds < 3  # a second, and what a busy machine takes to start a program
+
+
+@pytest.mark.parametrize("options", [{"quiet": "1"}, {"parsable": "true"}])
+def test_scripts_are_told_nothing(submit: Submit, service: Service, options: dict[str, str]) -> None:
+    assert submit(options)[0] == "" and service.asked == []
+    assert submit({}, only_terminal=True)[0] == "" and service.asked == []  # these tests' stderr is a file
+
+
+def test_only_a_jobs_first_part_is_told_and_nothing_within_a_job(
+    submit: Submit, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert submit({}, offset=1)[0] == ""
+    assert submit({}, job="; touch x")[0] == ""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert submit({})[0] == ""
+    assert service.asked == []
