@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 from itertools import islice, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from models.engine.arrays import is_row
 from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of, start_of
 from models.engine.partitions import considered, left_out, never
+from models.engine.pending import told_of
 from models.engine.scores import Week
 from models.engine.told import told
 from models.engine.what_if import consider
@@ -34,6 +36,8 @@ from models.records import (
 )
 from models.site.shapes import Shape
 from models.site.state import SITE, Job, Phase
+
+T = TypeVar("T")
 
 LIVE = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
 """The phases of jobs that are told of."""
@@ -164,10 +168,11 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None, order: Ord
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     wait_s = None if estimate is None else estimate.wait_s
     bounds = bounds_of(job, method, engine.settings.bounds) if job.later is None else job.later.estimate.bounds
+    why = "" if expected_start is None else explained(engine, order, job, expected_start - job.ready).text
     return LiveJob(
         job=job.id,
         attempt=job.attempt,
-        phase=job.phase.value,
+        phase=(job.phase if job.progress.suspended_at is None else Phase.SUSPENDED).value,
         queue=job.queue,
         cpus=job.counted_cpus,
         walltime=job.walltime,
@@ -180,8 +185,23 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None, order: Ord
         bounds=bounds,
         method=method,
         reason="" if estimate is None else estimate.reason,
-        why=None if expected_start is None else explained(engine, order, job, expected_start - job.ready).text,
+        why="; ".join(filter(None, (why, told_of(job)))) or None,
+        priority=_known(job.extras.priority),
+        pending_reason=_known(job.extras.pending_reason),
+        tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
+        expected_by=_expected_by(job, engine),
     )
+
+
+def _known(value: T | None) -> T | msgspec.UnsetType:
+    return msgspec.UNSET if value is None else value
+
+
+def _expected_by(job: Job, engine: Engine) -> dict[str, float] | msgspec.UnsetType:
+    """When others expected a job that queues to start, as they first said."""
+    rivals = () if job.start is not None else engine.scores.rivals
+    told = {name: estimate for name, estimate in job.estimates.items() if name in rivals}
+    return {name: job.ready + (estimate.wait_s or 0.0) for name, estimate in told.items()} or msgspec.UNSET
 
 
 def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
@@ -209,7 +229,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
 
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:
     """The accuracy of each method week by week, the oldest first; the last week lasts until `now`."""
-    names = [engine.settings.method, *(name for name in engine.methods.waits if name != engine.settings.method)]
+    names = [engine.settings.method, *(name for name in engine.scores.accuracy if name != engine.settings.method)]
     measured = []
     for week, after in pairwise([*engine.scores.weeks, Week(now, engine.scores.tallies())]):
         both = [name for name in names if name in week.tallies and name in after.tallies]

@@ -90,6 +90,7 @@ class SavedState(msgspec.Struct):
     later: Accuracy | None = None
     later_first: Accuracy | None = None
     early_tasks: dict[str, int] = {}
+    rivals: dict[str, Accuracy] = {}
     degraded: dict[str, int] = {}
 
 

@@ -107,7 +107,7 @@ class Engine:
         self.context = SiteContext(SiteState(), history, self.methods.run_history(), runtimes)
         self.scores = Scores(self.settings)
         self.queues = Queues()
-        self.outgoing = Outgoing(site, self.settings)
+        self.outgoing = Outgoing(site, self.settings, self.scores.rivals)
         self.events = 0
         self.anomalies: dict[str, int] = {}
         self.lost = False
@@ -122,7 +122,7 @@ class Engine:
         self._eligibility = Eligibility(self._live, self._reestimates.watch)
         self._alters = Alters(self._live, self.settings, self._eligibility)
         self._suspensions = Suspensions(self._live)
-        self._rivals = Rivals(self._live, self.methods.learning)
+        self._rivals = Rivals(self._live, self.scores)
         self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
         self._changes = Changes()
 
@@ -592,6 +592,7 @@ class Engine:
             later=scores.later,
             later_first=scores.later_first,
             early_tasks=self._arrays.early,
+            rivals=scores.rivals,
             degraded=scores.degraded,
         )
         return encode(state), changes
@@ -663,7 +664,10 @@ class Engine:
             state.run_predictions,
             state.degraded,
             state.weeks,
+            state.rivals,
         )
+        for name in self.scores.rivals:
+            self._live.make_room(name)
         self.scores.later = state.later or Accuracy()
         self.scores.later_first = state.later_first or Accuracy()
         self._reestimates.watch_all()

@@ -68,6 +68,10 @@ class LiveJobs:
             self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
+    def make_room(self, name: str) -> None:
+        """Each job may have an estimate more from now on, by this name."""
+        self._job_bytes += 16 + len(name.encode())
+
     def no_room(self, job: str) -> Anomaly:
         """What a job is for which there is no room."""
         return Anomaly("state_full", f"job {job} comes on top of {len(self._state)} live ones", rejected=True)

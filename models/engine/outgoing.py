@@ -1,6 +1,6 @@
 """What goes out of an engine: predictions, outcomes, and anomalies; and why an estimate is withheld or degraded."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -51,10 +51,15 @@ Record = Prediction | Outcome | Anomaly
 
 
 class Outgoing:
-    """Makes the predictions and outcomes of a site's jobs, for each method that is published."""
+    """Makes the predictions and outcomes of a site's jobs, for each method that is published.
 
-    def __init__(self, site: str, settings: EngineSettings) -> None:
+    Parameters:
+        rivals: whose expectations have outcomes too where shadows are published; more may come to it.
+    """
+
+    def __init__(self, site: str, settings: EngineSettings, rivals: Collection[str] = ()) -> None:
         self._site = site
+        self._rivals = rivals if settings.publish_shadows else ()
         self._runtimes, self._lender = settings.runtimes, settings.bounds
         shadows = settings.publish_shadows
         self._waits = settings.methods if shadows else (settings.method,)
@@ -122,7 +127,7 @@ class Outgoing:
     ) -> Iterator[Outcome]:
         """The job's predictions beside what happened: its wait is known, `run_s` too where it has ended."""
         only_runs = self._only_runs if run_s is not None else ()
-        for name in (*self._waits, *only_runs):
+        for name in (*self._waits, *only_runs, *self._rivals):
             if name in job.estimates or name in job.run_estimates:  # else submitted before this method ran
                 told = self._outcome(job, name, at, wait_s, run_s, censored)
                 yield msgspec.structs.replace(told, run_error_s=None, preempted=True) if preempted else told
@@ -138,7 +143,7 @@ class Outgoing:
             method=name,
             predicted_wait_s=estimate.wait_s,
             predicted_run_s=run.run_s,
-            bounds=bounds_of(job, name, self._lender),
+            bounds=None if name in self._rivals else bounds_of(job, name, self._lender),
             run_interval=run.interval,
             observed_at=at,
             actual_wait_s=wait_s,

@@ -12,6 +12,9 @@ from models.measures import Accuracy, RunAccuracy, Tally
 from models.site.expiry import WEEK_S
 from models.site.state import Job
 
+MAX_RIVALS = 8
+"""So many others' expectations are scored at a site, at most."""
+
 MAX_WEEKS = 8
 """For so many weeks the accuracy is kept by week."""
 
@@ -34,6 +37,8 @@ class Scores:
     `degraded` those for waits of which the method itself said that they are worse than usual.
     `later` measures the last estimate of the jobs that were estimated anew while they queued, by the method that
     counts, and `later_first` the first estimate of the same jobs.
+    `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
+    the method that counts over the same jobs, those that started.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -47,6 +52,16 @@ class Scores:
         self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
         self._method = settings.method
         self.later, self.later_first = Accuracy(), Accuracy()
+        self.rivals: dict[str, Accuracy] = {}
+
+    def add_rival(self, name: str) -> None:
+        """Somebody's expectations are measured from now on."""
+        self.rivals[name] = Accuracy()
+        self.accuracy[name], self.cancelled[name] = Accuracy(), Accuracy()
+
+    def _bounds(self, job: Job, name: str) -> dict[str, float] | None:
+        """The bounds of an estimate; a rival has none, and borrows none."""
+        return None if name in self.rivals else bounds_of(job, name, self._lender)
 
     def count_waits(self, job: Job) -> None:
         """Each method for waits has predicted this job."""
@@ -63,8 +78,11 @@ class Scores:
         """A job has started after `wait_s` seconds. A method that ran no longer, or not yet, is left out."""
         for name, estimate in job.estimates.items():
             if name in self.accuracy:
-                self.accuracy[name].add_wait(estimate.wait_s, wait_s, bounds_of(job, name, self._lender))
+                self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
         first = job.estimates.get(self._method)
+        for name, ours in self.rivals.items():
+            if name in job.estimates and first is not None:
+                ours.add_wait(first.wait_s, wait_s, self._bounds(job, self._method))
         if job.later is not None and first is not None:
             self.later.add_wait(job.later.estimate.wait_s, wait_s, job.later.estimate.bounds)
             self.later_first.add_wait(first.wait_s, wait_s, bounds_of(job, self._method, self._lender))
@@ -83,7 +101,7 @@ class Scores:
         for name, accuracy in self.cancelled.items():
             if name in job.estimates:
                 estimate = job.estimates[name]
-                accuracy.add_wait(estimate.wait_s, waited_s, bounds_of(job, name, self._lender))
+                accuracy.add_wait(estimate.wait_s, waited_s, self._bounds(job, name))
                 accuracy.add_response(estimate.wait_s, waited_s, 0.0)
 
     def tallies(self) -> dict[str, Tally]:
@@ -106,8 +124,13 @@ class Scores:
         run_predictions: Mapping[str, int],
         degraded: Mapping[str, int],
         weeks: Iterable[Week],
+        rivals: Mapping[str, Accuracy],
     ) -> None:
-        """Take back what was saved, of the methods that still run."""
+        """Take back what was saved, of the methods that still run, and of the rivals."""
+        for name in rivals:
+            if name not in self.accuracy and name not in self.run_accuracy:
+                self.add_rival(name)
+        _update(self.rivals, rivals)
         _update(self.accuracy, accuracy)
         _update(self.cancelled, cancelled)
         _update(self.run_accuracy, run_accuracy)

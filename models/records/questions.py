@@ -140,11 +140,12 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
-    """A job that queues (or is held) or runs, and what was predicted of it when it was submitted.
+    """A job that queues (or is held) or runs (or is suspended), and what was predicted of it when it was submitted.
 
     `expected_start` is when it will start as things are now; null where it is held, runs already, or is unknown. Where
     it was estimated anew while it queued, `predicted_wait_s`, `predicted_start` and `bounds` are of the last such
-    estimate. `why` says in words why it still queues.
+    estimate. `why` says in words why it still queues. `priority` and `pending_reason` are the scheduler's own,
+    `tasks_left` those of an array that queues as one row; `expected_by` is when others first expected it to start.
     """
 
     job: str
@@ -163,6 +164,10 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     method: str
     reason: str
     why: str | None = None
+    priority: float | msgspec.UnsetType = msgspec.UNSET
+    pending_reason: str | msgspec.UnsetType = msgspec.UNSET
+    tasks_left: int | msgspec.UnsetType = msgspec.UNSET
+    expected_by: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):

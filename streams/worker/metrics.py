@@ -194,6 +194,7 @@ class EngineCollector:
         yield from _counts(engines)
         yield from _accuracy(engines)
         yield _later_accuracy(engines)
+        yield _rivals(engines)
         yield from _run_accuracy(engines)
 
 
@@ -291,7 +292,7 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
         events.add_metric([site], engine.events)
         for reason, count in engine.anomalies.items():
             anomalies.add_metric([site, reason], count)
-        for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING):
+        for phase in (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED):
             totals = engine.context.state.totals(SITE, phase)
             live.add_metric([site, phase], totals.count)
             cpus.add_metric([site, phase], totals.cpus)
@@ -340,7 +341,7 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
             predictions.add_metric([engine.site, method], count)
             degraded.add_metric([engine.site, method], engine.scores.degraded[method])
         for jobs, measured in (("started", engine.scores.accuracy), ("cancelled", engine.scores.cancelled)):
-            for method, accuracy in measured.items():
+            for method, accuracy in list(measured.items()):  # another thread may add a rival
                 values = [engine.site, method, jobs]
                 error.add_metric(values, _buckets(accuracy.error, ERROR_BUCKETS), accuracy.error.total)
                 ppe.add_metric(values, _buckets(accuracy.ppe, PPE_BUCKETS), accuracy.ppe.total)
@@ -363,6 +364,20 @@ def _later_accuracy(engines: list[Engine]) -> Metric:
             if accuracy.jobs:
                 buckets = _buckets(accuracy.error, ERROR_BUCKETS)
                 error.add_metric([engine.site, method, name], buckets, accuracy.error.total)
+    return error
+
+
+def _rivals(engines: list[Engine]) -> Metric:
+    """Of the jobs of which somebody else expected a start: the errors of the site's own method."""
+    error = HistogramMetricFamily(
+        "queuecast_beside_rival_wait_error_seconds",
+        "Absolute error of the site's method on the started jobs whose start somebody else expected too.",
+        labels=["site", "method", "rival"],
+    )
+    for engine in engines:
+        for rival, accuracy in list(engine.scores.rivals.items()):
+            values = [engine.site, engine.settings.method, rival]
+            error.add_metric(values, _buckets(accuracy.error, ERROR_BUCKETS), accuracy.error.total)
     return error
 
 

@@ -8,7 +8,7 @@ from models.measures import Accuracy, RunAccuracy
 from models.records import (
     Outcome,
 )
-from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
+from models.registry import DEFAULT_RUN, RUN_METHODS
 from tests.support.engines import (
     EVERY,
     MEDIAN,
@@ -23,8 +23,8 @@ from tests.support.events import start, submit
 
 def test_accuracy_is_that_of_the_outcomes() -> None:
     engine = Engine("s", EVERY)
-    accuracy = {name: Accuracy() for name in engine.methods.waits}
-    cancelled = {name: Accuracy() for name in engine.methods.waits}
+    names = [*engine.methods.waits, "a", "b"]  # those of the workload that expect starts too
+    accuracy, cancelled = ({name: Accuracy() for name in names} for _ in range(2))
     runs: dict[str, dict[tuple[str, int], tuple[float | None, float, tuple[float, float] | None]]] = {}
     for event in workload(1):
         for record in engine.apply(event):
@@ -37,7 +37,7 @@ def test_accuracy_is_that_of_the_outcomes() -> None:
                     record.actual_run_s,
                     record.run_interval,
                 )
-            if record.method not in METHODS:
+            if record.method not in accuracy:
                 continue
             wait_s, predicted_s = record.actual_wait_s, record.predicted_wait_s
             assert record.error_s == (predicted_s or 0.0) - wait_s

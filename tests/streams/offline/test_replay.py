@@ -11,7 +11,7 @@ import pytest
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
-from models.records import Outcome, Prediction, Start, Submit
+from models.records import ExpectedStart, Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
 from models.site.state import Estimate, Job
 from streams.errors import UserError
@@ -283,3 +283,15 @@ def test_the_scores_of_a_few_jobs() -> None:
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no/such: cannot be written: No such file"):
         RecordFile(tmp_path / "no" / "such")
+
+
+def test_what_the_scheduler_itself_expected_has_a_row() -> None:
+    key: dict[str, Any] = {"site": "s", "job": "1"}
+    expected = ExpectedStart(**key, time=10.0, by="slurm", expected=90.0)
+    settings, scores = settings_for(EngineSettings(), ["median"]), ReplayScores()
+    for record in replay([Submit(**key, time=0.0), expected, Start(**key, time=60.0)], settings):
+        if isinstance(record, Outcome):
+            scores.add(record)
+    rows = scores.rows()
+    assert [*rows] == ["zero", "median", "slurm"]
+    assert (rows["slurm"]["jobs"], rows["slurm"]["AAE"]) == (1, 30.0 / 3600.0)

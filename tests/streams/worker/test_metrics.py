@@ -102,8 +102,18 @@ def test_a_site_is_shown_as_it_is() -> None:
     shown = samples(metrics(one))
     assert shown["queuecast_events_total"] == {("x",): 6}
     assert shown["queuecast_anomalies_total"] == {("duplicate_start", "x"): 1}
-    assert shown["queuecast_live_jobs"] == {("queued", "x"): 1, ("held", "x"): 1, ("running", "x"): 1}
-    assert shown["queuecast_live_cpus"] == {("queued", "x"): 16, ("held", "x"): 8, ("running", "x"): 4}
+    assert shown["queuecast_live_jobs"] == {
+        ("queued", "x"): 1,
+        ("held", "x"): 1,
+        ("running", "x"): 1,
+        ("suspended", "x"): 0,
+    }
+    assert shown["queuecast_live_cpus"] == {
+        ("queued", "x"): 16,
+        ("held", "x"): 8,
+        ("running", "x"): 4,
+        ("suspended", "x"): 0,
+    }
     assert shown["queuecast_history_jobs"] == {("x",): 1}
     assert shown["queuecast_predictions_total"] == {("median", "x"): 3, ("zero", "x"): 3}
     assert shown["queuecast_degraded_predictions_total"] == {("median", "x"): 0, ("zero", "x"): 0}

@@ -1,0 +1,83 @@
+"""Why a job waits by the scheduler's own account, in plain English."""
+
+import re
+
+from models.site.state import Job, Phase
+
+REASONS = {
+    "Priority": "jobs of higher priority are ahead of it",
+    "Resources": "it is next, once what it asks for is free",
+    "Dependency": "it waits for a job that it depends on",
+    "DependencyNeverSatisfied": "it depends on a job that did not end as it should have, so it never starts",
+    "BeginTime": "it asked to start later",
+    "JobHeldUser": "its user holds it",
+    "JobHeldAdmin": "an administrator holds it",
+    "JobArrayTaskLimit": "as many tasks of its array run as may at once",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+    "PartitionTimeLimit": "it asks for a longer walltime than its partition allows",
+    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
+    "NodeDown": "a node that it needs is down",
+    "Reservation": "its reservation has not begun, or has no room",
+    "ReservationDeleted": "its reservation is gone",
+    "Licenses": "it waits for licences",
+    "BadConstraints": "no node has what it asks for",
+    "InvalidAccount": "its account is not valid",
+    "InvalidQOS": "its QOS is not valid",
+    "Prolog": "it is about to start",
+    "Cleaning": "it is about to queue again",
+    "None": "",
+}
+"""Slurm's words for why a job waits; those for limits are read by their parts."""
+
+_LIMIT = re.compile(
+    r"(?P<of>QOS|Assoc)?(?P<scope>Max|Grp|Min)(?P<what>[A-Z][A-Za-z]*?)"
+    r"(?P<minutes>(Run)?Minutes)?(?P<per>Per(User|Account|Job|Node))?(Limit)?$"
+)
+_OF = {"QOS": "the QOS", "Assoc": "the account", None: "the site"}
+_WHOSE = {
+    "PerUser": "your",
+    "PerAccount": "your account's",
+    "PerJob": "a job's",
+    "PerNode": "a node's",
+    None: "all jobs'",
+}
+_WHAT = {"cpu": "processors", "gres": "GPUs", "node": "nodes", "nodes": "nodes", "mem": "memory", "memory": "memory"}
+_WHAT |= {"jobs": "running jobs", "submit": "jobs", "submitjobs": "jobs", "wall": "walltimes", "billing": "billed use"}
+
+
+def plainly(reason: str) -> str:
+    """What a scheduler's reason means; the word itself where it is not known.
+
+    >>> plainly("QOSMaxCpuPerUser")
+    'held back by a limit of the QOS on your processors'
+    >>> plainly("AssocGrpGRESMinutes")
+    "held back by a limit of the account on all jobs' GPUs over time"
+    >>> plainly("ReqNodeNotAvail, UnavailableNodes:n1"), plainly("Elsewhere")
+    ('nodes that it needs are down, drained or reserved', 'the scheduler says "Elsewhere"')
+    """
+    word = reason.split(",")[0].strip(" ()")
+    known = REASONS.get(word)
+    if known is not None:
+        return known
+    limit = _LIMIT.match(word)
+    what = None if limit is None else _WHAT.get(limit["what"].lower())
+    if limit is None or what is None:
+        return f'the scheduler says "{word}"'
+    over_time = " over time" if limit["minutes"] else ""
+    return f"held back by a limit of {_OF[limit['of']]} on {_WHOSE[limit['per']]} {what}{over_time}"
+
+
+def told_of(job: Job) -> str:
+    """What is known of why a job that has not started waits, beside the queue; empty where nothing is."""
+    if job.start is not None:
+        return ""
+    told = [f"it was {job.progress.requeued} and queues again"] if job.progress.requeued else []
+    if job.extras.pending_reason is not None:
+        told.append(plainly(job.extras.pending_reason))
+    elif job.depends:
+        told.append(REASONS["Dependency"])
+    elif job.phase is Phase.HELD:
+        told.append("it is held")
+    return "; ".join(filter(None, dict.fromkeys(told)))

@@ -1,0 +1,73 @@
+"""What the scheduler says of a job that waits, and what users are told of it."""
+
+import msgspec
+import pytest
+
+from models.engine.answers import live_jobs
+from models.engine.engine import Engine
+from models.engine.pending import REASONS, plainly
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, LiveJob
+from tests.support.events import capacity, start, submit
+from tests.support.stories import applied, event
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("QOSMaxCpuPerUserLimit", "held back by a limit of the QOS on your processors"),
+        ("QOSMaxJobsPerUserLimit", "held back by a limit of the QOS on your running jobs"),
+        ("QOSGrpNodeLimit", "held back by a limit of the QOS on all jobs' nodes"),
+        ("MaxMemPerAccount", "held back by a limit of the site on your account's memory"),
+        ("AssocGrpCPURunMinutesLimit", "held back by a limit of the account on all jobs' processors over time"),
+        ("AssocMaxJobsLimit", "held back by a limit of the account on all jobs' running jobs"),
+        ("QOSMaxUnheardOfPerUser", 'the scheduler says "QOSMaxUnheardOfPerUser"'),
+        ("(Resources)", REASONS["Resources"]),
+        ("None", ""),
+    ],
+)
+def test_a_reason_is_told_plainly(reason: str, words: str) -> None:
+    assert plainly(reason) == words
+
+
+def live_job(*events: AnyEvent) -> LiveJob:
+    engine = Engine("s", EngineSettings(method="fcfs", shadows=(), runtimes="walltime"))
+    applied(engine, [capacity(8), submit("0", 0.0, cpus=8, walltime=1000.0), start("0", 0.0), *events])
+    [told] = live_jobs(engine, [engine.context.state.jobs["1", max(engine.context.state.jobs)[1]]], engine.time)
+    return told
+
+
+def test_it_is_said_of_a_queued_job_with_what_is_ahead_of_it() -> None:
+    told = live_job(event("submit@100", priority=7.5, pending_reason="QOSMaxCpuPerUser"))
+    assert told.why is not None and told.why.endswith("; held back by a limit of the QOS on your processors")
+    assert (told.priority, told.pending_reason) == (7.5, "QOSMaxCpuPerUser")
+    told = live_job(event("submit@100", pending_reason="Priority"), event("alter@110", pending_reason=""))
+    assert "priority" not in (told.why or "") and told.pending_reason is msgspec.UNSET
+
+
+@pytest.mark.parametrize(
+    ("events", "phase", "why"),
+    [
+        ([event("submit@100", dependency="afterok:7")], "held", REASONS["Dependency"]),
+        ([event("submit@100"), event("hold@110")], "held", "it is held"),
+        ([event("submit@100", pending_reason="JobHeldAdmin"), event("hold@110")], "held", REASONS["JobHeldAdmin"]),
+        ([event("submit@100", pending_reason="Priority"), event("start@150")], "running", None),
+        ([event("submit@100"), event("start@150"), event("suspend@160", releases=False)], "suspended", None),
+    ],
+)
+def test_of_a_job_that_may_not_start_it_is_all_there_is(events: list[AnyEvent], phase: str, why: str | None) -> None:
+    told = live_job(*events)
+    assert (told.phase, told.why) == (phase, why)
+
+
+def test_a_preempted_job_says_so() -> None:
+    told = live_job(event("submit@100"), event("start@150"), event("requeue@200", state="preempted"))
+    assert told.why is not None and told.why.endswith("it was preempted and queues again")
+
+
+def test_tasks_and_what_others_expect_are_shown() -> None:
+    told = live_job(event("submit@100", array_size=5, cpus=2), event("expected_start@120", expected=900.0))
+    assert (told.tasks_left, told.expected_by) == (5, {"slurm": 900.0})
+    plain = live_job(event("submit@100"))
+    wire = msgspec.json.decode(msgspec.json.encode(plain))
+    assert not wire.keys() & {"tasks_left", "expected_by", "priority", "pending_reason"}
