@@ -16,6 +16,7 @@ from streams.errors import place_and_problem
 from streams.terminal import printable
 
 if TYPE_CHECKING:
+    from streams.sources.contract import Recorded
     from streams.sources.publisher import Publisher
 
 commands = typer.Typer()
@@ -25,7 +26,7 @@ commands = typer.Typer()
 def feed(
     context: typer.Context,
     traces: Annotated[
-        list[Path], typer.Argument(metavar="TRACE...", help="Standard Workload Format, plain or gzip; one a site.")
+        list[Path], typer.Argument(metavar="FILE...", help="Traces or other logs, plain or gzip; one a site.")
     ],
     site: Annotated[
         list[str] | None, typer.Option(help="The site of each trace, in their order. Default: the files' names.")
@@ -40,12 +41,16 @@ def feed(
         float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
     ] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The source that reads them. Default: told by each file."),
+    ] = None,
     cursors: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
     ] = None,
 ) -> None:
-    """Send traces to the events topic, each as a site, side by side from their beginnings.
+    """Send traces or other logs to the events topic, each as a site, side by side from their beginnings.
 
     Events keep their own times; the messages are stamped with the wall clock.
     With --cursors each site goes on where the last run with this directory
@@ -56,10 +61,10 @@ def feed(
 
     pace = _speed(speed)
     settings = settings_of(context)
-    whole = feeding.sources_of([read_trace(path, skip_broken) for path in traces], site or ())
-    sources = [source if limit is None else source.first(limit) for source in whole]
-    total = sum(source.count for source in sources) if until is None and cursors is None else None
     with ExitStack() as stack:
+        whole = _recorded(stack, traces, site or (), format_name, skip_broken)
+        sources = [source if limit is None else source.first(limit) for source in whole]
+        total = sum(source.count for source in sources) if until is None and cursors is None else None
         files = stack.enter_context(feeding.cursor_files(settings, sources, cursors)) if cursors else []
         for source, file in zip(sources, files, strict=False):
             if file.cursor is not None:
@@ -70,6 +75,29 @@ def feed(
         publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
+
+
+def _recorded(
+    stack: ExitStack, files: Sequence[Path], sites: Sequence[str], format_name: str | None, skip_broken: bool
+) -> "Sequence[Recorded]":
+    """The files as sources, which last as long as the stack does; a broken line is an error, or is told and skipped."""
+    from streams.bulk.reading import read_log
+    from streams.bulk.source import SortedSource
+    from streams.sources.contract import refuse
+    from streams.sources.feed import names_of, sources_of
+    from streams.sources.formats import format_of
+
+    formats = [format_name or format_of(path).name for path in files]
+    if set(formats) == {"swf"}:
+        return sources_of([read_trace(path, skip_broken) for path in files], sites)
+    skipped = (lambda part: tell(str(part))) if skip_broken else refuse
+    named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
+    logs = [
+        stack.enter_context(read_log([path], site, name, skipped))[0]
+        for path, site, name in zip(files, named, formats, strict=True)
+    ]
+    names_of([log.site for log in logs], ())
+    return [SortedSource(name, log) for name, log in zip(formats, logs, strict=True)]
 
 
 def _speed(text: str) -> float:

@@ -278,6 +278,29 @@ class Source(ABC):
         """
 
 
+class Recorded(Source):
+    """A source of one site whose input is all there, and can be sent at the pace at which it happened."""
+
+    @property
+    def site(self) -> str:
+        """The site whose events these are."""
+        return self.sites[0]
+
+    @property
+    @abstractmethod
+    def begin(self) -> float:
+        """Unix time at which it begins."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many events it has."""
+
+    @abstractmethod
+    def first(self, jobs: int) -> Self:
+        """The source with its first `jobs` jobs alone, and what became of them."""
+
+
 _Place = TypeVar("_Place", bound=msgspec.Struct)
 
 

@@ -1,4 +1,4 @@
-"""Traces into the events topic: several sites at once, as fast as it goes or at the pace at which they happened."""
+"""Traces and other logs into the events topic: several sites at once, at the pace at which they happened or faster."""
 
 import heapq
 import math
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from streams.errors import UserError
 from streams.settings import Settings
+from streams.sources.contract import Recorded
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, from_source
 from streams.sources.run import cursor_file
@@ -20,7 +21,7 @@ from streams.sources.swf import SwfSource, Trace
 T = TypeVar("T")
 
 
-def timeline(sources: Iterable[SwfSource], files: Sequence[CursorFile] = ()) -> Iterator[tuple[float, OutgoingEvent]]:
+def timeline(sources: Iterable[Recorded], files: Sequence[CursorFile] = ()) -> Iterator[tuple[float, OutgoingEvent]]:
     """The events of all sources by the seconds since each one's beginning; a site's own stay in their order.
 
     Parameters:
@@ -29,11 +30,11 @@ def timeline(sources: Iterable[SwfSource], files: Sequence[CursorFile] = ()) -> 
     return heapq.merge(*(_dated(source, file) for source, file in zip_longest(sources, files)), key=itemgetter(0))
 
 
-def _dated(source: SwfSource, file: CursorFile | None) -> Iterator[tuple[float, OutgoingEvent]]:
-    """A source's events, each with the seconds since the trace's first submission."""
-    begin = source.trace.begin
+def _dated(source: Recorded, file: CursorFile | None) -> Iterator[tuple[float, OutgoingEvent]]:
+    """A source's events, each with the seconds since its beginning."""
+    begin = source.begin
     for outgoing in from_source(source, file):
-        assert outgoing.event is not None  # a trace is all there
+        assert outgoing.event is not None  # its input is all there
         yield outgoing.event.time - begin, outgoing
 
 
@@ -65,7 +66,7 @@ def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[fl
 
 
 @contextmanager
-def cursor_files(settings: Settings, sources: Sequence[SwfSource], directory: Path) -> Iterator[list[CursorFile]]:
+def cursor_files(settings: Settings, sources: Sequence[Recorded], directory: Path) -> Iterator[list[CursorFile]]:
     """The files that keep the sources' cursors, open for this process.
 
     Raises:
@@ -77,17 +78,24 @@ def cursor_files(settings: Settings, sources: Sequence[SwfSource], directory: Pa
 
 
 def sources_of(traces: Sequence[Trace], sites: Sequence[str]) -> list[SwfSource]:
-    """Traces with their sites.
+    """Traces with their sites; the parameters and errors are those of `names_of`."""
+    names = names_of([trace.site for trace in traces], sites)
+    return [SwfSource(trace, site) for trace, site in zip(traces, names, strict=True)]
+
+
+def names_of(usual: Sequence[str], sites: Sequence[str]) -> list[str]:
+    """The sites' names.
 
     Parameters:
-        sites: one for each trace, in their order; the files' names where there are none.
+        usual: one for each input, in their order, where none is given.
+        sites: those that are given, one for each input in their order, or none.
 
     Raises:
-        UserError: there are not as many sites as traces, two are the same, or one is no name.
+        UserError: there are not as many sites as inputs, or two are the same.
     """
-    names = list(sites) or [trace.site for trace in traces]
-    if len(names) != len(traces):
-        raise UserError(f"{len(names)} sites for {len(traces)} traces; name one for each, in their order, or none")
+    names = list(sites) or list(usual)
+    if len(names) != len(usual):
+        raise UserError(f"{len(names)} sites for {len(usual)} traces; name one for each, in their order, or none")
     if twice := {name for name in names if names.count(name) > 1}:
         raise UserError(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
-    return [SwfSource(trace, site) for trace, site in zip(traces, names, strict=True)]
+    return names

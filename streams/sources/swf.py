@@ -26,8 +26,8 @@ from streams.sources.contract import (
     Cursor,
     CursorError,
     OnSkipped,
+    Recorded,
     Skipped,
-    Source,
     Step,
     decode_cursor,
     encode_cursor,
@@ -202,7 +202,7 @@ class _Place(msgspec.Struct):
     events: Annotated[int, Meta(ge=0)]
 
 
-class SwfSource(Source):
+class SwfSource(Recorded):
     """A trace as the events of one site.
 
     The whole trace is read when it is opened. A cursor counts the events before it; passing over these takes some 5 µs
@@ -236,9 +236,9 @@ class SwfSource(Source):
         return any(jobs) or _HEADER.search(head) is not None
 
     @property
-    def site(self) -> str:
-        """The site whose events these are."""
-        return self.sites[0]
+    def begin(self) -> float:
+        """Unix time of the first submission."""
+        return self.trace.begin
 
     def first(self, jobs: int) -> Self:
         """The source with its first `jobs` jobs alone, and what became of them."""

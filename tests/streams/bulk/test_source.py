@@ -1,0 +1,47 @@
+"""A log of another format than a trace is sent as a trace is: in the order of time, and from any cursor on."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from models.records import End, Start, Submit
+from streams.bulk.reading import read_log
+from streams.bulk.source import SortedSource
+from streams.errors import UserError
+from streams.sources.contract import CursorError
+from streams.sources.feed import timeline
+
+
+def write(path: Path, jobs: int = 6) -> Path:
+    """Finished jobs as events, the last one first."""
+    lines = []
+    for n in reversed(range(jobs)):
+        about = {"site": "alder", "job": str(n)}
+        lines += [Submit(time=100.0 + n, **about), Start(time=110.0 + 2 * n, **about), End(time=150.0 - n, **about)]
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)) + b"\n")
+    return path
+
+
+def test_it_goes_on_from_every_cursor(tmp_path: Path) -> None:
+    with read_log([write(tmp_path / "a.json")]) as (log, _):
+        for source in (SortedSource("events", log), SortedSource("events", log).first(2)):
+            steps = list(source.events())
+            assert len(steps) == source.count and source.site == "alder" and source.begin == 100.0
+            times = [event.time for event, _ in steps]
+            assert times == sorted(times)
+            for place, (_, cursor) in enumerate(steps, 1):
+                assert list(source.events(cursor)) == steps[place:]
+        assert {getattr(event, "job", "") for event, _ in source.events()} == {"", "0", "1"}
+        with pytest.raises(CursorError, match="of another part of this one"):
+            next(SortedSource("events", log).events(steps[0][1]))
+        with pytest.raises(UserError, match="read_log"):
+            SortedSource.open("x")
+
+
+def test_logs_go_side_by_side(tmp_path: Path) -> None:
+    paths = write(tmp_path / "a.json"), write(tmp_path / "b.json", 3)
+    with read_log([paths[0]], "alder") as (one, _), read_log([paths[1]], "birch") as (other, _):
+        found = [step.event for _, step in timeline([SortedSource("events", one), SortedSource("events", other)])]
+    assert [event.site for event in found[:6]] == ["alder", "alder", "birch", "birch", "alder", "birch"]
+    assert len(found) == one.count + other.count
