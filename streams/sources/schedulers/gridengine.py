@@ -193,7 +193,7 @@ class GridEngineSource(LogSource):
 
 def _time(text: str, field: str, unknown: bool = False) -> float:
     """Unix seconds of a time in seconds, or in milliseconds where it is so large; 0 where it may be unknown and is."""
-    value = float(whole(text, field or "a time", most=10**15))
+    value = float(whole(text, field or "a time", most=10**14))
     value = value / MS_PER_S if value > MAX_SECONDS else value
     if not value and not unknown:
         raise BadRecord(field, text, "Unix seconds")

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import BadRecord, count_of, job_of
+from streams.sources.logs.fields import MAX_SECONDS, BadRecord, count_of, job_of
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
 from streams.sources.schedulers.htcondor_ads import Ad, classad, number_of, request, run_of, submit_fields
@@ -60,16 +60,20 @@ class HTCondorRecords(Records):
         """The events of a record, with its last line."""
         self.lines_before = len(self._lines)
         first = self._lines[0] if self._lines else line
-        is_header = HEADER.match(line) is not None
-        if self._lines and is_header and first[:1] != "{":  # the record before it was never completed
-            self._lines = [line]
-            raise BadRecord(None, repr(first[:40]), "an event that ends with a line of three dots")
+        if self._lines and (line[:1] == "{" or HEADER.match(line)):  # the record before it was never completed
+            before, self._lines = self.lines_before, []
+            events = self.take(line)
+            if not events:
+                self.lines_before = before
+                raise BadRecord(None, repr(first[:40]), "an event that ends with a line of three dots")
+            return events
         self._lines.append(line)
         if len(self._lines) > MAX_RECORD_LINES:
             self._lines = []
             raise BadRecord(None, f"{MAX_RECORD_LINES} lines", "the end of a record")
         if first[:1] == "{":
-            return self._of_json() if line.rstrip()[-1:] == "}" else []
+            is_whole = line[:1] == "}" or (line is first and line.rstrip()[-1:] == "}")
+            return self._of_json() if is_whole else []
         if HEADER.match(first):
             return self._of_event() if line == END_OF_EVENT else []
         return self._of_ad(line)
@@ -87,11 +91,9 @@ class HTCondorRecords(Records):
         try:
             ad = msgspec.json.decode("\n".join(self._lines), type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeError):
-            if self._lines[-1].rstrip() == "}" or len(self._lines) == 1:
-                self._lines = []
-                raise BadRecord(None, "an object", "an event in JSON") from None
-            return []  # the end of an object inside
-        self._lines = []
+            raise BadRecord(None, "an object", "an event in JSON") from None
+        finally:
+            self._lines = []
         kind = ad.get("EventTypeNumber")
         cluster, proc = ad.get("Cluster"), ad.get("Proc", 0)
         if not all(isinstance(value, int) for value in (kind, cluster, proc)):
@@ -248,4 +250,4 @@ def seconds_at(text: str, zone: ZoneInfo | None) -> float | None:
         if offset is not None and offset != "Z":
             sign, digits = (-1 if offset[0] == "-" else 1), offset[1:].replace(":", "")
             value -= sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
-    return value + fraction if value > 0 else None
+    return value + fraction if 0 < value < MAX_SECONDS else None

@@ -199,6 +199,12 @@ class KueueRecords(Records):
         if not self._lines:
             return self._first(bare)
         self.lines_before = len(self._lines)
+        if line.startswith("{"):  # another one begins: the one before it was never completed
+            self._lines = []
+            events = self._first(bare)
+            if not events:
+                raise BadRecord(None, "an object without an end", "a Workload in JSON")
+            return events
         if len(self._lines) < 10 and bare.endswith('"items": [') and self._end == "}":
             self._lines = []  # the head of a list, whose items are taken one by one
             return []

@@ -9,11 +9,22 @@ What is not read: changes of a request by `bmod`; memory, whose unit is in lsf.c
 large the machine is.
 """
 
+import csv
 import re
 from typing import Any, ClassVar
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import BadRecord, count_of, job_of, name_of, text_of, unix_time
+from streams.sources.logs.fields import (
+    MAX_COUNT,
+    MAX_NAME,
+    MAX_SECONDS,
+    BadRecord,
+    count_of,
+    job_of,
+    name_of,
+    text_of,
+    unix_time,
+)
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
 from streams.sources.schedulers.lsf_request import allocation, array_of, executable, exit_state, request
@@ -35,9 +46,6 @@ LIMITS, WALLTIME_LIMIT = 11, 9
 USAGE = 19
 """Fields of resource usage."""
 
-_TOKENS = re.compile(r'"[^"]*(?:""[^"]*)*"|[^\s"]+')
-_RUN_LIMIT = re.compile(r' (\d{1,11}) -?\d{1,11} -?\d{1,15} "select\[')
-
 
 class Fields:
     """The fields of a line, taken one after the other.
@@ -46,7 +54,10 @@ class Fields:
     """
 
     def __init__(self, line: str) -> None:
-        self._tokens = _TOKENS.findall(line)
+        try:
+            self._tokens: list[str] = next(csv.reader((line,), delimiter=" ", skipinitialspace=True))
+        except (csv.Error, StopIteration):
+            raise BadRecord(None, repr(line[:40]), "fields of less than 128 KiB, parted by blanks") from None
         self._next = 0
 
     def skip(self, count: int = 1) -> None:
@@ -55,18 +66,20 @@ class Fields:
 
     def text(self, name: str) -> str:
         """A string."""
-        token = self._token(name)
-        return token[1:-1].replace('""', '"') if token[0] == '"' else token
+        place = self._next
+        self._next = place + 1
+        try:
+            return self._tokens[place]
+        except IndexError:
+            raise BadRecord(f"field {place + 1} ({name})", "", "this field; the line is cut short") from None
 
     def number(self, name: str) -> int:
         """A whole number."""
-        token = self._token(name)
-        if len(token) <= 20:
-            try:
-                return int(token)
-            except ValueError:
-                pass
-        raise BadRecord(f"field {self._next} ({name})", token, "a whole number")
+        token = self.text(name)
+        try:
+            return int(token)
+        except ValueError:
+            raise BadRecord(f"field {self._next} ({name})", token, "a whole number") from None
 
     def count(self, name: str, most: int = 1_000_000) -> int:
         """How many of something follow."""
@@ -78,21 +91,26 @@ class Fields:
     def time(self, name: str) -> float:
         """Unix seconds, 0 where it is unknown."""
         value = self.number(name)
-        return unix_time(str(value), f"field {self._next} ({name})") if value else 0.0
+        if 0 <= value <= MAX_SECONDS:
+            return float(value)
+        raise BadRecord(f"field {self._next} ({name})", value, "Unix seconds")
+
+    def texts(self, name: str) -> list[str]:
+        """Strings, after the number of them."""
+        count, begin = self.count(name), self._next
+        self._next += count
+        if self._next > len(self._tokens):
+            raise BadRecord(f"field {self._next} ({name})", "", "this field; the line is cut short")
+        return self._tokens[begin : self._next]
 
     def is_text_next(self) -> bool:
         """Whether the next field is a string."""
-        return self._next < len(self._tokens) and self._tokens[self._next][0] == '"'
+        token = self._tokens[self._next] if self._next < len(self._tokens) else "0"
+        return not token.lstrip("-").isdecimal()
 
     def is_over(self) -> bool:
         """Whether nothing is left."""
         return self._next >= len(self._tokens)
-
-    def _token(self, name: str) -> str:
-        self._next += 1
-        if self._next > len(self._tokens):
-            raise BadRecord(f"field {self._next} ({name})", "", "this field; the line is cut short")
-        return str(self._tokens[self._next - 1])
 
 
 class LsfRecords(Records):
@@ -141,7 +159,7 @@ class LsfRecords(Records):
         submit = Submit(
             site=self.site,
             time=submitted or at,
-            job=str(number),
+            job=self._job(number, 0)[0],
             user=name_of(user),
             account=name_of(project),
             queue=name_of(queue),
@@ -168,7 +186,7 @@ class LsfRecords(Records):
     def _job_start(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
         number = fields.number("jobId")
         fields.skip(4)
-        hosts = [fields.text("execHosts") for _ in range(fields.count("numExHosts"))]
+        hosts = fields.texts("numExHosts")
         fields.skip(2)
         fields.skip()  # jFlags
         if fields.is_text_next():
@@ -230,7 +248,7 @@ class LsfRecords(Records):
         dependency = fields.text("dependCond")
         fields.skip(7)
         fields.skip(fields.count("numAskedHosts"))
-        hosts = [fields.text("execHosts") for _ in range(fields.count("numExHosts"))]
+        hosts = fields.texts("numExHosts")
         status = fields.number("jStatus")
         fields.skip()
         name, command = fields.text("jobName"), fields.text("command")
@@ -241,13 +259,13 @@ class LsfRecords(Records):
         index = 0 if fields.is_over() else fields.number("idx")
         fields.skip(8)
         reason = "" if fields.is_over() else fields.text("exitInfo")
-        limit = _RUN_LIMIT.search(line)
+        limit = _run_limit(line)
         submit = {
             "user": name_of(user),
             "account": name_of(project),
             "queue": name_of(queue),
             "executable": executable(name, command),
-            "walltime": float(limit[1]) if limit is not None and int(limit[1]) > 0 else None,
+            "walltime": float(limit) if limit else None,
             "eligible": begin if begin > submitted > 0 else None,
             "dependency": text_of(dependency),
             "exclusive": bool(options & EXCLUSIVE),
@@ -317,9 +335,10 @@ class LsfRecords(Records):
 
     def _job(self, number: int, index: int) -> tuple[str, str | None]:
         """A job's id, and the array that a task belongs to."""
-        if number < 0 or index < 0:
+        if not (0 <= number <= MAX_COUNT and 0 <= index <= MAX_COUNT):
             raise BadRecord("field 4 (jobId)", f"{number}[{index}]", "a job's number")
-        return (job_of(f"{number}[{index}]", "field 4 (jobId)"), str(number)) if index else (str(number), None)
+        job = job_of(str(number), "field 4 (jobId)")
+        return (f"{job}[{index}]"[:MAX_NAME], job) if index else (job, None)
 
 
 class LsfSource(LogSource):
@@ -347,6 +366,12 @@ KINDS = {
     "JOB_FINISH2",
 }
 """The types of records that are read."""
+
+
+def _run_limit(line: str) -> int | None:
+    """The walltime of a finished job: two numbers stand between it and the resource requirement in force."""
+    before = line[: max(line.rfind(' "select['), 0)].rsplit(" ", 3)
+    return count_of(before[1]) if len(before) == 4 else None
 
 
 def _seconds(named: dict[str, str], name: str) -> float:

@@ -39,13 +39,6 @@ TIMEOUTS = {"-11", "-29"}
 SIGNALLED = 256
 """Exit statuses from here on: the job was ended by the signal of that number, less this."""
 
-_KEYS = re.compile(
-    r"(?:^| )((?:Resource_List|resources_used|resource_assigned)\.[\w-]+|Resource_Request_2\.0|user|group|account|owner"
-    r"|project|accounting_id|jobname|queue|resvname|resvID|[cqe]time|start|start_count|exec_host|exec_vnode|session|end"
-    r"|Exit_status|run_count|eligible_time|depend|array_indices|total_execution_slots|unique_node_count|requestor"
-    r"|destination)="
-)
-
 
 class PbsRecords(Records):
     """Accounting records as events."""
@@ -69,7 +62,7 @@ class PbsRecords(Records):
             if len(kind) == 1 and kind.isalpha():
                 return self.leave_out(f"records of type {kind}")
             raise BadRecord("field 2 (type)", kind, "a letter")
-        return make(self, job_of(job, "field 3 (job)"), at, _fields(rest))
+        return make(self, job_of(job, "field 3 (job)"), at, Fields(rest))
 
     def queued(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """Q: a job was queued, or moved to another queue."""
@@ -94,7 +87,7 @@ class PbsRecords(Records):
 
     def started(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """S: a job was started."""
-        start = unix_time(fields.get("start", ""), "start")
+        start = unix_time(fields.one("start"), "start")
         self._learn_offset(at, start)
         if ARRAY.match(job):
             return self.leave_out("starts of arrays as a whole")
@@ -104,16 +97,16 @@ class PbsRecords(Records):
 
     def restarted(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """T: a job was started again from a checkpoint, so it did not run any more."""
-        fields.setdefault("start", f"{max(at, 1.0):.0f}")
+        fields.add("start", f"{max(at, 1.0):.0f}")
         return self.stories.requeue(job, at) + self.started(job, at, fields)
 
     def ended(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """E: a job ended."""
-        end = unix_time(fields.get("end", ""), "end")
+        end = unix_time(fields.one("end"), "end")
         self._learn_offset(at, end)
         if ARRAY.match(job):
             return self._left(job, end) or self.leave_out("ends of arrays as a whole")
-        start = unix_time(fields.get("start", ""), "start")
+        start = unix_time(fields.one("start"), "start")
         self._bare.pop(job, None)
         event = End(site=self.site, time=max(end, start), job=job, state=_state(fields, end - start))
         told = self._told_late(job, start, fields) if self.stories.phase(job) == BARE else []
@@ -140,7 +133,7 @@ class PbsRecords(Records):
 
     def altered(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """a: attributes of a job were changed."""
-        changes = self._changes(fields) | ({"queue": name_of(fields["queue"])} if fields.get("queue") else {})
+        changes = self._changes(fields) | ({"queue": name_of(fields.get("queue"))} if fields.get("queue") else {})
         if not changes:
             return self.leave_out("changes of what no event has")
         events = self.stories.alter(Alter(site=self.site, time=at, job=job, **changes))
@@ -176,8 +169,8 @@ class PbsRecords(Records):
         changes: dict[str, Any] = {}
         if phase == BARE:
             changes = self._changes(fields) | {"queue": name_of(fields.get("queue"))}
-        eligible = unix_time(fields.get("etime", "") or "1", "etime")
-        came = max(unix_time(fields.get(name, "") or "1", name) for name in ("ctime", "qtime"))
+        eligible = unix_time(fields.one("etime") or "1", "etime")
+        came = max(unix_time(fields.one(name) or "1", name) for name in ("ctime", "qtime"))
         if came < eligible <= start:
             changes["eligible"] = eligible
         return self.stories.alter(Alter(site=self.site, time=start, job=job, **changes)) if changes else []
@@ -226,7 +219,7 @@ class PbsRecords(Records):
     def _hour(self, text: str) -> float:
         """Unix seconds of `MM/DD/YYYY HH`; without a time zone as if it were UTC."""
         local = datetime.strptime(text, "%m/%d/%Y %H").replace(tzinfo=self.zone or UTC)
-        if local.year < 1980:
+        if not 1980 <= local.year < 2200:
             raise ValueError
         if len(self._hours) > 10_000:
             self._hours.clear()
@@ -235,7 +228,7 @@ class PbsRecords(Records):
 
     def _learn_offset(self, at: float, told: float) -> None:
         """Which time zone the site has, from a record that tells a time in both ways."""
-        if self.zone is None:
+        if self.zone is None and not 0 <= at - told <= SECONDS_TO_WRITE:
             self.memory.offset = _offset(at + self.memory.offset - told, self.memory.offset)
 
 
@@ -283,15 +276,6 @@ _KINDS: dict[str, Callable[[PbsRecords, str, float, Fields], list[AnyEvent]]] = 
 }
 
 
-def _fields(text: str) -> Fields:
-    """The attributes of a record; a value may hold blanks."""
-    if "Resource_Request_2.0" not in text:
-        with suppress(ValueError):
-            return dict([token.split("=", 1) for token in text.split()])
-    parts = _KEYS.split(text)
-    return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
-
-
 def _offset(seconds: float, before: int) -> int:
     """The time zone's offset where this is one, and a record's delay; else as before."""
     rounded = int(seconds // SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
@@ -306,12 +290,12 @@ def _account(fields: Fields) -> str | None:
 
 def _state(fields: Fields, ran_s: float) -> str:
     """How a job ended, by its exit status and how long it ran."""
-    status = fields.get("Exit_status", "")
+    status = fields.one("Exit_status")
     if status == "0":
         return "completed"
     if not status:
         return "unknown"
-    walltime = seconds_of(fields.get("Resource_List.walltime"))
+    walltime = seconds_of(fields.one("Resource_List.walltime"))
     if status in TIMEOUTS or (walltime is not None and ran_s >= walltime):
         return "timeout"
     return "cancelled" if (count_of(status) or 0) >= SIGNALLED else "failed"

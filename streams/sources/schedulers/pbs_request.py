@@ -1,45 +1,121 @@
 """What a job of PBS or Torque asks for, and what it was given, from the attributes of its accounting records."""
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, bytes_of, count_of, name_of, seconds_of, text_of
 
-Fields = dict[str, str]
-"""The attributes of a record by name."""
-
 LIST = "Resource_List."
+_LISTED = "select nodes nodect ncpus procs ngpus gpus gpu mem pmem place walltime qos advres"
+_ASKED = (*(f"{LIST}{name}" for name in _LISTED.split()), "Resource_Request_2.0", "resvID", "depend")
+
 NO_PROJECT = "_pbs_project_default"
 
+_KEYS = re.compile(
+    r"(?:^| )((?:Resource_List|resources_used|resource_assigned)\.[\w-]+|Resource_Request_2\.0|user|group|account|owner"
+    r"|project|accounting_id|jobname|queue|resvname|resvID|[cqe]time|start|start_count|exec_host|exec_vnode|session|end"
+    r"|Exit_status|run_count|eligible_time|depend|array_indices|total_execution_slots|unique_node_count|requestor"
+    r"|destination)="
+)
 _CHUNK_CPUS = re.compile(r":ncpus=(\d+)")
 _CHUNK_GPUS = re.compile(r":ngpus=(\d+)")
 _TASK = re.compile(r"(\d+)\[\d+\]", re.ASCII)
 
 
+class Fields:
+    """The attributes of a record, `KEY=VALUE …`; a value may hold blanks.
+
+    Of a long record most are never asked for, so the text is searched for the first ones.
+    """
+
+    __slots__ = ("_found", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = " " + text
+        self._found: dict[str, str] | None = None
+
+    def get(self, name: str, default: str = "") -> str:
+        """The value of an attribute; `default` where it is not there."""
+        return self.all.get(name, default)
+
+    def one(self, name: str) -> str:
+        """The value of an attribute without blanks; none where it is not there. Faster than `get` for a few."""
+        if self._found is not None:
+            return self._found.get(name, "")
+        text = self._text
+        begin = text.find(f" {name}=")
+        if begin < 0:
+            return ""
+        begin += len(name) + 2
+        end = text.find(" ", begin)
+        return text[begin:end] if end >= 0 else text[begin:]
+
+    def add(self, name: str, value: str) -> None:
+        """Add an attribute where it is not there."""
+        self.all.setdefault(name, value)
+
+    def __contains__(self, name: str) -> bool:
+        return f" {name}=" in self._text
+
+    @property
+    def all(self) -> dict[str, str]:
+        """All attributes by name."""
+        if self._found is None:
+            self._found = self._parsed()
+        return self._found
+
+    def _parsed(self) -> dict[str, str]:
+        if "Resource_Request_2.0" not in self._text:
+            with suppress(ValueError):
+                return dict([token.split("=", 1) for token in self._text.split()])
+        parts = _KEYS.split(self._text)
+        return dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))
+
+
 def request(fields: Fields) -> dict[str, Any]:
     """The fields of a `submit` or an `alter` that say what the job asks for; what is unknown is absent."""
-    select = fields.get(f"{LIST}select", "")
-    nodes = fields.get(f"{LIST}nodes") or fields.get(f"{LIST}nodect", "")
-    asked = _asked(select, nodes)
-    later = fields.get("Resource_Request_2.0", "")
-    cpus = max(count_of(fields.get(f"{LIST}{name}")) or 0 for name in ("ncpus", "procs"))
-    cpus = max(cpus, asked.cpus, _tasks(later, "lprocs"))
-    gpus = max(count_of(fields.get(f"{LIST}{name}")) or 0 for name in ("ngpus", "gpus", "gpu"))
-    memory = bytes_of(fields.get(f"{LIST}mem")) or asked.memory or _tasks(later, "memory")
-    if not memory and (per_process := bytes_of(fields.get(f"{LIST}pmem"))):
+    return _request(*map(fields.all.get, _ASKED))
+
+
+@lru_cache(4096)
+def _request(
+    select: str | None,
+    nodes: str | None,
+    nodect: str | None,
+    ncpus: str | None,
+    procs: str | None,
+    ngpus: str | None,
+    gpus: str | None,
+    gpu: str | None,
+    mem: str | None,
+    pmem: str | None,
+    place: str | None,
+    walltime: str | None,
+    qos: str | None,
+    advres: str | None,
+    later: str | None,
+    resv: str | None,
+    depend: str | None,
+) -> dict[str, Any]:
+    """As `request`, from the attributes in `_ASKED`; many jobs ask for the same."""
+    asked = _asked(select or "", nodes or nodect or "")
+    cpus = max(count_of(ncpus) or 0, count_of(procs) or 0, asked.cpus, _tasks(later or "", "lprocs"))
+    all_gpus = max(count_of(ngpus) or 0, count_of(gpus) or 0, count_of(gpu) or 0, asked.gpus)
+    memory = bytes_of(mem) or asked.memory or _tasks(later or "", "memory")
+    if not memory and (per_process := bytes_of(pmem)):
         memory = per_process * max(cpus, 1)
-    place = fields.get(f"{LIST}place", "")
     found: dict[str, Any] = {
         "cpus": min(cpus, MAX_COUNT) or None,
-        "nodes": count_of(fields.get(f"{LIST}nodect")) or asked.nodes,
-        "gpus": min(max(gpus, asked.gpus), MAX_COUNT) or None,
+        "nodes": count_of(nodect) or asked.nodes,
+        "gpus": min(all_gpus, MAX_COUNT) or None,
         "memory": min(memory, MAX_BYTES) or None,
-        "walltime": seconds_of(fields.get(f"{LIST}walltime")),
-        "exclusive": "excl" in place or None,
-        "qos": name_of(fields.get(f"{LIST}qos")),
-        "reservation": name_of(fields.get("resvID") or fields.get(f"{LIST}advres")),
-        "dependency": text_of(fields.get("depend")),
+        "walltime": seconds_of(walltime),
+        "exclusive": "excl" in (place or "") or None,
+        "qos": name_of(qos),
+        "reservation": name_of(resv or advres),
+        "dependency": text_of(depend),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -90,7 +166,7 @@ def _tasks(text: str, what: str) -> int:
 def allocation(fields: Fields) -> dict[str, Any]:
     """The fields of a `start` that say what the job was given; what is unknown is absent."""
     found: dict[str, Any] = {}
-    vnodes, hosts = fields.get("exec_vnode", ""), fields.get("exec_host", "")
+    vnodes, hosts = fields.one("exec_vnode"), fields.one("exec_host")
     if vnodes:
         cpus = sum(int(number[:9]) for number in _CHUNK_CPUS.findall(vnodes))
         gpus = sum(int(number[:9]) for number in _CHUNK_GPUS.findall(vnodes))

@@ -1,0 +1,168 @@
+"""Sources of files on records that were changed at random: no crash, no hang, no event that is none.
+
+QUEUECAST_FUZZ_LINES says how many lines each source reads; without it they are few. A million take some minutes each.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.records import AnyEvent
+from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
+from streams.sources.registry import source_named
+from tests.streams.sources.schedulers import test_flux as flux
+from tests.streams.sources.schedulers import test_gridengine as gridengine
+from tests.streams.sources.schedulers import test_htcondor as htcondor
+from tests.streams.sources.schedulers import test_kueue as kueue
+from tests.streams.sources.schedulers import test_lsf as lsf
+from tests.streams.sources.schedulers import test_pbs as pbs
+
+LINES = int(os.environ.get("QUEUECAST_FUZZ_LINES", "2000"))
+LINES_AT_ONCE = min(20_000, max(LINES // 10, 200))
+SECONDS_PER_LINE = 0.002
+GROWTH_BYTES = 200 << 20
+
+CORPUS: dict[str, list[str]] = {
+    "pbs": [
+        pbs.QUEUED,
+        pbs.STARTED,
+        pbs.ENDED,
+        pbs.QUEUED.replace("7.srv", "7[].srv").replace("Resource_List.mem", "array_indices=1-6:2%3 Resource_List.mem"),
+        pbs.STARTED.replace("7.srv", "7[2].srv"),
+        "11/14/2023 22:13:20;Q;8.srv;queue=workq\n",
+        "11/14/2023 22:13:40;a;7.srv;Resource_List.walltime=04:00:00\n",
+        *(f"11/14/2023 22:16:00;{kind};7.srv;\n" for kind in "zrDRAMTcs"),
+        "11/14/2023 22:16:00;S;9.srv;user=a start=1 Resource_Request_2.0=-L tasks=1:lprocs=8:memory=1GB -L tasks=2\n",
+    ],
+    "lsf": [
+        lsf.new(),
+        lsf.new(name="md[1-3]%2", depend="done(1)"),
+        lsf.started(),
+        lsf.started(index=2),
+        lsf.executed(),
+        lsf.finished(),
+        lsf.FINISH2,
+        *(lsf.status(code, lsf.T + code) for code in (1, 2, 4, 16, 32, 64)),
+        f'"JOB_SWITCH" "10.1" {lsf.T} 1000 7 "short" 0 "ada"\n',
+        f'"JOB_REQUEUE" "10.1" {lsf.T} 7 0\n',
+        f'"JOB_CLEAN" "10.1" {lsf.T} 7 0\n',
+    ],
+    "gridengine": [
+        gridengine.new(7),
+        gridengine.accounted(7),
+        "1000000360:acct:" + gridengine.accounted(7, task="3"),
+        *(gridengine.log(1000000060, kind, 7) for kind in ("delivered", "suspended", "finished", "deleted", "restart")),
+    ],
+    "htcondor": [
+        *(htcondor.event(kind, kind) for kind in (0, 1, 4, 9, 10, 11, 12, 13)),
+        htcondor.event(5, 20, htcondor.TERMINATED),
+        htcondor.information(0, 0),
+        htcondor.as_json(0, "2024-09-15T10:23:20Z", None),
+        htcondor.as_json(1, "2024-09-15T12:23:30.500+02:00", 1),
+        htcondor.ad(4) + "*** EPOCH ClusterId=7\n",
+    ],
+    "flux-log": [flux.line(entry) for entry in flux.entries(7)],
+    "kueue-log": [
+        "".join(f"{text}\n" for text in (json.dumps(kueue.workload("a", *kueue.DONE), indent=indent),))
+        for indent in (None, 4)
+    ]
+    + [kueue.listed(kueue.workload("b", *kueue.ADMITTED)), kueue.listed(kueue.workload("b"), indent=None)],
+}
+ODD = ["", '"', "'", "\\", "\x00", "é", "\ud83d", "=", ":", ";", " ", "\t", "{", "}", "[]", "...", "-1", "0", "9" * 30]
+ODD += [
+    "1e308",
+    "nan",
+    "inf",
+    "-0",
+    "null",
+    "true",
+    "\\ud800",
+    "\r",
+    "\u2028",
+    "x" * 5000,
+    "1-999999999",
+    "*",
+    "+",
+    "%",
+]
+
+
+def mutated(chance: random.Random, corpus: list[str]) -> str:
+    """A record as it is, or changed in up to three ways."""
+    text = chance.choice(corpus)
+    for _ in range(chance.choice((0, 1, 1, 2, 3))):
+        begin = chance.randrange(len(text) + 1)
+        end = min(len(text), begin + chance.choice((0, 1, 3, 10, 100)))
+        how = chance.randrange(6)
+        if how == 0:
+            text = text[:begin] + chance.choice(ODD) + text[end:]
+        elif how == 1:
+            text = text[:begin] + text[end:]
+        elif how == 2:
+            text = text[:begin] + text[begin:end] * 2 + text[end:]
+        elif how == 3:
+            other = chance.choice(corpus)
+            text = text[:begin] + other[chance.randrange(len(other)) :]
+        elif how == 4:
+            text = text.replace(chance.choice("0123456789"), chance.choice("0123456789"), chance.choice((1, 2, 99)))
+        else:
+            text = text[:begin] + "".join(chance.choice(ODD) for _ in range(2)) + text[begin:]
+    return text if text.endswith("\n") or chance.random() < 0.1 else text + "\n"
+
+
+def written(path: Path, seed: int, corpus: list[str]) -> int:
+    """Write a file of mutated records; gives how many lines it has."""
+    chance, lines = random.Random(seed), 0
+    with path.open("wb") as file:
+        while lines < LINES_AT_ONCE:
+            record = mutated(chance, corpus).encode("utf-8", "surrogatepass")
+            lines += record.count(b"\n")
+            file.write(record)
+    return lines
+
+
+def checked(events: list[AnyEvent], skipped: list[Skipped]) -> None:
+    for event in events:
+        assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
+    for part in skipped:
+        assert len(str(part)) < 1000 and "\n" not in str(part)
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
+    path, read, told = tmp_path / "log", 0, 0
+    before = psutil.Process().memory_info().rss
+
+    @settings(max_examples=max(LINES // LINES_AT_ONCE, 1), deadline=None, database=None)
+    @given(st.integers(0, 1 << 62))
+    def search(seed: int) -> None:
+        nonlocal read, told
+        lines = written(path, seed, CORPUS[name])
+        skipped: list[Skipped] = []
+        began = time.perf_counter()
+        source = source_named(name).open(str(path), "s", skipped.append)
+        events = list(source.whole())
+        assert time.perf_counter() - began < max(SECONDS_PER_LINE * lines, 10)
+        assert skipped and source.records
+        checked(events, skipped)
+        steps = source.events()
+        cursors = [cursor for _, cursor in islice(steps, len(events) // 2) if cursor is not None]
+        steps.close()  # type: ignore[attr-defined]
+        assert max(map(len, cursors), default=0) <= MAX_CURSOR_BYTES
+        read, told = read + lines, told + len(events)
+
+    run: Callable[[], None] = search
+    run()
+    assert read >= LINES // 2 and told > LINES // 100
+    assert psutil.Process().memory_info().rss - before < GROWTH_BYTES
+    print(f"{name}: {read} lines")
