@@ -89,6 +89,10 @@ class WaitMethod(Method):
     learns: ClassVar[bool] = True
     """Whether it predicts from what it was itself shown, rather than from what is known of the site alone."""
 
+    by_waits_alone: ClassVar[bool] = False
+    """Whether it learns from waits alone, so also of jobs that it did not predict and whose state at submission is not
+    known."""
+
     @property
     def degraded(self) -> str | None:
         """Why its predictions are worse than usual now, if they are."""

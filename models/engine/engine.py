@@ -153,6 +153,8 @@ class Engine:
         for record in records:
             if isinstance(record, Anomaly) and record.reason not in EFFECTIVE:
                 return records
+        if isinstance(event, Submit) and event.late:
+            return records  # it says nothing of the time
         self._live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
         if self._reestimates.any_due(self.clock.now):
@@ -166,6 +168,8 @@ class Engine:
         if self.clock.too_late(event.time, self._arrived):
             job.unscored = True
             yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
+        elif event.late:
+            job.unscored, job.progress = True, job.progress.but(late=True)
         if job.walltime is not None and job.walltime > self.settings.max_walltime_s:
             job.walltime = None
             yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
@@ -199,6 +203,10 @@ class Engine:
             yield Anomaly("duplicate_submit", f"job {job.id} was submitted before")
         elif self._live.full:
             yield self._live.no_room(job.id)
+        elif job.progress.late:
+            self._predict_run(job)
+            self._live.enter(job)
+            self.queues.see(job)
         else:
             yield from self._enter(job)
 
@@ -305,6 +313,8 @@ class Engine:
             self._live.leave(job)
         else:
             self._live.run(job, event)
+        if job.progress.late and event.time >= job.submit - SKEW_S:
+            self.methods.learn_late(job, max(event.time - job.ready, 0.0), self.context)
 
     def _crowd_out(self) -> Iterator[Record]:
         for job in self._live.crowd_out():

@@ -54,6 +54,12 @@ class SiteMethods:
             learning.append(self.what_if_method)
         return learning
 
+    def learn_late(self, job: Job, wait_s: float, context: SiteContext) -> None:
+        """A job started that was not known before: those learn from its wait that go by waits alone."""
+        for method in self.learning.values():
+            if method.by_waits_alone:
+                method.learn(job, wait_s, context)
+
     def run_history(self) -> RunHistory:
         """An empty history of run times, with the categories that the methods read."""
         return RunHistory(template for method in self.runs.values() for template in method.templates)

@@ -46,6 +46,9 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     which at most `array_limit` tasks run at once: each task starts under an id of its own and names this job as its
     `array`. A task that is submitted by itself names it here.
 
+    `late` says that the source learnt of it only when the job started: nothing is predicted of its wait, which is not
+    scored either. It is learnt by methods that go by waits alone, and not by those that go by the state at submission.
+
     `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
     interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
     Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
@@ -83,6 +86,7 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     het_group: Name | None = None
     priority: float | None = None
     pending_reason: Text | None = None
+    late: bool = False
 
 
 class Start(JobEvent, tag="start", kw_only=True, frozen=True):

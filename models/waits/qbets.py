@@ -181,6 +181,7 @@ class Qbets(WaitMethod):
     """
 
     name = "qbets"
+    by_waits_alone = True
     tunable: ClassVar[Mapping[str, Any]] = {
         "confidence": Annotated[float, Meta(ge=0.5, lt=1.0)],
         "depth": Annotated[int, Meta(ge=100, le=200_000)],
