@@ -1,16 +1,19 @@
 """What a method of prediction is: it predicts from what is known now and learns from what became known."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from models.records import Capacity, JobKey
+from models.site.areas import Areas
 from models.site.history import History
 from models.site.rows import Rows
 from models.site.runs import RunHistory, Template
 from models.site.size import MIN_STARTED_JOBS, SizeSeen
 from models.site.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
+from models.site.topology import Area, Layout, Topology, ask_of
 
 
 class Method:
@@ -58,7 +61,11 @@ class RunMethod(Method):
 
 @dataclass
 class SiteContext:
-    """What is known of a site: its live jobs, the jobs that started, what jobs of each category ran, and its size."""
+    """What is known of a site: its live jobs, the jobs that started, what jobs of each category ran, and its size.
+
+    Where a site has a topology, methods are given one of its areas as if it were the site (`of`): `state` are the live
+    jobs of the area, `capacity` is its size, `layout` what it consists of, and `whole` are the live jobs of the site.
+    """
 
     state: SiteState
     history: History
@@ -66,6 +73,9 @@ class SiteContext:
     runtimes: RunMethod
     capacity: Capacity | None = field(default=None)
     size: SizeSeen = field(default_factory=SizeSeen)
+    areas: Areas | None = field(default=None)
+    layout: Layout | None = field(default=None)
+    whole: SiteState | None = field(default=None)
 
     @property
     def cpus(self) -> int:
@@ -81,6 +91,65 @@ class SiteContext:
         """Note how many processors are in use, after a start at `now`."""
         settled = self.history.count >= MIN_STARTED_JOBS
         self.size.see(self.state.totals(SITE, Phase.RUNNING).cpus, now, settled)
+
+    def resize(self, capacity: Capacity | None) -> None:
+        """The site is of this size now. O(live jobs) where its areas are others than before, else O(pools)."""
+        self.capacity = capacity
+        topology = Topology.of(capacity)
+        if topology is None:
+            self.areas, self.state.follower = None, None
+        elif self.areas is None:
+            self.areas = Areas(topology, self.state)
+        else:
+            self.areas.take(topology)
+
+    @property
+    def everywhere(self) -> SiteState:
+        """The live jobs of the whole site."""
+        return self.state if self.whole is None else self.whole
+
+    def views(self) -> "list[SiteContext]":
+        """The site area by area; itself, where it has no topology."""
+        return [self] if self.areas is None else [self._view(area) for area in self.areas.topology.areas]
+
+    def of(self, job: Job) -> "tuple[Job, SiteContext]":
+        """A job as methods see it, and the area in which it competes; 5 µs. Both as they are without a topology."""
+        if self.areas is None:
+            return job, self
+        return self.areas.seen(job), self._view(self.areas.area_of(job))
+
+    def every_of(self, job: Job) -> "list[tuple[Job, SiteContext]]":
+        """As `of`, for each of the areas in which a job may start that has not started."""
+        if self.areas is None:
+            return [(job, self)]
+        topology, ask = self.areas.topology, ask_of(job)
+        return [(self.areas.seen(job, area), self._view(area)) for area in topology.areas_of(ask)]
+
+    def earliest(self, job: Job, now: float) -> float:
+        """When a job may start that waits `now`, as far as it is ready and by the site's reservations (Unix seconds).
+
+        The job and the context are as methods see them. O(reservations).
+        """
+        ready = max(job.ready, now)
+        if self.layout is None:
+            return ready
+        ask = ask_of(job)
+        longest_s = self.layout.topology.longest_s(ask)
+        planned_s = job.walltime or (job.planned_run_s if longest_s == math.inf else longest_s)
+        return ready + self.layout.earliest_s(ask, planned_s, ready)
+
+    def _view(self, area: Area) -> "SiteContext":
+        assert self.areas is not None
+        return SiteContext(
+            self.areas.states[area.number],
+            self.history,
+            self.runs,
+            self.runtimes,
+            self.areas.capacity_of(area),
+            self.size,
+            layout=self.areas.layouts[area.number],
+            whole=self.state,
+        )
 
 
 class WaitMethod(Method):

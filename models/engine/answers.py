@@ -158,7 +158,7 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
     queued = any(job.phase is Phase.QUEUED for job in jobs)
-    starts = engine.methods.what_if_method.starts(engine.context, now) if queued else {}
+    starts = engine.methods.starts(engine.context, now) if queued else {}
     order = Order(engine, starts)
     return [_live_job(engine, job, starts.get(job.key), order) for job in jobs]
 

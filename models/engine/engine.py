@@ -24,6 +24,7 @@ from models.engine.checkpoint import (
     restore_histories,
     restore_rows,
 )
+from models.engine.declared import obstacle
 from models.engine.eligibility import Eligibility
 from models.engine.groups import Groups
 from models.engine.live import LiveJobs
@@ -217,7 +218,7 @@ class Engine:
         self._predict_run(job)
         self.methods.predict_wait(job, context)
         self.scores.count_waits(job)
-        withhold(job, nodes_down(context.capacity, self.settings.withhold_down))
+        withhold(job, obstacle(job, context, self.settings.withhold_down))
         self._groups.wait_together(job)
         count_from_eligible(job)
         last_task_s = self.methods.last_task_s(job, context)
@@ -230,11 +231,14 @@ class Engine:
     def _estimate_again(self) -> Iterator[Record]:
         """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
         context, method, now = self.context, self.methods.counting, self.clock.now
-        if nodes_down(context.capacity, self.settings.withhold_down) is not None:
+        withhold_down = self.settings.withhold_down
+        if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
             return
         self._suspensions.keep_still(now)
         for job in self._reestimates.take(now):
-            told = method.re_estimate(job, context, now)
+            if context.areas is not None and obstacle(job, context, withhold_down) is not None:
+                continue
+            told = self.methods.re_estimate(job, context, now)
             if told is not None and job.extras.het_group is not None:
                 told = self._groups.latest(job, method.name, told, again=True)
             later = worth_telling(job, method.name, told, now)
@@ -325,8 +329,7 @@ class Engine:
         self._live.run(job, event)
         yield from self._crowd_out()
         wait_s = max(event.time - job.ready, 0.0)
-        for method in self.methods.learning_from(job):
-            method.learn(job, wait_s, self.context)
+        self.methods.learn(job, wait_s, self.context)
         self.scores.add_started(job, wait_s)
         self._changes.started.append(self.context.history.learn(job, wait_s))
         self.lost = self.lost and self.context.history.count < MIN_JOBS_TO_RECOVER
@@ -383,8 +386,7 @@ class Engine:
             self._changes.forgotten_runs.extend(gone)
         if not job.unscored:
             wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
-            for method in self.methods.learning_from(job):
-                method.ended(job, wait_s, run_s, self.context)
+            self.methods.ended(job, wait_s, run_s, self.context)
             if not preempted:
                 self.scores.add_ended(job, wait_s, run_s)
             yield from self.outgoing.outcomes(job, end, wait_s, run_s, preempted=preempted)
@@ -429,8 +431,7 @@ class Engine:
         self._live.leave(job)
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
-            for method in self.methods.learning_from(job):
-                method.cancelled(job, waited_s, self.context)
+            self.methods.cancelled(job, waited_s, self.context)
         self.methods.forget(job.key)
         if job.unscored:
             return
@@ -488,7 +489,7 @@ class Engine:
         if known is not None and event.time < known.time <= max(self.clock.now, self._arrived or 0.0) + MAX_AHEAD_S:
             yield stale(event)
         else:
-            self.context.capacity = event
+            self.context.resize(event)
 
     _HANDLERS: ClassVar[Mapping[type, Callable[["Engine", Any], Iterable[Record]]]] = {
         Submit: _submit,
@@ -662,7 +663,7 @@ class Engine:
         self._suspensions.watch(state.jobs)
         self._groups.watch(state.jobs)
         self._arrays.early = dict(state.early_tasks)
-        self.context.capacity = state.capacity
+        self.context.resize(state.capacity)
         self.context.size = state.size or SizeSeen(state.most_cpus if state.most_cpus <= MAX_CPUS else 0)
         self.events, self.anomalies = state.events, state.anomalies
         self.queues = Queues(state.queues)

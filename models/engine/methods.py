@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
 from models.method import Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
@@ -11,7 +12,7 @@ from models.registry import method_named, run_method_named
 from models.site.features import features_of
 from models.site.rows import Rows
 from models.site.runs import RunHistory
-from models.site.state import Job
+from models.site.state import Estimate, Job
 from models.waits.simulated import SimulatedEasy
 
 
@@ -72,17 +73,53 @@ class SiteMethods:
 
     def predict_wait(self, job: Job, context: SiteContext) -> None:
         """Note in the job the state that it finds and what each method says of its wait."""
-        job.features = features_of(job, context.state, job.submit)
+        seen, there = context.of(job)
+        job.features = seen.features = features_of(seen, there.state, job.submit)
         for name, method in self.waits.items():
-            job.estimates[name] = method.predict(job, context)
+            job.estimates[name] = no_earlier(method.predict(seen, there), seen, there, job.submit)
         if self.what_if_method.name not in self.waits and self.what_if_method.learns:
-            self.what_if_method.notice(job, context)
+            self.what_if_method.notice(seen, there)
+
+    def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
+        """What the method that counts says `now` of a job that still queues."""
+        seen, there = context.of(job)
+        estimate = self.counting.re_estimate(seen, there, now)
+        return None if estimate is None else no_earlier(estimate, seen, there, now)
+
+    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
+        """When the queued jobs will start as things are `now`, by the method that answers (Unix seconds)."""
+        if context.areas is None:
+            return self.what_if_method.starts(context, now)
+        found = {}
+        for view in context.views():
+            for key, start in self.what_if_method.starts(view, now).items():
+                found[key] = max(start, view.earliest(view.state.jobs[key], now))
+        return found
+
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
+        """A job started."""
+        seen, there = context.of(job)
+        for method in self.learning_from(job):
+            method.learn(seen, wait_s, there)
+
+    def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
+        """A job was cancelled in the queue."""
+        seen, there = context.of(job)
+        for method in self.learning_from(job):
+            method.cancelled(seen, waited_s, there)
+
+    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
+        """A job that was predicted ended."""
+        seen, there = context.of(job)
+        for method in self.learning_from(job):
+            method.ended(seen, wait_s, run_s, there)
 
     def last_task_s(self, job: Job, context: SiteContext) -> float | None:
         """Of an array that queues as one row: how many seconds after its first task the last one starts, under EASY."""
         if job.extras.array_size is None:
             return None
-        return SimulatedEasy().last_task_s(job, job.extras.array_size, job.extras.array_limit, context)
+        seen, there = context.of(job)
+        return SimulatedEasy().last_task_s(seen, job.extras.array_size, job.extras.array_limit, there)
 
     def pending(self) -> Future[Any] | None:
         """What the next event would have to wait for; of several things the first. 1 µs."""

@@ -1,19 +1,24 @@
 """What would be predicted of jobs that are only considered. Asking changes nothing."""
 
-from collections.abc import Iterable, Iterator
-from itertools import tee
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby, tee
+from typing import NamedTuple
 
+from models.engine.declared import no_earlier, obstacle
 from models.engine.engine import Engine
 from models.engine.methods import plan_run
-from models.engine.outgoing import nodes_down, withhold
-from models.method import SiteContext
+from models.engine.outgoing import withhold
+from models.method import SiteContext, WaitMethod
 from models.records import Prediction
 from models.site.features import features_of
-from models.site.state import Job
+from models.site.state import Estimate, Job
 
 MIN_STARTED_JOBS = 10
 """Answers about a site of which fewer jobs have started say that little is known of it."""
 
+
+_Asked = tuple[Job, SiteContext, dict[str, Estimate]]
 
 MAX_NAMED_QUEUES = 8
 """Queues that an answer names at most when it does not know the one that was asked for."""
@@ -26,30 +31,75 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
     simulates looks at the site once for all jobs of one moment, so events may come in between.
     """
     settings, context, what_if = engine.settings, engine.context, engine.methods.what_if_method
-    methods = {what_if.name: what_if}
-    if settings.bounds:
-        methods.setdefault(settings.bounds, engine.methods.waits[settings.bounds])
-    considered, *copies = tee((_described(job, engine) for job in jobs), 1 + len(methods))
-    answers = [method.what_ifs(copy, context) for method, copy in zip(methods.values(), copies, strict=True)]
-    for job, *estimates in zip(considered, *answers, strict=True):
-        job.estimates = dict(zip(methods, estimates, strict=True))
-        withhold(job, too_large(job, context) or nodes_down(context.capacity, settings.withhold_down))
+    for job, where, estimates in _asked(engine, jobs):
+        job.estimates = estimates
+        withhold(job, too_large(job, where) or obstacle(job, context, settings.withhold_down))
         doubts = "; ".join(filter(None, (engine.degraded, unknown_queue(job, engine), *guesses(context))))
         yield engine.outgoing.prediction(job, what_if.name, doubts or None)
 
 
-def _described(job: Job, engine: Engine) -> Job:
+def _asked(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Asked]:
+    """Each job, the area that it was looked at in, and what is said of it there: of several areas the soonest."""
+    settings, what_if = engine.settings, engine.methods.what_if_method
+    methods = {what_if.name: what_if}
+    if settings.bounds:
+        methods.setdefault(settings.bounds, engine.methods.waits[settings.bounds])
+    described = (_described(job, engine) for job in jobs)
+    for _, alike in groupby(described, lambda one: one.areas):
+        first = next(alike)
+        group = chain([first], alike)  # noqa: B031 (it goes on behind the first)
+        if len(first.seen) > 1:
+            for one in group:
+                yield _soonest(one, methods, what_if.name)
+            continue
+        where = first.seen[0][1]
+        ones, others = tee(group)
+        for one, estimates in zip(ones, _told(methods, (one.seen[0][0] for one in others), where), strict=True):
+            yield one.job, where, estimates
+
+
+def _soonest(one: "_Described", methods: Mapping[str, WaitMethod], name: str) -> _Asked:
+    """What is said of a job in that of its areas where it would start first by the method of this name."""
+    told = [(one.job, where, next(_told(methods, [seen], where))) for seen, where in one.seen]
+    waits_s = [math.inf if said[name].wait_s is None else said[name].wait_s or 0.0 for _, _, said in told]
+    return told[waits_s.index(min(waits_s))]
+
+
+def _told(methods: Mapping[str, WaitMethod], jobs: Iterable[Job], where: SiteContext) -> Iterator[dict[str, Estimate]]:
+    """What the methods say of jobs in one area."""
+    asked, *copies = tee(jobs, 1 + len(methods))
+    answers = [method.what_ifs(copy, where) for method, copy in zip(methods.values(), copies, strict=True)]
+    for job, *estimates in zip(asked, *answers, strict=True):
+        told = zip(methods, estimates, strict=True)
+        yield {name: no_earlier(estimate, job, where, job.submit) for name, estimate in told}
+
+
+class _Described(NamedTuple):
+    """A job, and how it is seen in each area in which it may start."""
+
+    job: Job
+    seen: list[tuple[Job, SiteContext]]
+
+    @property
+    def areas(self) -> tuple[int, ...]:
+        return tuple(where.layout.area.number for _, where in self.seen if where.layout is not None)
+
+
+def _described(job: Job, engine: Engine) -> _Described:
     """A job that is only considered, with its run time and the state that it finds."""
     runtimes, context = engine.settings.runtimes, engine.context
     job.run_estimates = {runtimes: context.runtimes.predict(job, context.runs)}
     plan_run(job, runtimes)
-    job.features = features_of(job, context.state, job.submit)
-    return job
+    every = context.every_of(job)
+    for seen, where in every:
+        seen.features = features_of(seen, where.state, job.submit)
+    job.features = every[0][0].features
+    return _Described(job, every)
 
 
 def too_large(job: Job, context: SiteContext) -> str | None:
-    """Why a job cannot run at the site: it asks for more processors than there are."""
-    if not 0 < context.cpus < job.cpus:
+    """Why a job cannot run at a site that has no topology: it asks for more processors than there are."""
+    if context.layout is not None or not 0 < context.cpus < job.cpus:
         return None
     if context.capacity is None:
         return f"larger than the site, as far as is known: no more than {context.cpus} processors were in use at once"
@@ -58,8 +108,8 @@ def too_large(job: Job, context: SiteContext) -> str | None:
 
 def unknown_queue(job: Job, engine: Engine) -> str | None:
     """That no job of the site has named the queue that this one names."""
-    known = engine.queues.seen
-    if job.queue is None or job.queue in known:
+    known, areas = engine.queues.seen, engine.context.areas
+    if job.queue is None or job.queue in known or (areas is not None and job.queue in areas.topology.partitions):
         return None
     named = f"its queues are {', '.join(sorted(known)[:MAX_NAMED_QUEUES])}" if known else "no job has named any"
     return f"unknown queue {job.queue!r}: {named}"

@@ -67,7 +67,7 @@ def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
 
     Costs the simulation of the queue, and one what-if for each alternative that is tried: 12 at most.
     """
-    order = Order(engine, engine.methods.what_if_method.starts(engine.context, job.submit))
+    order = Order(engine, engine.methods.starts(engine.context, job.submit))
     found = explained(engine, order, job, prediction.predicted_wait_s, prediction.reason)
     return msgspec.structs.replace(found, instead=_sooner(engine, job, prediction))
 

@@ -5,10 +5,10 @@ away leave no rounding behind. An event costs O(1), however many jobs are queued
 at what is kept of a job (`gc=False`: there are no cycles), which with 100,000 of them would take 200 ms a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -105,8 +105,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
     method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated` is what its start said that it
     got. `looks` counts how often it was estimated anew while it queued, and `later` is the last such estimate that was
-    told. `extras` and `progress` are what few jobs have. The job is stored as an array, so new fields go to the end:
-    states that were saved before a field existed are read with its default.
+    told. `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share
+    of an area (`Areas`). The job is stored as an array, so new fields go to the end: states that were saved before a
+    field existed are read with its default.
     """
 
     id: str
@@ -145,6 +146,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     later: LaterEstimate | None = None
     extras: Extras = EXTRAS
     progress: Progress = PROGRESS
+    asked_cpus: int | None = None
 
     @classmethod
     def of(cls, event: Submit) -> "Job":
@@ -243,6 +245,19 @@ Scope = tuple[str, str]
 SITE: Scope = ("site", "")
 
 
+class Follower(Protocol):
+    """What is kept in step with the live jobs of a site."""
+
+    def enter(self, job: Job) -> None:
+        """A job came in."""
+
+    def leave(self, job: Job) -> None:
+        """A job has left."""
+
+    def change(self, job: Job) -> None:
+        """A job's phase or request has changed."""
+
+
 class SiteState:
     """The live jobs of one site and their totals by scope and phase.
 
@@ -258,6 +273,8 @@ class SiteState:
         """The same jobs as columns, in the same order."""
         self.text_bytes = 0
         """Bytes of the live jobs' names, which bound what their state takes when it is stored."""
+        self.follower: Follower | None = None
+        """Told what happens to the jobs here."""
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
 
     def __len__(self) -> int:
@@ -271,12 +288,14 @@ class SiteState:
         """The jobs in a phase, in the order in which they came; O(live jobs)."""
         return (job for job in self.jobs.values() if job.phase is phase)
 
-    def enter(self, job: Job) -> None:
-        """Take a job in, in the phase it has."""
+    def enter(self, job: Job, ask: Hashable = None) -> None:
+        """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`)."""
         self.jobs[job.key] = job
         self.text_bytes += text_bytes(job)
         self._count(job, 1)
-        self.table.enter(job.key, _values(job), _names(job))
+        self.table.enter(job.key, _values(job), _names(job, ask))
+        if self.follower is not None:
+            self.follower.enter(job)
 
     def leave(self, job: Job) -> None:
         """Take a job out."""
@@ -284,6 +303,8 @@ class SiteState:
         self._count(job, -1)
         self.table.leave(job.key)
         del self.jobs[job.key]
+        if self.follower is not None:
+            self.follower.leave(job)
 
     def move(self, job: Job, phase: Phase, at: float | None = None) -> None:
         """Change a job's phase; `at` is its start where it begins to run."""
@@ -293,6 +314,8 @@ class SiteState:
             job.start = at
         self._count(job, 1)
         self.table.change(job.key, _values(job))
+        if self.follower is not None:
+            self.follower.change(job)
 
     def alter(self, job: Job, **changes: object) -> None:
         """Change a job's request, keeping the totals true."""
@@ -303,6 +326,17 @@ class SiteState:
         self.text_bytes += text_bytes(job)
         self._count(job, 1)
         self.table.change(job.key, _values(job), _names(job))
+        if self.follower is not None:
+            self.follower.change(job)
+
+    def replace(self, job: Job, ask: Hashable = None) -> None:
+        """Put a job in the place of the one that has its key."""
+        before = self.jobs[job.key]
+        self._count(before, -1)
+        self.text_bytes += text_bytes(job) - text_bytes(before)
+        self.jobs[job.key] = job
+        self._count(job, 1)
+        self.table.change(job.key, _values(job), _names(job, ask))
 
     def _count(self, job: Job, sign: int) -> None:
         since = job.began if job.phase in STARTED else job.submit
@@ -340,8 +374,8 @@ def _values(job: Job) -> Values:
     return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, _PHASE_CODES.get(phase, DEAD)
 
 
-def _names(job: Job) -> Names:
-    return job.user, job.queue, job.account
+def _names(job: Job, ask: Hashable = None) -> Names:
+    return job.user, job.queue, job.account, ask
 
 
 _TEXTS = (

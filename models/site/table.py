@@ -1,8 +1,8 @@
 """The live jobs of a site as columns, for methods that look at all of them at each prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +25,20 @@ _MIN_ROWS = 64
 Values = tuple[int, float, float, float, float, float, float, int]
 """What a row holds beside the names: `Columns` from `cpus` to `run_s`, and the phase."""
 
-Names = tuple[str | None, str | None, str | None]
-"""Whose job it is: user, queue and account."""
+Names = tuple[str | None, str | None, str | None, Hashable]
+"""Whose job it is: user, queue and account; and what it asks for, where that matters (see `Areas`), else None."""
 
 _ROW = np.dtype(
     [
         ("cpus", np.int64),
         *((name, np.float64) for name in ("submit", "ready", "start", "walltime", "planned_s", "run_s")),
         ("phase", np.int8),
-        *((name, np.int32) for name in ("user", "queue", "account")),
+        *((name, np.int32) for name in ("user", "queue", "account", "ask")),
     ],
     align=True,
 )
 _ROW_BYTES = _ROW.itemsize
-_PACK = Struct("=qddddddb3xiii").pack_into  # one call: setting eleven elements takes four times as long
+_PACK = Struct("=qddddddb3xiiii").pack_into  # one call: setting twelve elements takes four times as long
 _NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD)
 
 
@@ -47,7 +47,7 @@ class Columns(NamedTuple):
 
     Times are Unix seconds, durations seconds. `start` is 0 for a job that does not run, `walltime` 0 where none was
     requested, `planned_s` 0 where no run time is known. `run_s` is the expected run time, never 0 for lack of
-    knowledge. `user`, `queue` and `account` are codes, see `LiveTable.code`.
+    knowledge. `user`, `queue`, `account` and `ask` are codes, see `LiveTable.code`.
     """
 
     phase: npt.NDArray[np.int8]
@@ -61,6 +61,7 @@ class Columns(NamedTuple):
     user: npt.NDArray[np.int32]
     queue: npt.NDArray[np.int32]
     account: npt.NDArray[np.int32]
+    ask: npt.NDArray[np.int32]
 
 
 class LiveTable:
@@ -74,9 +75,9 @@ class LiveTable:
     def __init__(self) -> None:
         self.keys: list[JobKey | None] = []
         """Whose row it is, by row; None where its job has left."""
-        self._codes: list[tuple[int, int, int]] = []  # by row
+        self._codes: list[tuple[int, int, int, int]] = []  # by row
         self._rows: dict[JobKey, int] = {}
-        self._users, self._queues, self._accounts = _Codes(), _Codes(), _Codes()
+        self._users, self._queues, self._accounts, self._asks = _Codes(), _Codes(), _Codes(), _Codes()
         self._kinds = {"user": self._users, "queue": self._queues, "account": self._accounts}
         self._view: Columns | None = None
         self._allocate(np.zeros(_MIN_ROWS, _ROW))
@@ -111,6 +112,11 @@ class LiveTable:
         """The users, queues or accounts of the live jobs by their codes; "" for a code that none has."""
         return self._kinds[kind].names
 
+    @property
+    def asks(self) -> Sequence[Any]:
+        """What the live jobs ask for, by their codes; "" for a code that none has."""
+        return self._asks.names
+
     def enter(self, key: JobKey, values: Values, names: Names) -> None:
         """Take a job in."""
         row = len(self.keys)
@@ -142,15 +148,17 @@ class LiveTable:
     def _write(self, row: int, values: Values) -> None:
         _PACK(self._bytes, row * _ROW_BYTES, *values, *self._codes[row])
 
-    def _take(self, names: Names) -> tuple[int, int, int]:
-        user, queue, account = names
-        return self._users.take(user), self._queues.take(queue), self._accounts.take(account)
+    def _take(self, names: Names) -> tuple[int, int, int, int]:
+        user, queue, account, ask = names
+        code = NO_NAME if ask is None else self._asks.take(ask)
+        return self._users.take(user), self._queues.take(queue), self._accounts.take(account), code
 
     def _give_back(self, row: int) -> None:
-        user, queue, account = self._codes[row]
+        user, queue, account, ask = self._codes[row]
         self._users.give_back(user)
         self._queues.give_back(queue)
         self._accounts.give_back(account)
+        self._asks.give_back(ask)
 
     def _compact(self) -> None:
         """Move the rows of live jobs together, and give back what space is not needed."""
@@ -169,15 +177,15 @@ class _Codes:
     """Numbers for names while somebody uses them."""
 
     def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self.names: list[str] = []  # by code
+        self._codes: dict[Hashable, int] = {}
+        self.names: list[Any] = []  # by code
         self._uses: list[int] = []
         self._unused: list[int] = []
 
-    def of(self, name: str | None) -> int:
+    def of(self, name: Hashable) -> int:
         return NO_NAME if name is None else self._codes.get(name, NO_NAME)
 
-    def take(self, name: str | None) -> int:
+    def take(self, name: Hashable) -> int:
         if name is None:
             return NO_NAME
         code = self._codes.get(name)

@@ -63,7 +63,7 @@ def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) ->
         named = () if job.queue is None else (job.queue,)
     return Ask(
         named,
-        job.cpus if cpus is None else cpus,
+        cpus or getattr(job, "asked_cpus", None) or job.cpus,
         job.nodes or None,
         max(job.gpus, sum(types.values())),
         tuple(sorted(types)),

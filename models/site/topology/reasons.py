@@ -18,11 +18,12 @@ MAX_NAMED = 3
 def cannot_run(topology: Topology, job: Asked) -> str | None:
     """Why a job can run in none of its partitions; None where it can run in one, as far as is known. 20 µs.
 
-    What is unknown is no reason, such as the account of a job that names none. Nor is a name that no partition has: the
-    site's history knows more of such a queue than its topology.
+    What is unknown is no reason, such as the account of a job that names none. Nor is a name that no partition has: it
+    may be a queue that leads to any of them.
     """
     ask, found = ask_of(job), []
-    for partition in topology.partitions_of(job):
+    unknown = ask.partitions and not any(name in topology.partitions for name in ask.partitions)
+    for partition in topology.partitions.values() if unknown else topology.partitions_of(job):
         reason = next(_reasons(topology, job, ask, partition), None)
         if reason is None:
             return None

@@ -159,6 +159,15 @@ class Topology:
         sizes = (-(-int(wanted) * area.cpus // int(total)) for wanted, total in taken if wanted and 0 < total < np.inf)
         return max(ask.cpus, *sizes, 1)
 
+    def longest_s(self, ask: Ask) -> float:
+        """How long the job may run at most, by its partitions; infinity where one of them says nothing."""
+        limits = [self.partitions[name].max_walltime for name in self.named(ask)]
+        return max(np.inf if limit is None else limit for limit in limits)
+
+    def tier(self, ask: Ask) -> int:
+        """The highest tier of its partitions: jobs of a higher one go first."""
+        return max(self.partitions[name].tier for name in self.named(ask))
+
     def _make_areas(self) -> Iterable[Area]:
         """Connect the partitions that share a pool."""
         joined = {name: name for name in self.partitions}

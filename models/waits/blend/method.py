@@ -33,6 +33,9 @@ NOTES = 12_000
 TRIVIAL = ("zero", "recent")
 """The trivial rules: no wait, and as of the last jobs to start."""
 
+ORDER = len(TRIVIAL) + 1
+"""The place of the simulated schedule among the experts."""
+
 FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
 """The two estimates of `Boosted`, by the scale on which its forests learnt."""
 
@@ -118,7 +121,7 @@ class Blend(WaitMethod):
         told.append(self.site_policy.beside(job, context, told[-1]))
         self._boosted.predict(job, context)
         forests = self._boosted.said
-        said = self._mixed(told, forests, context)
+        said = self._mixed(job, told, forests, context)
         estimate = self._estimate(said, forests, context)
         if said is not None:
             note = _Note(job.ready, self._deadlines.passed, said)
@@ -133,9 +136,11 @@ class Blend(WaitMethod):
         points = [expert.what_ifs(copy, context) for expert, copy in zip(self._points.values(), copies, strict=True)]
         for job, *told in zip(asked, *points, strict=True):
             forests = self._boosted.consider(job, context)
-            yield self._estimate(self._mixed(told, forests, context), forests, context)
+            yield self._estimate(self._mixed(job, told, forests, context), forests, context)
 
-    def _mixed(self, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext) -> Said | None:
+    def _mixed(
+        self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext
+    ) -> Said | None:
         """The mixture of what the experts told, in the order of their names; None where none of them told anything.
 
         The trivial rules say nothing before a job has started.
@@ -148,7 +153,22 @@ class Blend(WaitMethod):
         if forests is not None:
             waits_s[:, -2] = [forests.quantiles[probability] for probability in PROBABILITIES]
             waits_s[MEDIAN, -2:] = [forests.medians[scale] for scale in FORESTS.values()]
-        return None if np.isnan(waits_s[MEDIAN]).all() else self._quantiles.say(waits_s)
+        if context.layout is not None:
+            self._by_topology(waits_s, job, context)
+        if np.isnan(waits_s[MEDIAN]).all():
+            return None
+        return self._quantiles.say(waits_s, may_be_alone=context.layout is not None)
+
+    def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
+        """Have the experts go by what the site says of itself, where it says that much.
+
+        Until some jobs have started, only the simulated schedule knows anything. And nobody says less than the site's
+        reservations let the job wait.
+        """
+        if context.history.count < MIN_STARTED_JOBS and not np.isnan(waits_s[MEDIAN, ORDER]):
+            others = np.arange(waits_s.shape[1]) != ORDER
+            waits_s[:, others] = np.nan
+        np.maximum(waits_s, context.earliest(job, job.submit) - job.ready, out=waits_s)
 
     def _estimate(self, said: Said | None, forests: ForestsSaid | None, context: SiteContext) -> Estimate:
         if said is None:
@@ -166,7 +186,7 @@ class Blend(WaitMethod):
     def _pass(self, now: float, context: SiteContext) -> None:
         """Time has passed: jobs that still queue beyond a mark are known to exceed it."""
         for time, key, place in self._deadlines.until(now):
-            job, value = context.state.jobs.get(key), self._notes.peek(key)
+            job, value = context.everywhere.jobs.get(key), self._notes.peek(key)
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
             note = _Note.decode(value, self._quantiles.experts)

@@ -28,19 +28,27 @@ KEPT_SHARE, KEPT_HARM, KEPT_JOBS = 0.25, 1.03, 2000.0
 so many jobs in seconds is at most this factor of what it were without. The weights learn too little of what such a
 schedule is good for: long waits, since they compare on another scale, and queues that have just changed."""
 
+ALONE_HARM = 1.1
+"""Where a site tells its topology, the schedule is simulated by what the site itself says of its partitions, nodes and
+limits: it is the median alone, while its own mean error is at most this factor of the mixture's."""
+
+ALONE_FLAG = 0x80
+"""Beside the kind in what is encoded: the kept expert was the median alone."""
+
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
 
 class Said(NamedTuple):
     """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 3) on the scale, by
     the weights of the site, by those of the kind, and by both; and its bounds, (quantiles,) in seconds. The bounds are
-    the mixture by both, shifted. nan: nothing is known.
+    the mixture by both, shifted, but the median where the kept expert says it `alone`. nan: nothing is known.
     """
 
     experts: Singles
     mixed: Floats
     bounds: Floats
     kind: int
+    alone: bool = False
 
     @property
     def marks(self) -> list[float]:
@@ -50,7 +58,7 @@ class Said(NamedTuple):
     def encode(self) -> bytes:
         """As bytes, 270 for eight experts."""
         whole = (self.experts.astype("<f4"), self.mixed.astype("<f8"), self.bounds.astype("<f8"))
-        return bytes([self.kind]) + b"".join(part.tobytes() for part in whole)
+        return bytes([self.kind | (ALONE_FLAG if self.alone else 0)]) + b"".join(part.tobytes() for part in whole)
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said | None":
@@ -60,7 +68,8 @@ class Said(NamedTuple):
             return None
         said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
         mixed = np.frombuffer(value, "<f8", QUANTILES * MIXED, 1 + sizes[0]).reshape(QUANTILES, MIXED)
-        return cls(said, mixed, np.frombuffer(value, "<f8", QUANTILES, 1 + sizes[0] + sizes[1]), value[0])
+        bounds, head = np.frombuffer(value, "<f8", QUANTILES, 1 + sizes[0] + sizes[1]), value[0]
+        return cls(said, mixed, bounds, head & ~ALONE_FLAG, bool(head & ALONE_FLAG))
 
 
 class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
@@ -70,7 +79,7 @@ class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     extent: bytes
     seen: bytes
     shift: bytes
-    kept_errors: bytes = bytes(16)
+    kept_errors: bytes = bytes(24)
 
 
 class Quantiles:
@@ -89,7 +98,7 @@ class Quantiles:
     def __init__(self, experts: Sequence[str], prior: Sequence[float], kept: Sequence[str] = ()) -> None:
         self._names = [*experts, "median"]
         self._kept = [self._names.index(name) for name in kept]
-        self._kept_errors = np.zeros(2)  # decayed sums: with its share, and without
+        self._kept_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
         self._prior = np.array([*prior, np.mean(prior)], np.float64)
         self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
 
@@ -98,13 +107,18 @@ class Quantiles:
         """How many there are, the mixed median included."""
         return len(self._names)
 
-    def say(self, waits_s: Floats) -> Said:
-        """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs."""
+    def say(self, waits_s: Floats, may_be_alone: bool = False) -> Said:
+        """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
+
+        Parameters:
+            may_be_alone: whether the kept expert may be the median alone, where it is good enough (`ALONE_HARM`).
+        """
         said = np.full((QUANTILES, self.experts), np.nan, np.float32)
         mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
         kept, share = self._keeper(waits_s[MEDIAN]), self.kept_share
-        kind = _say(waits_s, self._prior, kept, share, self._learnt, said, mixed, bounds)
-        return Said(said, mixed, bounds, kind)
+        alone = may_be_alone and kept >= 0 and self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1]
+        kind = _say(waits_s, self._prior, kept, share, alone, self._learnt, said, mixed, bounds)
+        return Said(said, mixed, bounds, kind, bool(alone))
 
     def _keeper(self, medians: Floats | Singles) -> int:
         """The place of the expert that keeps a share of these medians; -1: of none."""
@@ -113,7 +127,7 @@ class Quantiles:
     @property
     def kept_share(self) -> float:
         """The share of the median that the kept expert has now, beside what the weights give it."""
-        with_it, without = self._kept_errors
+        with_it, without = self._kept_errors[:2]
         return KEPT_SHARE if with_it <= KEPT_HARM * without else 0.0
 
     def left(self, said: Said, wait_s: float) -> None:
@@ -121,7 +135,7 @@ class Quantiles:
         medians = said.experts[MEDIAN]
         if (place := self._keeper(medians)) >= 0:
             without, kept = said.mixed[MEDIAN, BOTH], medians[place]
-            waits_s = seconds(without + KEPT_SHARE * (kept - without)), seconds(without)
+            waits_s = seconds(without + KEPT_SHARE * (kept - without)), seconds(without), seconds(kept)
             self._kept_errors *= 1.0 - 1.0 / KEPT_JOBS
             self._kept_errors += np.abs(np.array(waits_s) - wait_s)
 
@@ -136,7 +150,9 @@ class Quantiles:
             return
         if place >= QUANTILES:
             learn(self._learnt, said.kind, q, PROBABILITIES[q], said.experts[q], Mixed(*said.mixed[q]), held)
-        elif not (held and said.bounds[q] <= 0.0):  # it cannot be lower
+        elif not (held and said.bounds[q] <= 0.0) and not (
+            said.alone and q == MEDIAN
+        ):  # it cannot be lower; or unmoved
             follow(self._learnt, said.kind, q, PROBABILITIES[q], STEPS[q], held)
 
     def weights(self, said: Said) -> dict[str, float]:
@@ -153,7 +169,9 @@ class Quantiles:
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave; of other experts' the names tell which are still here."""
         kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
-        self._kept_errors = np.frombuffer(kept.kept_errors).copy()
+        errors = np.frombuffer(kept.kept_errors)
+        self._kept_errors = np.zeros(3)
+        self._kept_errors[: len(errors)] = errors
         places = {name: place for place, name in enumerate(kept.experts)}
         here = [place for place, name in enumerate(self._names) if name in places]
         there = [places[self._names[place]] for place in here]
@@ -170,6 +188,7 @@ def _say(
     prior: Floats,
     kept: int,
     share: float,
+    alone: bool,
     learnt: Learnt,
     said: Singles,
     mixed: Floats,
@@ -194,6 +213,8 @@ def _say(
         if q == MEDIAN and kept >= 0:
             value[q] += share * (said[q, kept] - value[q])
         value[q] += learnt.shift[0, q] + learnt.shift[kind, q]
+        if q == MEDIAN and alone:
+            value[q] = said[q, kept]
     low, middle, high, highest = value
     bounds[0] = seconds(min(low, middle))
     bounds[1] = seconds(middle)

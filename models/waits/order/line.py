@@ -28,38 +28,38 @@ class Ahead(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """A site and the order of its queue: `order` are places in `sight.queued`, `scores` descend, and `work` (one longer
-    than the line) is that of the jobs before each place.
+    """A site and the order of its queue: `order` are places in `sight.queued`. By place, `tiers` descend, and within
+    each `scores` do; `work` (one longer than the order) is that of the jobs before.
     """
 
     sight: Sight
     limits: Limits
     order: Ints
     scores: Floats
-    line: Line
+    tiers: Ints
     work: Floats
 
     @classmethod
     def of(cls, sight: Sight, preference: Preference, limits: Limits) -> "Ordered":
-        """Put the queue in order; O(queued · log queued)."""
+        """Put the queue in order, by the tiers of partitions first, where a site tells such; O(queued · log queued)."""
         queued = sight.queued
         scores = _scores(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
-        order = np.argsort(-scores, kind="stable")
-        line = Line(queued.cpus[order], queued.run_s[order], queued.planned_s[order], queued.user[order])
-        work = np.concatenate(([0.0], np.cumsum(line.cpus * line.run_s)))
-        return cls(sight, limits, order, scores[order], line, work)
+        tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
+        order = np.lexsort((-scores, -tiers))
+        work = np.concatenate(([0.0], np.cumsum(queued.cpus[order] * queued.run_s[order])))
+        return cls(sight, limits, order, scores[order], tiers[order], work)
 
     def starts(self) -> tuple[Ints, Floats]:
         """Of the jobs that are simulated: their rows in the table, and in how many seconds they start, or infinity."""
-        starts = self._schedule(self._simulated(), -1, False)
-        return self.sight.rows[self.order[:MAX_SIMULATED]], starts
+        simulated = self.order[:MAX_SIMULATED]
+        return self.sight.rows[simulated], _schedule(self.sight, simulated, self.limits)
 
     def due(self) -> Ints:
-        """Which jobs could start now if there were no limits, as places in `sight.queued`."""
-        if not len(self.order) or self.line.cpus.min() > self.sight.free:
+        """Which jobs could start now if there were no limits but those that were told, as places in `sight.queued`."""
+        sight, simulated = self.sight, self.order[:MAX_SIMULATED]
+        if not len(self.order) or (sight.rooms is None and sight.queued.cpus.min() > sight.free):
             return self.order[:0]
-        starts = self._replace(limits=Limits())._schedule(self.line, -1, True)
-        return self.order[np.isfinite(starts)]
+        return simulated[np.isfinite(_schedule(sight, simulated, Limits(), only_now=True))]
 
     def ahead(self, with_job: Sight, preference: Preference) -> Ahead:
         """What is ahead of the job that `with_job` has more than `sight`; O(queued² + queued·running) at worst.
@@ -71,29 +71,29 @@ class Ordered(NamedTuple):
         user = queued.user[last]
         earlier = np.count_nonzero(queued.user[:last] == user) if user else 0
         score = _scores(with_job, np.array([last]), np.array([earlier]), preference, self.limits)[0]
-        place = int(np.searchsorted(-self.scores, -score, side="right"))
+        place = self._place(score, 0 if with_job.rooms is None else int(with_job.rooms.tiers[last]))
         if place >= MAX_SIMULATED:
             begun_s = self.starts()[1]
             busy = max(self.sight.cpus - self.sight.free, 1)
             start_s = begun_s[np.isfinite(begun_s)].max(initial=0.0)
             return Ahead(start_s + float(self.work[place] - self.work[MAX_SIMULATED]) / busy, place, self.work[place])
-        line = self._simulated()
-        line = Line(
-            np.insert(line.cpus, place, queued.cpus[last]),
-            np.insert(line.run_s, place, queued.run_s[last]),
-            np.insert(line.planned_s, place, queued.planned_s[last]),
-            np.insert(line.user, place, user),
-        )
-        return Ahead(float(self._schedule(line, place, False)[place]), place, float(self.work[place]))
+        simulated = np.insert(self.order[:MAX_SIMULATED], place, last)
+        start_s = _schedule(with_job, simulated, self.limits, place)[place]
+        return Ahead(float(start_s), place, float(self.work[place]))
 
-    def _simulated(self) -> Line:
-        cpus, run_s, planned_s, user = self.line
-        most = MAX_SIMULATED
-        return Line(cpus[:most], run_s[:most], planned_s[:most], user[:most])
+    def _place(self, score: float, tier: int) -> int:
+        """Where in the order a job comes: behind those of its tier that have its score too."""
+        first, end = (int(np.searchsorted(-self.tiers, -tier, side=side)) for side in ("left", "right"))
+        return first + int(np.searchsorted(-self.scores[first:end], -score, side="right"))
 
-    def _schedule(self, line: Line, asked: int, only_now: bool) -> Floats:
-        sight, users = self.sight, len(self.sight.people.users)
-        return np.asarray(schedule(sight.free, sight.running, line, users, self.limits, asked, only_now))
+
+def _schedule(sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False) -> Floats:
+    """Seconds until each job starts, in the order of `places` in `sight.queued`, as of `schedule`."""
+    queued, users = sight.queued, len(sight.people.users)
+    if sight.rooms is not None:
+        return sight.rooms.schedule(places, users, limits, asked, only_now)
+    line = Line(queued.cpus[places], queued.run_s[places], queued.planned_s[places], queued.user[places])
+    return np.asarray(schedule(sight.free, sight.running, line, users, limits, asked, only_now))
 
 
 def before(sight: Sight) -> Ints:

@@ -10,11 +10,11 @@ import numpy as np
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.state import Estimate, Job
-from models.waits.order.features import Ints, Queued, features_of
+from models.waits.order.features import Ints, features_of
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.preference import Preference, SavedPreference
-from models.waits.order.sight import Sums, look, with_job
+from models.waits.order.sight import Sight, Sums, look, with_job
 from models.waits.order.usage import SavedUsage, Usage
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
@@ -133,7 +133,7 @@ class LearntOrder(WaitMethod):
         if user:
             held, runs = int(sight.people.held[user]), int(sight.people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
-        jobs = np.concatenate(([started], _alike(sight.queued, started, sight.free)))
+        jobs = np.concatenate(([started], _alike(sight, started)))
         features = features_of(sight.queued, jobs, before(sight)[jobs], sight.people, sight.cpus)
         self.preference.learn(features, sight.queued.queue[jobs])
 
@@ -161,10 +161,12 @@ class LearntOrder(WaitMethod):
         self._last_end = kept.last_end
 
 
-def _alike(queued: Queued, started: int, free: int) -> Ints:
+def _alike(sight: Sight, started: int) -> Ints:
     """The jobs that could have started instead, and are much like it; evenly spaced where there are many."""
+    queued = sight.queued
     cpus, planned_s = queued.cpus / queued.cpus[started], queued.planned_s / max(queued.planned_s[started], 1.0)
-    alike = (cpus <= ALIKE_CPUS) & (cpus >= 1 / ALIKE_CPUS) & (queued.cpus <= free)
+    alike = (cpus <= ALIKE_CPUS) & (cpus >= 1 / ALIKE_CPUS)
+    alike &= (queued.cpus <= sight.free) if sight.rooms is None else sight.rooms.rivals(started)
     alike &= (planned_s <= ALIKE_PLANNED) & (planned_s >= 1 / ALIKE_PLANNED)
     alike[started] = False
     others = np.flatnonzero(alike)

@@ -78,7 +78,7 @@ def schedule(free: int, running: Running, line: Line, users: int, limits: Limits
             place += 1
             wanted, its = line.cpus[job], line.user[job]
             fits = wanted <= free
-            if its > 0 and _is_over(wanted, held[its], runs[its], limits):
+            if its > 0 and is_over(wanted, held[its], runs[its], limits):
                 fits = False
             elif not fits and head < 0:
                 head = job
@@ -120,7 +120,7 @@ def schedule(free: int, running: Running, line: Line, users: int, limits: Limits
 
 
 @njit(cache=True)
-def _is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
+def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
     """Whether a user who has so much running may not have another job of so many processors."""
     return held + wanted > (limits.several if runs > 0 else limits.alone) or runs + 1 > limits.jobs
 

@@ -11,6 +11,7 @@ from models.site.state import UNKNOWN_RUN_S, Job
 from models.site.table import QUEUED, RUNNING, Columns
 from models.waits.order.features import People, Queued, Running, accrue
 from models.waits.order.preference import Preference
+from models.waits.order.rooms import Rooms, see_rooms, with_queued
 from models.waits.order.usage import HALF_LIVES_S, Usage
 
 Floats = NDArray[np.float64]
@@ -23,6 +24,8 @@ MIN_REMAINING_S = 1.0
 class Sight(NamedTuple):
     """The site at a moment. `rows` are those of the queued jobs in the table.
 
+    `rooms` are those of a site's area; a site without a topology has none.
+
     Codes are those of the table plus 1: 0 is nobody, and the last is kept for one who has no live job.
     """
 
@@ -32,6 +35,7 @@ class Sight(NamedTuple):
     queued: Queued
     running: Running
     people: People
+    rooms: Rooms | None = None
 
     @property
     def free(self) -> int:
@@ -69,7 +73,10 @@ def look(context: SiteContext, now: float, sums: Sums, preference: Preference, a
     people = People(users, accounts, *_held(running, len(users)))
     accrue(people.users, running.cpus, running.user, elapsed_s)
     accrue(people.accounts, running.cpus, running.account, elapsed_s)
-    return Sight(now, context.cpus, rows, queued, running, people)
+    rooms = None
+    if context.layout is not None:
+        rooms = see_rooms(context.layout, table, on, rows, running, queued, now)
+    return Sight(now, context.cpus, rows, queued, running, people, rooms)
 
 
 def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
@@ -122,4 +129,5 @@ def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preferenc
     run_s = min(run_s, job.walltime) if job.walltime else run_s
     row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, preference.places([job.queue])[0])
     queued = Queued(*(np.append(column, value) for column, value in zip(sight.queued, row, strict=True)))
-    return sight._replace(queued=queued, people=people)
+    rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
+    return sight._replace(queued=queued, people=people, rooms=rooms)

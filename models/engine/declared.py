@@ -1,0 +1,39 @@
+"""What a site's own word decides, whatever a method says: jobs that cannot run, nodes down, reservations ahead."""
+
+import msgspec
+
+from models.engine.outgoing import nodes_down
+from models.method import SiteContext
+from models.site.state import Estimate, Job
+from models.site.topology import cannot_run
+
+AT_ONCE_S = 60.0
+"""A wait that is shorter counts as none."""
+
+
+def obstacle(job: Job, context: SiteContext, withhold_down: float) -> str | None:
+    """Why no wait is predicted of a job: it can run nowhere, or too many nodes are down where it competes."""
+    if context.areas is None:
+        return nodes_down(context.capacity, withhold_down)
+    never = cannot_run(context.areas.topology, job)
+    return never or nodes_down(context.of(job)[1].capacity, withhold_down)
+
+
+def no_earlier(estimate: Estimate, job: Job, context: SiteContext, now: float) -> Estimate:
+    """The estimate of a job's wait `now`, no earlier than the site's reservations let it start.
+
+    Parameters:
+        job, context: as methods see them.
+    """
+    if context.layout is None or estimate.wait_s is None:
+        return estimate
+    least_s = context.earliest(job, now) - job.ready
+    if least_s <= 0.0:
+        return estimate
+    bounds, at_once = estimate.bounds, estimate.starts_at_once
+    return msgspec.structs.replace(
+        estimate,
+        wait_s=max(estimate.wait_s, least_s),
+        bounds=None if bounds is None else {name: max(bound_s, least_s) for name, bound_s in bounds.items()},
+        starts_at_once=0.0 if at_once is not None and least_s >= AT_ONCE_S else at_once,
+    )

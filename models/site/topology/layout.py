@@ -1,0 +1,157 @@
+"""An area as a simulation sees it: rooms for jobs, and what they hold as time goes on."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from models.records import Reservation
+from models.site.topology.asks import Ask
+from models.site.topology.fitting import fit
+from models.site.topology.reasons import applies
+from models.site.topology.topology import RESOURCES, Area, Floats, Topology, whole_nodes
+
+MAX_RESERVATIONS = 12
+"""Reservations of an area that are looked at, the first to begin."""
+
+MAX_KNOWN = 4096
+"""What so many kinds of jobs take is known by heart."""
+
+
+class Room(NamedTuple):
+    """Nodes of a pool (its place in the topology): all that are not reserved, or those of a reservation."""
+
+    pool: int
+    reservation: Reservation | None
+
+
+class Kind(NamedTuple):
+    """What jobs that ask for the same have in common.
+
+    `demand` is what one takes of each room if it is there alone, (rooms, resources), -1 where it may not start;
+    `running` is the same of one that runs, also where its partition is down by now. `counted` are what limits count:
+    processors, GPUs, nodes, bytes, jobs. It may run for `longest_s` at most.
+    """
+
+    demand: Floats
+    running: Floats
+    partitions: tuple[str, ...]
+    tier: int
+    longest_s: float
+    counted: Floats
+
+
+class Timeline(NamedTuple):
+    """From `begins` on (seconds from now, ascending from 0) the rooms hold `holds`, (times, rooms, resources)."""
+
+    begins: Floats
+    holds: Floats
+
+
+class Layout:
+    """The rooms of an area: its pools in their order, then those of reservations that are for somebody."""
+
+    def __init__(self, topology: Topology, area: Area) -> None:
+        self.topology = topology
+        self.area = area
+        told = sorted(topology.reservations, key=lambda one: (one.start, one.end))
+        self._reservations = [one for one in told if self._pools(one)][:MAX_RESERVATIONS]
+        self.rooms = tuple(Room(place, None) for place in area.pools)
+        for one in self._reservations:
+            if not one.maintenance:
+                self.rooms += tuple(Room(place, one) for place in self._pools(one))
+        self.kind = lru_cache(MAX_KNOWN)(self._kind)
+        self.limits = lru_cache(MAX_KNOWN)(self._limits)
+
+    def _kind(self, ask: Ask) -> Kind:
+        """What jobs have in common that ask for this; `kind` remembers it, as `limits` does what `_limits` finds."""
+        demand, topology = self._demand(ask, False), self.topology
+        possible = np.flatnonzero(demand[:, 0] >= 0.0)
+        cpus, gpus, memory = demand[possible[0]].tolist() if len(possible) else (ask.cpus, ask.gpus, ask.memory)
+        nodes = ask.nodes or 1
+        if ask.exclusive and len(possible):
+            nodes = whole_nodes(ask, topology.node_of(self.rooms[possible[0]].pool))
+        counted = np.array([cpus, gpus, nodes, max(memory, ask.memory), 1.0])
+        partitions, longest_s = topology.named(ask), topology.longest_s(ask)
+        return Kind(demand, self._demand(ask, True), partitions, topology.tier(ask), longest_s, counted)
+
+    def _demand(self, ask: Ask, runs: bool) -> Floats:
+        """It is in the rooms of its reservation, if that was told, else in those of its partitions that are up."""
+        topology = self.topology
+        names = [name for name in topology.named(ask) if runs or topology.partitions[name].up]
+        places = {place for name in names for place in topology.pools_of(name)}
+        possible = {place for place in places if topology.is_possible(ask, place)}
+        places = possible or (places if runs else set())
+        inside = {one.name for one in self._reservations if not one.maintenance} & {ask.reservation}
+        found = np.full((len(self.rooms), len(RESOURCES)), -1.0)
+        for number, (place, reservation) in enumerate(self.rooms):
+            named = reservation is None if not inside else reservation is not None and reservation.name in inside
+            if named and place in places:
+                found[number] = np.where(np.isfinite(topology.node_of(place)), topology.demand(ask, place), 0.0)
+        return found
+
+    def _limits(self, ask: Ask, user: str | None, account: str | None) -> tuple[tuple[int, str | None], ...]:
+        """The limits that hold for a job, by number, and whose jobs each counts together."""
+        named = self.topology.named(ask)
+        whose = {"user": user, "account": account, "group": ask.group}
+        return tuple(
+            (number, whose.get(limit.per))
+            for number, limit in enumerate(self.topology.limits)
+            if applies(limit, user, account, ask, named) and (limit.per == "all" or whose.get(limit.per) is not None)
+        )
+
+    def wholly(self) -> Floats:
+        """What the rooms hold with all their nodes, (rooms, resources), also those that are down or reserved."""
+        nodes = [self.topology.pools[room.pool].nodes * self.topology.node_of(room.pool) for room in self.rooms]
+        return np.array(nodes).reshape(-1, len(RESOURCES))
+
+    def timeline(self, now: float) -> Timeline:
+        """What the rooms hold from `now` (Unix seconds) on, as nodes are down and reservations begin and end."""
+        ahead = [one for one in self._reservations if one.end > now]
+        times = {now, *(one.start for one in ahead), *(one.end for one in ahead)}
+        begins = np.array(sorted(time for time in times if time >= now))
+        nodes = np.array([[self._nodes(room, time) for room in self.rooms] for time in begins.tolist()], np.float64)
+        each = np.array([self.topology.node_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
+        holds = np.zeros((len(begins), *each.shape))
+        np.multiply(nodes[:, :, None], each, out=holds, where=nodes[:, :, None] > 0.0)
+        return Timeline(begins - now, holds)
+
+    def earliest_s(self, ask: Ask, planned_s: float, now: float) -> float:
+        """Seconds from `now` before which the declared reservations let no such job start, whatever else runs.
+
+        0 also where they would never let it: then it is not they that say when it starts. 50 µs where there are some.
+        """
+        if not any(one.end > now for one in self._reservations):
+            return 0.0
+        begins, holds = self.timeline(now)
+        demand, shares = self.kind(ask).demand, np.zeros(len(self.rooms))
+        for begin in begins.tolist():
+            during = (begins < begin + planned_s) & (np.append(begins[1:], np.inf) > begin)
+            if fit(holds[during].min(axis=0), demand, shares):
+                return float(begin)
+        return 0.0
+
+    def _pools(self, reservation: Reservation) -> list[int]:
+        """The pools of this area from which a reservation takes nodes."""
+        names, pools = set(reservation.pools), self.topology.pools
+        return [place for place in self.area.pools if not names or pools[place].name in names]
+
+    def _nodes(self, room: Room, time: float) -> int:
+        """The nodes that a room has at a time."""
+        pool, available = self.topology.pools[room.pool], self.topology.available_nodes(room.pool)
+        if room.reservation is not None:
+            return min(self._taken(room.reservation, room.pool), available) if _is_on(room.reservation, time) else 0
+        here = [one for one in self._reservations if room.pool in self._pools(one)]
+        told = self.topology.capacity.time
+        # Nodes that were said to be reserved, and not by which of the reservations: they stay so.
+        others = pool.reserved_nodes - sum(self._taken(one, room.pool) for one in here if _is_on(one, told))
+        reserved = sum(self._taken(one, room.pool) for one in here if _is_on(one, time))
+        return max(available - reserved - max(others, 0), 0)
+
+    def _taken(self, reservation: Reservation, place: int) -> int:
+        nodes = self.topology.pools[place].nodes
+        return nodes if reservation.nodes is None else min(reservation.nodes, nodes)
+
+
+def _is_on(reservation: Reservation, time: float) -> bool:
+    return reservation.start <= time < reservation.end

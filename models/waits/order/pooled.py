@@ -1,0 +1,339 @@
+"""EASY backfilling in a given order of the queue, over rooms that hold processors, GPUs and memory.
+
+As `models.waits.order.schedule`, where a site tells its pools. What a room holds changes as reservations begin and end:
+a job starts only where it fits beside them until its planned end. The first job that finds no room keeps what it will
+start with, and so does the first one of each other set of partitions.
+"""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from models.site.topology.fitting import fit
+from models.waits.order.schedule import GRAIN, Limits, is_over
+from models.waits.schedules import insert, remove
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_HEADS = 4
+"""Jobs that keep what they will start with, at most."""
+
+
+class World(NamedTuple):
+    """From `begins` on (seconds from now) the rooms hold `holds`, (times, rooms, resources); kinds of jobs take
+    `demand`, (kinds, rooms, resources), below 0 where they may not be, and are of a `group` of partitions.
+    """
+
+    begins: Floats
+    holds: Floats
+    demand: Floats
+    group: Ints
+
+
+class Jobs(NamedTuple):
+    """Jobs as columns, those that run first: their kinds; their sizes as the area's share; how long they last from now
+    on or from their start, expected and planned, seconds; codes of users; and which counts they are in (-1: none).
+    """
+
+    kind: Ints
+    cpus: Ints
+    run_s: Floats
+    planned_s: Floats
+    user: Ints
+    counts: Ints
+
+
+class Declared(NamedTuple):
+    """Limits that the site tells: `most` and what is `held` now, (counts, 5), and what kinds of jobs `take` of them,
+    (kinds, 5): processors, GPUs, nodes, memory, jobs.
+    """
+
+    most: Floats
+    held: Floats
+    take: Floats
+
+
+@njit(cache=True)
+def occupied(wholly: Floats, demand: Floats, kind: Ints, first: int) -> Floats:
+    """What the first jobs, which run, take of each room, (jobs, rooms, resources).
+
+    Where they lie is not told: those that may be in one room alone are put there, then the others fill up. O(jobs).
+    """
+    rooms, resources = wholly.shape
+    free, taken, shares = wholly.copy(), np.zeros((first, rooms, resources)), np.zeros(rooms)
+    for choosy in (True, False):
+        for job in range(first):
+            wanted = demand[kind[job]]
+            possible = np.count_nonzero(wanted[:, 0] >= 0.0)
+            if possible == 0 or (possible == 1) != choosy:
+                continue
+            if not fit(free, wanted, shares):
+                shares[np.argmax(wanted[:, 0] >= 0.0)] += 1.0 - shares.sum()
+            for room in range(rooms):
+                if shares[room] > 0.0:
+                    taken[job, room] = shares[room] * wanted[room]
+                    free[room] -= taken[job, room]
+    return taken
+
+
+@njit(cache=True)
+def schedule_rooms(
+    world: World,
+    jobs: Jobs,
+    occupied: Floats,
+    line: Ints,
+    users: int,
+    limits: Limits,
+    declared: Declared,
+    asked: int,
+    only_now: bool,
+) -> Floats:
+    """Seconds until each job of the line starts, (line,), infinity where that is never or was not asked for.
+
+    O(queued² + queued·running) at worst, times rooms; a pass over the queue ends where no kind of job fits any more.
+
+    Parameters:
+        occupied: what the first of the jobs, which run, take.
+        line: places in `jobs`, the first to start first.
+        users, limits, asked, only_now: as of `schedule`.
+    """
+    begins, holds, demand = world.begins, world.holds, world.demand
+    rooms, resources = holds.shape[1:]
+    first, total = len(occupied), len(jobs.kind)
+    held, runs, counted = np.zeros(users, np.int64), np.zeros(users, np.int64), declared.held.copy()
+    takes = np.zeros((total, rooms, resources))
+    takes[:first] = occupied
+    planned_end = jobs.planned_s.copy()
+    used = np.zeros((rooms, resources))
+    ahead = np.zeros(holds.shape)  # used by those that run on into each of the times, by plan
+    for job in range(first):
+        held[jobs.user[job]] += jobs.cpus[job]
+        runs[jobs.user[job]] += 1
+        used += takes[job]
+        for time in range(1, len(begins)):
+            if planned_end[job] > begins[time]:
+                ahead[time] += takes[job]
+    ends = [(jobs.run_s[job], job) for job in range(first)]
+    heapq.heapify(ends)
+    releases = np.empty(total, np.int64)
+    releases[:first] = np.argsort(jobs.planned_s[:first], kind="mergesort")
+    starts, waiting = np.full(len(line), np.inf), np.arange(len(line))
+    left = np.zeros(len(demand), np.int64)  # jobs of each kind that wait
+    for place in range(len(line)):
+        left[jobs.kind[line[place]]] += 1
+    shares, room = np.empty(rooms), np.empty((rooms, resources))
+    never = _never(holds, demand)
+    shadows, untils = np.empty(MAX_HEADS), np.empty(MAX_HEADS)
+    claims, extras = np.empty((MAX_HEADS, rooms, resources)), np.empty((MAX_HEADS, rooms, resources))
+    groups = np.empty(MAX_HEADS, np.int64)
+    now, count, run, at = 0.0, len(line), first, 0
+    while True:
+        kept, seen, heads = 0, 0, 0
+        full = never.copy()  # kinds that find no room now
+        hopeful = np.count_nonzero(left[~never])
+        while seen < count and hopeful > 0:
+            place = waiting[seen]
+            seen += 1
+            job = line[place]
+            kind, user = jobs.kind[job], jobs.user[job]
+            end, started = now + jobs.planned_s[job], False
+            has_head = heads == MAX_HEADS or np.any(groups[:heads] == world.group[kind])
+            if not (full[kind] and has_head) and not _is_over(job, jobs, held, runs, limits, counted, declared):
+                if not full[kind]:
+                    room[:] = holds[at] - used
+                    full[kind] = not fit(room, demand[kind], shares)
+                    hopeful -= full[kind]
+                if not full[kind]:
+                    _lessen_ahead(room, end, at, begins, holds, ahead)
+                    for head in range(heads):
+                        if shadows[head] < end:
+                            _lessen(room, extras[head])
+                    started = fit(room, demand[kind], shares)
+                if not started and not has_head and not never[kind]:
+                    shadow = _reserve(
+                        now, at, jobs.planned_s[job], demand[kind], begins, holds, used, ahead, takes,
+                        planned_end, releases[:run], heads, shadows, untils, claims, extras,
+                    )  # fmt: skip
+                    if shadow < np.inf:
+                        groups[heads] = world.group[kind]
+                        heads += 1
+            if not started:
+                waiting[kept] = place
+                kept += 1
+                continue
+            starts[place] = now
+            if place == asked:
+                return starts
+            for where in range(rooms):
+                takes[job, where] = shares[where] * np.maximum(demand[kind, where], 0.0)
+            used += takes[job]
+            for time in range(at + 1, len(begins)):
+                if end > begins[time]:
+                    ahead[time] += takes[job]
+            for head in range(heads):
+                if shadows[head] < end:
+                    extras[head] -= takes[job]
+            held[user] += jobs.cpus[job]
+            runs[user] += 1
+            _count(jobs.counts[job], counted, declared.take[kind], 1.0)
+            planned_end[job] = end
+            heapq.heappush(ends, (now + jobs.run_s[job], job))
+            insert(job, planned_end, releases, run)
+            run += 1
+            left[kind] -= 1
+            if left[kind] == 0:
+                hopeful -= 1
+        if kept < seen:
+            for rest in range(seen, count):
+                waiting[kept] = waiting[rest]
+                kept += 1
+            count = kept
+        change = begins[at + 1] if at + 1 < len(begins) else np.inf
+        if count == 0 or only_now or (len(ends) == 0 and change == np.inf):
+            return starts
+        if len(ends) == 0 or ends[0][0] >= change:
+            now, at, until = change, at + 1, change
+        else:
+            until = min(ends[0][0] * (1.0 + GRAIN), change)
+        while len(ends) > 0 and ends[0][0] <= until:
+            end, job = heapq.heappop(ends)
+            now = max(now, end)
+            remove(job, planned_end, releases, run)
+            run -= 1
+            used -= takes[job]
+            held[jobs.user[job]] -= jobs.cpus[job]
+            runs[jobs.user[job]] -= 1
+            _count(jobs.counts[job], counted, declared.take[jobs.kind[job]], -1.0)
+
+
+@njit(cache=True)
+def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) -> NDArray[np.bool_]:
+    """Which jobs that do not run could start now, each alone, (queued,); no user has a limit but those declared."""
+    first, begins = len(occupied), world.begins
+    used = occupied.sum(axis=0)
+    ahead = np.zeros(world.holds.shape)
+    for time in range(1, len(begins)):
+        for job in range(first):
+            if jobs.planned_s[job] > begins[time]:
+                ahead[time] += occupied[job]
+    found, shares = np.zeros(len(jobs.kind) - first, np.bool_), np.empty(len(used))
+    nobody = np.zeros(1, np.int64)
+    for job in range(first, len(jobs.kind)):
+        if not _is_over(job, jobs, nobody, nobody, Limits(np.inf, np.inf, np.inf), declared.held, declared):
+            room = world.holds[0] - used
+            _lessen_ahead(room, jobs.planned_s[job], 0, begins, world.holds, ahead)
+            found[job - first] = fit(room, world.demand[jobs.kind[job]], shares)
+    return found
+
+
+@njit(cache=True)
+def _never(holds: Floats, demand: Floats) -> NDArray[np.bool_]:
+    """Which kinds of jobs fit at no time, whatever else runs, (kinds,)."""
+    most, shares = holds[0].copy(), np.empty(holds.shape[1])
+    for time in range(1, len(holds)):
+        most = np.maximum(most, holds[time])
+    never = np.empty(len(demand), np.bool_)
+    for kind in range(len(demand)):
+        never[kind] = not fit(most, demand[kind], shares)
+    return never
+
+
+@njit(cache=True)
+def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, counted: Floats, declared: Declared) -> bool:
+    """Whether a limit keeps a job from starting, a learnt one or one that was told."""
+    user, take = jobs.user[job], declared.take[jobs.kind[job]]
+    if 0 < user < len(held) and is_over(jobs.cpus[job], held[user], runs[user], limits):
+        return True
+    for count in jobs.counts[job]:  # noqa: SIM110 (numba knows no any() of a generator)
+        if count >= 0 and np.any(counted[count] + take > declared.most[count]):
+            return True
+    return False
+
+
+@njit(cache=True)
+def _count(counts: Ints, counted: Floats, take: Floats, sign: float) -> None:
+    for count in counts:
+        if count >= 0:
+            counted[count] += sign * take
+
+
+@njit(cache=True)
+def _lessen(room: Floats, other: Floats) -> None:
+    """Take the lesser of both."""
+    for where in range(room.shape[0]):
+        for what in range(room.shape[1]):
+            room[where, what] = min(room[where, what], other[where, what])
+
+
+@njit(cache=True)
+def _lessen_ahead(room: Floats, end: float, at: int, begins: Floats, holds: Floats, ahead: Floats) -> None:
+    """What is free at the times to come before `end` too, beside those that run on into them."""
+    for time in range(at + 1, len(begins)):
+        if begins[time] >= end:
+            break
+        _lessen(room, holds[time] - ahead[time])
+
+
+@njit(cache=True)
+def _reserve(
+    now: float,
+    at: int,
+    planned_s: float,
+    demand: Floats,
+    begins: Floats,
+    holds: Floats,
+    used: Floats,
+    ahead: Floats,
+    takes: Floats,
+    planned_end: Floats,
+    releases: Ints,
+    heads: int,
+    shadows: Floats,
+    untils: Floats,
+    claims: Floats,
+    extras: Floats,
+) -> float:
+    """When a job fits by plan, infinity for never; notes what it claims then, and what is left beside it.
+
+    Parameters:
+        heads: how many claims there are before it; `extras` is what is free when each of these begins, beside it.
+    """
+    in_use, done, time, shares = used.copy(), 0, now, np.empty(len(demand))
+    while True:
+        free = holds[at] - in_use
+        for head in range(heads):
+            if shadows[head] <= time < untils[head]:
+                free -= claims[head]
+        room, end = free.copy(), time + planned_s
+        _lessen_ahead(room, end, at, begins, holds, ahead)
+        for head in range(heads):
+            if time < shadows[head] < end:
+                _lessen(room, extras[head])
+        if fit(room, demand, shares):
+            break
+        later = begins[at + 1] if at + 1 < len(begins) else np.inf
+        if done < len(releases):
+            later = min(later, planned_end[releases[done]])
+        for head in range(heads):
+            if untils[head] > time:
+                later = min(later, untils[head])
+        if later == np.inf:
+            return np.inf
+        time = max(time, later)
+        while done < len(releases) and planned_end[releases[done]] <= time:
+            in_use -= takes[releases[done]]
+            done += 1
+        while at + 1 < len(begins) and begins[at + 1] <= time:
+            at += 1
+    shadows[heads], untils[heads] = time, end
+    for where in range(len(demand)):
+        claims[heads, where] = shares[where] * np.maximum(demand[where], 0.0)
+    extras[heads] = free - claims[heads]
+    for head in range(heads):
+        if time <= shadows[head] < end:
+            extras[head] -= claims[heads]
+    return time

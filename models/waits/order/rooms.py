@@ -1,0 +1,173 @@
+"""An area's rooms and the jobs in them as arrays, for the simulation over rooms."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.site.state import Job
+from models.site.table import LiveTable
+from models.site.topology import Ask, Kind, Layout, ask_of
+from models.waits.order.features import Queued, Running
+from models.waits.order.pooled import Declared, Jobs, World, may_start, occupied, schedule_rooms
+from models.waits.order.schedule import Limits
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+Counts = dict[tuple[int, str | None], int]
+"""Where what a limit counts is: by its number, and whose jobs are counted together."""
+
+
+class Rooms(NamedTuple):
+    """The rooms of an area at a moment, and its live jobs, those first that run; `asks` are the kinds of them.
+
+    `tiers` are those of the queued jobs' partitions, `counts` where limits count them.
+    """
+
+    layout: Layout
+    asks: list[Ask]
+    world: World
+    jobs: Jobs
+    occupied: Floats
+    declared: Declared
+    counts: Counts
+    tiers: Ints
+
+    def schedule(self, line: Ints, users: int, limits: Limits, asked: int, only_now: bool) -> Floats:
+        """Seconds until each job of the line starts, as of `schedule_rooms`; `line` are places among the queued."""
+        first = len(self.occupied)
+        found = schedule_rooms(
+            self.world, self.jobs, self.occupied, first + line, users, limits, self.declared, asked, only_now
+        )
+        return np.asarray(found)
+
+    def rivals(self, started: int) -> Bools:
+        """Which queued jobs could have started instead of this one of them: in the same partitions, where they fit."""
+        group = self.world.group[self.jobs.kind[len(self.occupied) :]]
+        could = np.asarray(may_start(self.world, self.jobs, self.occupied, self.declared))
+        return np.asarray(could & (group == group[started]))
+
+
+def see_rooms(
+    layout: Layout, table: LiveTable, on: Ints, rows: Ints, running: Running, queued: Queued, now: float
+) -> Rooms:
+    """See the jobs in these rows of an area's table, which run and which queue; O(live jobs), 0.2 ms and more."""
+    columns, live = table.columns(), np.concatenate((on, rows))
+    codes, kind = np.unique(columns.ask[live], return_inverse=True)
+    asks: list[Ask] = [table.asks[code] for code in codes.tolist()]
+    kinds = [layout.kind(ask) for ask in asks]
+    users, accounts = table.names("user"), table.names("account")
+    people = np.stack((kind, columns.user[live], columns.account[live]), axis=1)
+    alike, which = np.unique(people, axis=0, return_inverse=True)
+    limited = [layout.limits(asks[k], _name(users, u), _name(accounts, a)) for k, u, a in alike.tolist()]
+    counts: Counts = {}
+    counted = _places(limited, counts)[which.reshape(-1)]
+    longest_s = np.array([one.longest_s for one in kinds])[kind]
+    run_s = np.concatenate((running.left_s, np.minimum(queued.run_s, longest_s[len(on) :])))
+    # Who names no walltime is planned with the longest that his partition allows.
+    elapsed_s = np.concatenate((np.maximum(now - columns.start[on], 0.0), np.zeros(len(rows))))
+    open_ended = (columns.walltime[live] <= 0.0) & np.isfinite(longest_s)
+    planned_s = np.concatenate((running.planned_s, queued.planned_s))
+    planned_s = np.maximum(np.where(open_ended, longest_s - elapsed_s, planned_s), run_s)
+    jobs = Jobs(
+        kind,
+        np.concatenate((running.cpus, queued.cpus)),
+        run_s,
+        planned_s,
+        np.concatenate((running.user, queued.user)),
+        counted,
+    )
+    demand = _stack(layout, [one.running for one in kinds])
+    taken = np.asarray(occupied(layout.wholly(), demand, kind, len(on)))
+    declared = _declared(layout, kinds, counts, counted[: len(on)], kind[: len(on)])
+    tiers = np.array([one.tier for one in kinds], np.int64)[kind[len(on) :]]
+    return Rooms(layout, asks, _world(layout, kinds, now), jobs, taken, declared, counts, tiers)
+
+
+def with_queued(rooms: Rooms, job: Job, queued: Queued) -> Rooms:
+    """The same with one more job, which is the last of these queued ones; O(live jobs)."""
+    layout, ask, counts = rooms.layout, ask_of(job), dict(rooms.counts)
+    asks = rooms.asks if ask in rooms.asks else [*rooms.asks, ask]
+    number, one = asks.index(ask), layout.kind(ask)
+    counted = _places([layout.limits(ask, job.user, job.account)], counts)[0]
+    wide = max(len(counted), rooms.jobs.counts.shape[1])
+    run_s = min(float(queued.run_s[-1]), one.longest_s)
+    planned_s = float(queued.planned_s[-1]) if job.walltime or np.isinf(one.longest_s) else one.longest_s
+    jobs = Jobs(
+        np.append(rooms.jobs.kind, number),
+        np.append(rooms.jobs.cpus, queued.cpus[-1]),
+        np.append(rooms.jobs.run_s, run_s),
+        np.append(rooms.jobs.planned_s, max(planned_s, run_s)),
+        np.append(rooms.jobs.user, queued.user[-1]),
+        np.concatenate((_wider(rooms.jobs.counts, wide), _wider(counted[None], wide))),
+    )
+    world, declared = rooms.world, rooms.declared
+    if len(asks) > len(rooms.asks):
+        groups = [layout.kind(known).partitions for known in asks]
+        world = world._replace(
+            demand=np.concatenate((world.demand, one.demand[None])), group=np.append(world.group, _group(groups))
+        )
+        declared = declared._replace(take=np.concatenate((declared.take, one.counted[None])))
+    if len(counts) > len(rooms.counts):
+        most = _most(layout, counts)
+        held = np.zeros(most.shape)
+        held[: len(declared.held)] = declared.held
+        declared = declared._replace(most=most, held=held)
+    tiers = np.append(rooms.tiers, one.tier)
+    return rooms._replace(asks=asks, world=world, jobs=jobs, declared=declared, counts=counts, tiers=tiers)
+
+
+def _name(names: Sequence[str], code: int) -> str | None:
+    return names[code] if code >= 0 else None
+
+
+def _places(limited: Sequence[Iterable[tuple[int, str | None]]], counts: Counts) -> Ints:
+    """Where what the limits count is, (jobs, limits of one), -1 where there are fewer; `counts` grows."""
+    rows = [[counts.setdefault(one, len(counts)) for one in found] for found in limited]
+    places = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
+    for row, found in zip(places, rows, strict=True):
+        row[: len(found)] = found
+    return places
+
+
+def _wider(counts: Ints, wide: int) -> Ints:
+    return np.pad(counts, ((0, 0), (0, wide - counts.shape[1])), constant_values=-1)
+
+
+def _stack(layout: Layout, found: Sequence[Floats]) -> Floats:
+    return np.array(found, np.float64).reshape(len(found), len(layout.rooms), -1 if found else 3)
+
+
+def _group(partitions: Sequence[tuple[str, ...]]) -> int:
+    """The number of the last one's partitions: the place of the first that has the same."""
+    return partitions.index(partitions[-1])
+
+
+def _world(layout: Layout, kinds: Sequence[Kind], now: float) -> World:
+    groups = [one.partitions for one in kinds]
+    numbers = np.array([groups.index(partitions) for partitions in groups], np.int64)
+    begins, holds = layout.timeline(now)
+    return World(begins, holds, _stack(layout, [one.demand for one in kinds]), numbers)
+
+
+def _most(layout: Layout, counts: Counts) -> Floats:
+    """What each count may be at most, (counts, 5)."""
+    found = np.full((len(counts), 5), np.inf)
+    for (number, _), place in counts.items():
+        limit = layout.topology.limits[number]
+        told = (limit.cpus, limit.gpus, limit.nodes, limit.memory, limit.jobs)
+        found[place] = [np.inf if most is None else most for most in told]
+    return found
+
+
+def _declared(layout: Layout, kinds: Sequence[Kind], counts: Counts, counted: Ints, kind: Ints) -> Declared:
+    """The limits, and what the running jobs have of them."""
+    take = np.array([one.counted for one in kinds], np.float64).reshape(-1, 5)
+    held = np.zeros((len(counts), 5))
+    for column in counted.T:
+        counts_here = column >= 0
+        np.add.at(held, column[counts_here], take[kind[counts_here]])
+    return Declared(_most(layout, counts), held, take)

@@ -1,0 +1,190 @@
+"""The live jobs by area are those of the whole site, whatever happens to them."""
+
+from collections import defaultdict
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import (
+    Alter,
+    AnyEvent,
+    Cancel,
+    Capacity,
+    End,
+    Hold,
+    Partition,
+    Pool,
+    Release,
+    Requeue,
+    Resume,
+    Start,
+    Submit,
+    Suspend,
+)
+from models.site.areas import Areas
+from models.site.state import SITE, Phase, Scope, SiteState, Totals, micros
+from models.site.topology import ask_of
+
+GIB = 1 << 30
+
+POOLS = [
+    Pool(name="thin", nodes=8, cpus=8, memory=32 * GIB),
+    Pool(name="gpu", nodes=4, cpus=8, gpus={"a100": 4}, memory=64 * GIB),
+    Pool(name="old", nodes=2, cpus=4, memory=8 * GIB),
+]
+LESS = Pool(name="thin", nodes=8, cpus=8, memory=32 * GIB, down_nodes=3)
+BATCH = Partition(name="batch", pools=["thin"], default=True)
+GPU = Partition(name="gpu", pools=["gpu"])
+OLD = Partition(name="old", pools=["old"])
+SPARE = Partition(name="spare", pools=["thin", "gpu"])
+
+SITES: list[dict[str, Any]] = [
+    {},
+    {"pools": POOLS, "partitions": [BATCH, GPU, OLD]},
+    {"pools": [LESS, *POOLS[1:]], "partitions": [BATCH, GPU, OLD]},
+    {"pools": POOLS, "partitions": [BATCH, GPU, OLD, SPARE]},
+    {"pools": POOLS[:2], "partitions": []},
+]
+
+
+def site(number: int, time: float = 0.0) -> Capacity:
+    return Capacity(site="s", time=time, cpus=104, nodes=14, **SITES[number])
+
+
+queues = st.sampled_from([None, "batch", "gpu", "old", "spare", "nowhere"])
+requests = st.fixed_dictionaries(
+    {"cpus": st.integers(1, 70)},
+    optional={
+        "queue": queues,
+        "user": st.sampled_from(["ada", "bob"]),
+        "partitions": st.lists(st.sampled_from(["batch", "gpu", "old", "spare"]), min_size=1, max_size=3, unique=True),
+        "gpus": st.integers(0, 16),
+        "memory": st.integers(0, 64 * GIB),
+        "nodes": st.integers(1, 4),
+        "walltime": st.sampled_from([60.0, 3600.0]),
+    },
+)
+exclusive = st.booleans()
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[AnyEvent]:
+    """What a scheduler might say of a few jobs, in any order."""
+    said: list[AnyEvent] = []
+    for number in range(draw(st.integers(1, 40))):
+        who: dict[str, Any] = {"site": "s", "time": 1000.0 + 10 * number, "job": str(draw(st.integers(0, 6)))}
+        match draw(st.integers(0, 11)):
+            case 0 | 1 | 2:
+                said.append(Submit(**who, **draw(requests), exclusive=draw(exclusive)))
+            case 3 | 4:
+                where = draw(st.sampled_from([None, "batch", "gpu", "spare"]))
+                said.append(Start(**who, cpus=draw(st.none() | st.integers(1, 70)), partition=where))
+            case 5:
+                said.append(End(**who))
+            case 6:
+                said.append(Alter(**who, **_altered(draw(requests))))
+            case 7:
+                said.append(draw(st.sampled_from([Hold, Release, Cancel]))(**who))
+            case 8:
+                said.append(Suspend(**who, releases=draw(st.booleans())))
+            case 9:
+                said.append(draw(st.sampled_from([Resume, Requeue]))(**who))
+            case _:
+                said.append(site(draw(st.integers(0, len(SITES) - 1)), who["time"]))
+    return said
+
+
+def _altered(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "user" and value is not None}
+
+
+def recount(state: SiteState) -> dict[tuple[Scope, Phase], Totals]:
+    """The totals by the definition, from the list of jobs."""
+    counted: dict[tuple[Scope, Phase], Totals] = defaultdict(Totals)
+    for job in state.jobs.values():
+        since = job.submit if job.start is None else job.began
+        assert since is not None
+        scopes = (("user", job.user), ("group", job.group), ("queue", job.queue))
+        for scope in (SITE, *((kind, name) for kind, name in scopes if name is not None)):
+            counted[scope, job.phase].add(job.counted_cpus, micros(job.planned_run_s), micros(since))
+    return dict(counted)
+
+
+def seen(areas: Areas) -> list[Any]:
+    """All that is in the areas: their jobs in order, the sums, and the rows of the tables with what they ask for."""
+    found = []
+    for state in areas.states:
+        table = state.table
+        columns = table.columns()
+        rows = []
+        for key in state.jobs:
+            row = table.row(key)
+            values = [column[row].item() for column in columns[:8]]
+            codes = (("user", columns.user[row]), ("queue", columns.queue[row]))
+            names = [table.names(kind)[code] if code >= 0 else None for kind, code in codes]
+            rows.append((key, values, names, table.asks[columns.ask[row]]))
+        jobs = [
+            (job.key, job.cpus, job.allocated, job.phase, job.start, job.ready, job.run_s)
+            for job in state.jobs.values()
+        ]
+        found.append((jobs, state._totals, rows, state.text_bytes))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(events())
+def test_no_sequence_of_events_corrupts_the_sums_of_the_site_or_of_an_area(said: list[AnyEvent]) -> None:
+    engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime", remembered=3))
+    for event in said:
+        engine.apply(event)
+        context = engine.context
+        assert context.state._totals == recount(context.state)
+        assert (context.areas is None) == (not context.capacity or not context.capacity.pools)
+        if context.areas is None:
+            continue
+        kept = seen(context.areas)
+        for state in context.areas.states:
+            assert state._totals == recount(state)
+        counts = [sum(state.totals(SITE, phase).count for state in context.areas.states) for phase in Phase]
+        assert counts == [context.state.totals(SITE, phase).count for phase in Phase]
+        assert kept == seen(Areas(context.areas.topology, context.state))
+        context.state.follower = context.areas
+
+
+def test_a_job_goes_to_the_area_where_it_starts() -> None:
+    engine = Engine("s", EngineSettings(method="median", shadows=()))
+    engine.apply(site(1))
+    for number, queue in enumerate(["batch", "gpu", "batch"]):
+        both = ["batch", "gpu"]
+        engine.apply(Submit(site="s", time=10.0 + number, job=str(number), queue=queue, partitions=both, gpus=2))
+    areas = engine.context.areas
+    assert areas is not None
+    assert [len(state) for state in areas.states] == [3, 0, 0]
+    engine.apply(Start(site="s", time=20.0, job="2", partition="gpu"))
+    engine.apply(Start(site="s", time=21.0, job="0", partition="gpu"))
+    assert [[key[0] for key in state.jobs] for state in areas.states] == [["1"], ["0", "2"], []]
+
+
+def test_in_its_area_a_job_is_as_large_as_its_dominant_share() -> None:
+    engine = Engine("s", EngineSettings(method="median", shadows=()))
+    engine.apply(site(1))
+    engine.apply(Submit(site="s", time=10.0, job="1", queue="gpu", cpus=2, gpus=8))
+    job = engine.context.state.jobs["1", 0]
+    view, there = engine.context.of(job)
+    assert (job.cpus, view.cpus, view.asked_cpus, there.cpus) == (2, 16, 2, 32)
+    assert there.state.totals(SITE, Phase.QUEUED).cpus == 16
+    assert ask_of(view) == ask_of(job)
+    assert view.estimates is job.estimates
+
+
+def test_without_a_topology_methods_see_the_very_objects_of_the_site() -> None:
+    engine = Engine("s", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="s", time=0.0, cpus=8))
+    engine.apply(Submit(site="s", time=10.0, job="1", cpus=2))
+    context, job = engine.context, engine.context.state.jobs["1", 0]
+    assert context.of(job)[0] is job
+    assert context.of(job)[1] is context
+    assert context.views() == [context]

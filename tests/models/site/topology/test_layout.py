@@ -1,0 +1,132 @@
+"""What an area holds as time goes on, and what fits into it."""
+
+import numpy as np
+import pytest
+
+from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
+from models.site.topology import Layout, Topology, ask_of
+from models.site.topology.fitting import fit
+
+HOUR_S = 3600.0
+
+
+def layout(*reservations: Reservation, time: float = 0.0, **fields: object) -> Layout:
+    """One area of two pools: 10 nodes of 8 processors, and 2 with GPUs, one of them drained."""
+    usual = {
+        "pools": [
+            Pool(name="thin", nodes=10, cpus=8),
+            Pool(name="gpu", nodes=2, cpus=8, gpus={"a100": 4}, drained_nodes=1),
+        ],
+        "partitions": [
+            Partition(name="batch", pools=["thin"], default=True, max_walltime=24 * HOUR_S, tier=1),
+            Partition(name="any", pools=["thin", "gpu"]),
+            Partition(name="gone", pools=["thin"], up=False),
+        ],
+        "reservations": list(reservations),
+    }
+    topology = Topology(Capacity(site="s", time=time, cpus=96, **usual | fields))
+    return Layout(topology, topology.areas[0])
+
+
+def submit(**fields: object) -> Submit:
+    return Submit(site="s", time=0.0, job="1", **fields)
+
+
+def cpus(found: Layout, now: float) -> dict[float, list[float]]:
+    """The processors of each room, from each time on."""
+    begins, holds = found.timeline(now)
+    return dict(zip(begins.tolist(), holds[:, :, 0].tolist(), strict=True))
+
+
+def earliest(found: Layout, planned_s: float, now: float = 0.0, **fields: object) -> float:
+    return found.earliest_s(ask_of(submit(**fields)), planned_s, now)
+
+
+@pytest.mark.parametrize(
+    ("free", "demand", "shares"),
+    [
+        ([[8.0, 4.0]], [[8.0, 1.0]], [1.0]),
+        ([[8.0, 4.0]], [[8.0, 5.0]], None),
+        ([[4.0, 9.0], [4.0, 9.0]], [[8.0, 0.0], [8.0, 0.0]], [0.5, 0.5]),
+        ([[4.0, 9.0], [3.0, 9.0]], [[8.0, 0.0], [8.0, 0.0]], None),
+        ([[9.0, 9.0], [9.0, 9.0]], [[-1.0, -1.0], [8.0, 0.0]], [0.0, 1.0]),
+        ([[-3.0, 9.0]], [[1.0, 0.0]], None),
+        ([[np.inf, 0.0]], [[1.0, 0.0]], [1.0]),
+        ([[3.0, 0.0], [3.0, 0.0], [3.0, 0.0]], [[9.0, 0.0]] * 3, [1 / 3, 1 / 3, 1 / 3]),
+    ],
+)
+def test_a_job_fits_where_its_shares_sum_up_to_one(
+    free: list[list[float]], demand: list[list[float]], shares: list[float] | None
+) -> None:
+    found = np.zeros(len(free))
+    assert fit(np.array(free), np.array(demand), found) is (shares is not None)
+    if shares is not None:
+        assert found == pytest.approx(shares)
+
+
+def test_what_jobs_of_a_kind_have_in_common() -> None:
+    kind = layout().kind(ask_of(submit(queue="any", cpus=4, gpus=2)))
+    assert kind.demand.tolist() == [[-1.0, -1.0, -1.0], [4.0, 2.0, 0.0]]
+    assert (kind.partitions, kind.tier, kind.longest_s) == (("any",), 0, np.inf)
+    assert kind.counted.tolist() == [4.0, 2.0, 1.0, 0.0, 1.0]
+    whole = layout().kind(ask_of(submit(queue="batch", nodes=3, exclusive=True)))
+    assert (whole.counted.tolist(), whole.longest_s) == ([24.0, 0.0, 3.0, 0.0, 1.0], 24 * HOUR_S)
+
+
+def test_in_a_partition_that_is_down_nothing_starts_but_jobs_may_run() -> None:
+    kind = layout().kind(ask_of(submit(queue="gone")))
+    assert (kind.demand < 0.0).all()
+    assert kind.running[0, 0] == 1.0
+
+
+def test_nodes_are_there_but_those_that_are_down_or_reserved() -> None:
+    course = Reservation(name="course", start=100.0, end=200.0, pools=["thin"], nodes=4, users=["ada"])
+    found = layout(course)
+    assert [room.pool for room in found.rooms] == [0, 1, 0]
+    assert cpus(found, 0.0) == {0.0: [80.0, 8.0, 0.0], 100.0: [48.0, 8.0, 32.0], 200.0: [80.0, 8.0, 0.0]}
+    assert cpus(found, 150.0) == {0.0: [48.0, 8.0, 32.0], 50.0: [80.0, 8.0, 0.0]}
+    assert cpus(found, 300.0) == {0.0: [80.0, 8.0, 0.0]}
+
+
+def test_nodes_that_are_said_to_be_reserved_are_counted_once() -> None:
+    pools = [Pool(name="thin", nodes=10, cpus=8, reserved_nodes=5)]
+    course = Reservation(name="course", start=0.0, end=200.0, nodes=4, maintenance=True)
+    partitions = [Partition(name="batch", pools=["thin"])]
+    assert cpus(layout(course, pools=pools, partitions=partitions), 0.0) == {0.0: [40.0], 200.0: [72.0]}
+
+
+def test_nothing_starts_that_would_run_into_a_maintenance() -> None:
+    day = Reservation(name="maintenance", start=10 * HOUR_S, end=20 * HOUR_S, maintenance=True)
+    found = layout(day)
+    assert earliest(found, 10 * HOUR_S) == 0.0
+    assert earliest(found, 10 * HOUR_S + 1.0) == 20 * HOUR_S
+    assert earliest(found, 9 * HOUR_S, now=2 * HOUR_S) == 18 * HOUR_S
+    assert earliest(found, HOUR_S, now=15 * HOUR_S) == 5 * HOUR_S
+    assert earliest(found, 99 * HOUR_S, now=20 * HOUR_S) == 0.0
+
+
+def test_a_job_may_run_beside_a_reservation_of_some_nodes() -> None:
+    some = Reservation(name="some", start=HOUR_S, end=2 * HOUR_S, pools=["thin"], nodes=4, accounts=["physics"])
+    found = layout(some)
+    assert earliest(found, 9 * HOUR_S, cpus=48) == 0.0
+    assert earliest(found, 9 * HOUR_S, cpus=49) == 2 * HOUR_S
+    assert earliest(found, 9 * HOUR_S, cpus=56, queue="any") == 0.0
+    assert earliest(found, 0.5 * HOUR_S, cpus=32, reservation="some") == HOUR_S
+    assert earliest(found, 0.5 * HOUR_S, cpus=33, reservation="some") == 0.0, "it is not the window that says when"
+
+
+def test_which_limits_hold_for_a_job() -> None:
+    limits = [
+        Limit(per="user", cpus=10),
+        Limit(per="user", name="bob", jobs=1),
+        Limit(per="account", partition="any", cpus=10),
+        Limit(per="all", qos="high", cpus=20),
+    ]
+    found = layout(limits=limits)
+    assert found.limits(ask_of(submit(queue="any", qos="high")), "ada", "physics") == (
+        (0, "ada"),
+        (2, "physics"),
+        (3, None),
+    )
+    assert found.limits(ask_of(submit(queue="batch")), None, "physics") == ()
+    assert found.limits(ask_of(submit(queue="batch")), "bob", None) == ((0, "bob"), (1, "bob"))

@@ -1,0 +1,224 @@
+"""Waits at a site of partitions, GPUs, limits and reservations, by simulation over what its pools hold."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.engine.what_if import consider
+from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
+from models.site.extras import EXTRAS
+from models.site.state import Job
+from models.waits.order.features import Running
+from models.waits.order.pooled import Declared, Jobs, World, occupied, schedule_rooms
+from models.waits.order.schedule import Limits, Line, schedule
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+Row = tuple[int, float, float, int]
+"""A job: processors, run time, planned run time, user."""
+
+rows = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st.integers(0, 3)).map(
+    lambda job: (job[0], job[1], job[1] * job[2], job[3])
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(rows, max_size=6), st.lists(rows, min_size=1, max_size=15), st.sampled_from([np.inf, 6.0]))
+def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology(
+    on: list[Row], queued: list[Row], several: float
+) -> None:
+    table, cpus = np.array([*on, *queued], np.float64).reshape(-1, 4).T, 8 + sum(row[0] for row in on)
+    sizes, users = table[0].astype(np.int64), table[3].astype(np.int64)
+    first, limits = len(on), Limits(several=several)
+    running = Running(sizes[:first], table[1, :first].copy(), table[2, :first].copy(), users[:first], users[:first])
+    line = Line(sizes[first:], table[1, first:].copy(), table[2, first:].copy(), users[first:])
+    kinds, kind = np.unique(sizes, return_inverse=True)
+    demand = np.stack([kinds, 0 * kinds, 0 * kinds], axis=1)[:, None, :].astype(np.float64)
+    world = World(np.zeros(1), np.array([[[cpus, 0.0, 0.0]]], np.float64), demand, np.zeros(len(kinds), np.int64))
+    nothing = np.zeros((len(sizes), 0), np.int64)
+    jobs = Jobs(kind, sizes, table[1].copy(), table[2].copy(), users, nothing)
+    taken = occupied(world.holds[0], demand, kind, first)
+    declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
+    places = np.arange(first, len(sizes))
+    found = schedule_rooms(world, jobs, taken, places, 10, limits, declared, -1, False)
+    assert found.tolist() == schedule(8, running, line, 10, limits, -1, False).tolist()
+
+
+def site(*reservations: Reservation, limits: tuple[Limit, ...] = (), time: float = 0.0) -> Capacity:
+    """Partition `cpu` has 4 nodes of 8 processors, `gpu` 2 with 4 GPUs each, and `spare` may use both."""
+    return Capacity(
+        site="s",
+        time=time,
+        cpus=48,
+        nodes=6,
+        pools=[Pool(name="thin", nodes=4, cpus=8), Pool(name="fat", nodes=2, cpus=8, gpus={"a100": 4})],
+        partitions=[
+            Partition(name="cpu", pools=["thin"], default=True, tier=1, max_walltime=10 * DAY_S),
+            Partition(name="gpu", pools=["fat"], tier=1),
+            Partition(name="spare", pools=["thin", "fat"]),
+        ],
+        limits=list(limits),
+        reservations=list(reservations),
+    )
+
+
+class Told:
+    """An engine that is told of jobs: their walltimes are their run times."""
+
+    def __init__(self, capacity: Capacity, method: str = "blend") -> None:
+        self.engine = Engine("s", EngineSettings(method=method, shadows=(), runtimes="walltime"))
+        self.engine.apply(capacity)
+        self.jobs = 0
+
+    def queue(self, walltime: float, time: float = 0.0, **request: Any) -> Prediction:
+        self.jobs += 1
+        (said,) = self.engine.apply(
+            Submit(site="s", time=time, job=str(self.jobs), walltime=walltime, **{"queue": "cpu"} | request)
+        )
+        assert isinstance(said, Prediction)
+        return said
+
+    def run(self, walltime: float, time: float = 0.0, **request: Any) -> None:
+        self.queue(walltime, time, **request)
+        self.engine.apply(Start(site="s", time=time, job=str(self.jobs)))
+
+    def ask(self, walltime: float = HOUR_S, time: float = 0.0, **request: Any) -> Prediction:
+        rare = {
+            name: request.pop(name) for name in ("partitions", "qos", "reservation", "exclusive") if name in request
+        }
+        fields = {"queue": "cpu"} | request
+        (said,) = consider(self.engine, [Job("", 0, time, walltime=walltime, extras=EXTRAS.but(**rare), **fields)])
+        return said
+
+    def waits_s(self, *walltime: float, **request: Any) -> float | None:
+        return self.ask(*walltime, **request).predicted_wait_s
+
+
+methods = pytest.mark.parametrize("method", ["order", "blend"])
+
+
+@methods
+def test_a_full_partition_and_an_empty_one(method: str) -> None:
+    told = Told(site(), method)
+    for number in range(4):
+        told.run((2 + number) * HOUR_S, cpus=8)
+    told.queue(5 * HOUR_S, cpus=8)
+    assert told.waits_s(queue="gpu") == pytest.approx(0.0, abs=1.0)
+    assert told.waits_s(queue="cpu", cpus=8) == pytest.approx(3 * HOUR_S, rel=0.03)
+    assert told.waits_s(queue="cpu", cpus=32) == pytest.approx(7 * HOUR_S, rel=0.03)
+
+
+@methods
+def test_nodes_that_partitions_share_are_counted_once(method: str) -> None:
+    told = Told(site(), method)
+    told.run(2 * HOUR_S, queue="cpu", cpus=32)
+    assert told.waits_s(queue="spare", cpus=16) == pytest.approx(0.0, abs=1.0)
+    assert told.waits_s(queue="spare", cpus=24) == pytest.approx(2 * HOUR_S, rel=0.03)
+    told.run(HOUR_S, queue="spare", cpus=16)
+    assert told.waits_s(queue="gpu") == pytest.approx(HOUR_S, rel=0.03)
+
+
+@methods
+def test_gpus_are_what_is_scarce(method: str) -> None:
+    told = Told(site(), method)
+    told.run(2 * HOUR_S, queue="gpu", cpus=1, gpus=4)
+    told.run(3 * HOUR_S, queue="gpu", cpus=1, gpus=3)
+    assert told.waits_s(queue="gpu", cpus=2, gpus=1) == pytest.approx(0.0, abs=1.0)
+    assert told.waits_s(queue="gpu", cpus=2, gpus=2) == pytest.approx(2 * HOUR_S, rel=0.03)
+    assert told.waits_s(queue="gpu", cpus=14) == pytest.approx(0.0, abs=1.0)
+
+
+@methods
+def test_a_higher_tier_goes_first(method: str) -> None:
+    told = Told(site(), method)
+    told.run(HOUR_S, queue="spare", cpus=48)
+    told.queue(9 * HOUR_S, queue="spare", cpus=48)
+    assert told.waits_s(8 * HOUR_S, time=60.0, queue="cpu", cpus=32) == pytest.approx(HOUR_S, rel=0.05)
+
+
+@methods
+def test_limits_that_are_told_are_kept(method: str) -> None:
+    limits = (Limit(per="user", partition="gpu", gpus=2), Limit(per="account", name="physics", jobs=1))
+    told = Told(site(limits=limits), method)
+    told.run(2 * HOUR_S, queue="gpu", user="ada", gpus=2)
+    told.run(3 * HOUR_S, queue="cpu", user="bob", account="physics")
+    assert told.waits_s(queue="gpu", user="ada", gpus=1) == pytest.approx(2 * HOUR_S, rel=0.03)
+    assert told.waits_s(queue="gpu", user="bob", gpus=1) == pytest.approx(0.0, abs=1.0)
+    assert told.waits_s(queue="cpu", user="ada") == pytest.approx(0.0, abs=1.0)
+    assert told.waits_s(queue="cpu", user="cid", account="physics") == pytest.approx(3 * HOUR_S, rel=0.03)
+
+
+MAINTENANCE = Reservation(name="upgrade", start=2 * DAY_S, end=2 * DAY_S + 8 * HOUR_S, maintenance=True)
+AFTER_S = 2 * DAY_S + 8 * HOUR_S
+
+
+@methods
+def test_what_would_run_into_a_maintenance_starts_after_it(method: str) -> None:
+    told = Told(site(), method)
+    before = told.queue(3 * DAY_S, cpus=8)
+    assert before.predicted_wait_s == 0.0
+    told.engine.apply(site(MAINTENANCE, time=10.0))
+    assert told.waits_s(DAY_S, time=10.0) == pytest.approx(0.0, abs=1.0)
+    asked, submitted = told.ask(3 * DAY_S, time=10.0), told.queue(3 * DAY_S, time=10.0)
+    assert asked.predicted_start == pytest.approx(AFTER_S, abs=60.0)
+    assert submitted.predicted_start == pytest.approx(AFTER_S, abs=60.0)
+    context, methods_of = told.engine.context, told.engine.methods
+    assert all(start >= AFTER_S for start in methods_of.starts(context, 20.0).values())
+    first = context.state.jobs["1", 0]
+    again = methods_of.re_estimate(first, context, 20.0)
+    assert again is None or again.wait_s == pytest.approx(AFTER_S, abs=60.0)
+
+
+def test_bounds_are_no_earlier_than_a_maintenance_ends_and_later_estimates_say_so() -> None:
+    told = Told(site())
+    time = 0.0
+    for number in range(60):
+        told.run(600.0, time, cpus=8)
+        told.engine.apply(End(site="s", time=time + 600.0, job=str(number + 1)))
+        time += 1000.0
+    queued = told.queue(3 * DAY_S, time, cpus=8)
+    assert queued.predicted_wait_s == pytest.approx(0.0, abs=5.0)
+    told.engine.apply(site(MAINTENANCE, time=time))
+    asked = told.ask(3 * DAY_S, time)
+    assert asked.bounds is not None
+    assert min(asked.bounds.values()) >= AFTER_S - time
+    assert asked.starts_at_once == 0.0
+    records = told.engine.apply(site(MAINTENANCE, time=time + 700.0))
+    later = [record for record in records if isinstance(record, Prediction)]
+    assert [record.predicted_start for record in later] == [pytest.approx(AFTER_S, abs=1.0)]
+
+
+def test_a_job_without_a_walltime_is_planned_with_what_its_partition_allows() -> None:
+    told = Told(site(MAINTENANCE))
+    (said,) = consider(told.engine, [Job("", 0, 0.0, queue="cpu", cpus=1)])
+    assert said.predicted_start == pytest.approx(AFTER_S, abs=60.0)
+
+
+def test_a_job_that_may_start_in_several_areas_starts_in_the_first_that_has_room() -> None:
+    apart = site()
+    apart = Capacity(site="s", time=0.0, cpus=48, pools=apart.pools, partitions=apart.partitions[:2])
+    told = Told(apart)
+    told.run(2 * HOUR_S, queue="cpu", cpus=32)
+    assert told.waits_s(cpus=8) == pytest.approx(2 * HOUR_S, rel=0.03)
+    assert told.waits_s(cpus=8, partitions=["cpu", "gpu"]) == pytest.approx(0.0, abs=1.0)
+
+
+def test_a_job_that_cannot_run_is_told_why() -> None:
+    told = Told(site())
+    said = told.ask(queue="gpu", gpus=8, nodes=1)
+    assert (said.predicted_wait_s, said.reason) == (None, "needs 8 GPUs a node: none in gpu has more than 4")
+    submitted = told.queue(HOUR_S, queue="gpu", gpus=8, nodes=1)
+    assert (submitted.predicted_wait_s, submitted.reason) == (None, said.reason)
+
+
+def test_nodes_that_are_down_in_one_area_are_no_matter_to_another() -> None:
+    pools = [Pool(name="thin", nodes=4, cpus=8, down_nodes=3), Pool(name="fat", nodes=8, cpus=8)]
+    partitions = [Partition(name="cpu", pools=["thin"]), Partition(name="gpu", pools=["fat"])]
+    told = Told(Capacity(site="s", time=0.0, cpus=96, nodes=12, down_nodes=3, pools=pools, partitions=partitions))
+    assert told.ask(queue="cpu").reason == "nodes down"
+    assert told.waits_s(queue="gpu") == 0.0
