@@ -3,7 +3,8 @@
 --     Submitted batch job 4711
 --     queuecast: starts in about 40 min, 9 in 10 within 2 h; 12 jobs ahead
 --
--- It runs in the user's own sbatch, salloc or srun, after the job was submitted, and asks `queuecast serve` with curl.
+-- It runs in the user's own sbatch, after the job was submitted, and asks `queuecast serve` with curl; srun and salloc
+-- have waited for their job by then.
 -- It never delays a submission by more than a second and never fails one: whatever goes wrong, it says nothing. It says
 -- nothing either to a script: only where standard error is a terminal.
 
@@ -14,6 +15,8 @@ local SETTINGS = {
     seconds = 1,                                  -- that it may take
     only_terminal = true,
 }
+
+local LONGEST = 400 * 86400 -- seconds; what is longer is how Slurm says that no walltime is asked for
 
 local described = {} -- what the command asks for, told by Slurm before the submission
 
@@ -44,7 +47,7 @@ local function describe(options)
     local cpus = math.max(count(options["ntasks"]) or 1, 1) * math.max(count(options["cpus-per-task"]) or 1, 1)
     local fields = { "cpus=" .. cpus }
     local walltime = seconds_of(tostring(options["time"] or ""))
-    if walltime and walltime > 0 then fields[#fields + 1] = "walltime=" .. walltime .. "s" end
+    if walltime and walltime > 0 and walltime < LONGEST then fields[#fields + 1] = "walltime=" .. walltime .. "s" end
     local partition = tostring(options["partition"] or "")
     if partition:match("^[%w_.,-]+$") then fields[#fields + 1] = "partition=" .. encoded(partition) end
     local user = os.getenv("USER")
@@ -77,7 +80,9 @@ end
 
 function slurm_cli_pre_submit(options, offset)
     pcall(function()
-        if offset == 0 then described = { query = describe(options), silent = options["quiet"] or options["parsable"] } end
+        if offset ~= 0 then return end
+        local silent = options["parsable"] == "set" or (count(options["quiet"]) or 0) > 0
+        described = { query = options["type"] == "sbatch" and not silent and describe(options) or nil }
     end)
     return slurm.SUCCESS
 end
@@ -85,9 +90,7 @@ end
 function slurm_cli_post_submit(offset, job_id, step_id)
     pcall(function()
         local id = tostring(job_id):match("^%d+")
-        local within_a_job = os.getenv("SLURM_JOB_ID") ~= nil
-        local silent = described.silent and tostring(described.silent):match("^[1-9t]") ~= nil
-        if offset ~= 0 or not id or not described.query or within_a_job or silent then return end
+        if offset ~= 0 or not id or not described.query or os.getenv("SLURM_JOB_ID") then return end
         local text = line_of(id)
         if text then io.stderr:write("queuecast: ", text, "\n") end
     end)

@@ -90,7 +90,7 @@ def submit(
         lua.execute(text)
         called = lua.globals()
         began = time.monotonic()
-        table = lua.table_from(options)
+        table = lua.table_from({"type": "sbatch", "parsable": "unset", "quiet": "0"} | options)
         assert called.slurm_cli_setup_defaults(table, False) == 0
         assert called.slurm_cli_pre_submit(table, offset) == 0
         assert called.slurm_cli_post_submit(offset, job, 4294967294) == 0
@@ -120,7 +120,7 @@ def test_the_token_is_sent_where_there_is_one(submit: Submit, service: Service, 
     assert service.asked[0][1] == "Bearer correct horse battery"
 
 
-@pytest.mark.parametrize("time_limit", ["unset", "NONE", "", "UNLIMITED", "1:x", "-", "$(touch x)"])
+@pytest.mark.parametrize("time_limit", ["unset", "2982616-04:14:00", "NONE", "", "UNLIMITED", "1:x", "-", "$(touch x)"])
 def test_what_is_not_understood_is_left_out(submit: Submit, service: Service, time_limit: str) -> None:
     submit({"time": time_limit, "ntasks": "many", "partition": "'; touch x; '"})
     assert service.asked[0][0] == "/v1/sites/alder/jobs/4711?cpus=1&user=ada"
@@ -148,7 +148,7 @@ def test_a_service_that_hangs_delays_a_submission_by_a_second(submit: Submit, se
     assert said == "" and seconds < 3  # a second, and what a busy machine takes to start a program
 
 
-@pytest.mark.parametrize("options", [{"quiet": "1"}, {"parsable": "true"}])
+@pytest.mark.parametrize("options", [{"quiet": "1"}, {"parsable": "set"}, {"type": "srun"}, {"type": "salloc"}])
 def test_scripts_are_told_nothing(submit: Submit, service: Service, options: dict[str, str]) -> None:
     assert submit(options)[0] == "" and service.asked == []
     assert submit({}, only_terminal=True)[0] == "" and service.asked == []  # these tests' stderr is a file

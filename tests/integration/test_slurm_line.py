@@ -1,0 +1,47 @@
+"""The line below `Submitted batch job`, by the cli_filter plugin of a real Slurm."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.test_slurm_line import SCRIPT, TEXT, Service
+
+PATIENCE_S = 60.0
+LINE = f"queuecast: {TEXT}\n"
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Any]:
+    support = pytest.importorskip("tests.support.slurm")
+    support.require_slurm()
+    with support.RealSlurm() as found:
+        yield found
+
+
+def test_sbatch_tells_when_the_job_starts(slurm: Any, tmp_path: Path) -> None:
+    with Service().running() as service:
+        text = SCRIPT.read_text(encoding="utf-8").replace("only_terminal = true", "only_terminal = false")
+        (tmp_path / "cli_filter.lua").write_text(text.replace("http://127.0.0.1:6067", service.url))
+        configuration = (slurm.directory / "slurm.conf").read_text()
+        (tmp_path / "slurm.conf").write_text(f"{configuration}CliFilterPlugins=lua\n")
+        environment = slurm.environment | {"SLURM_CONF": str(tmp_path / "slurm.conf"), "USER": "ada"}
+
+        def said(*words: str) -> str:
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+            assert done.returncode == 0, done.stderr
+            return done.stderr
+
+        batch = ("sbatch", "--output=/dev/null", "--wrap=true")
+        assert said(*batch, "--ntasks=2", "--cpus-per-task=2", "--time=1-02:00") == LINE
+        assert said(*batch, "--array=1-2") == LINE
+        paths = [path.partition("?") for path, _ in service.asked]
+        assert [query for *_, query in paths] == ["cpus=4&walltime=93600s&user=ada", "cpus=1&user=ada"]
+        assert all(path.startswith("/v1/sites/alder/jobs/") for path, *_ in paths)
+        for words in ((*batch, "--parsable"), (*batch, "--quiet"), ("srun", "--ntasks=1", "true")):
+            assert "queuecast" not in said(*words)
+        service.body = None
+        assert said(*batch) == ""
+        assert len(service.asked) == 3
