@@ -14,7 +14,7 @@ from models.engine.pending import told_of
 from models.engine.scores import Week
 from models.engine.told import told
 from models.engine.what_if import consider
-from models.engine.why import Order, explained, why
+from models.engine.why import Orders, explained, why
 from models.measures import Tally
 from models.records import (
     AnyAnswer,
@@ -141,13 +141,13 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
         return answered
     job = max(attempts, key=lambda one: one.attempt)
     queued = job.phase is Phase.QUEUED
-    starts = engine.methods.what_if_method.starts(engine.context, now) if queued else {}
-    order = Order(engine, starts)
-    live = _live_job(engine, job, starts.get(job.key), order)
+    starts = engine.methods.starts(engine.context, now) if queued else {}
+    orders = Orders(engine, starts)
+    live = _live_job(engine, job, starts.get(job.key), orders)
     expected = live.predicted_start if live.expected_start is None else live.expected_start
     expected = max(expected, now) if queued and expected is not None else None
     by = {q: job.ready + bound_s for q, bound_s in (live.bounds or {}).items()} if queued else {}
-    ahead = 0 if expected is None else order.ahead(job.queue, expected).jobs
+    ahead = 0 if expected is None else orders.of(job)[0].ahead(job.queue, expected).jobs
     left_s = None if expected is None else expected - now
     text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason)
     return msgspec.structs.replace(
@@ -159,16 +159,16 @@ def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
     queued = any(job.phase is Phase.QUEUED for job in jobs)
     starts = engine.methods.starts(engine.context, now) if queued else {}
-    order = Order(engine, starts)
-    return [_live_job(engine, job, starts.get(job.key), order) for job in jobs]
+    orders = Orders(engine, starts)
+    return [_live_job(engine, job, starts.get(job.key), orders) for job in jobs]
 
 
-def _live_job(engine: Engine, job: Job, expected_start: float | None, order: Order) -> LiveJob:
+def _live_job(engine: Engine, job: Job, expected_start: float | None, orders: Orders) -> LiveJob:
     method = engine.settings.method
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     wait_s = None if estimate is None else estimate.wait_s
     bounds = bounds_of(job, method, engine.settings.bounds) if job.later is None else job.later.estimate.bounds
-    why = "" if expected_start is None else explained(engine, order, job, expected_start - job.ready).text
+    why = "" if expected_start is None else explained(orders, job, expected_start - job.ready).text
     return LiveJob(
         job=job.id,
         attempt=job.attempt,

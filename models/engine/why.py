@@ -10,9 +10,10 @@ import msgspec
 from models.durations import duration
 from models.engine.engine import Engine
 from models.engine.what_if import consider
+from models.method import SiteContext
 from models.records import Alternative, JobKey, Prediction, Why
 from models.site.shapes import HOUR_S
-from models.site.state import SITE, Job, Phase
+from models.site.state import SITE, Job, Phase, SiteState
 
 AT_ONCE_S = 60.0
 """A job that is to wait no longer starts at once."""
@@ -42,8 +43,8 @@ class Order:
         starts: when each queued job is expected to start, Unix seconds; a job that is not here is left out.
     """
 
-    def __init__(self, engine: Engine, starts: Mapping[JobKey, float]) -> None:
-        jobs = engine.context.state.jobs
+    def __init__(self, state: SiteState, starts: Mapping[JobKey, float]) -> None:
+        jobs = state.jobs
         found = sorted((start, key) for key, start in starts.items() if key in jobs)
         ordered = [jobs[key] for _, key in found]
         self._starts = [start for start, _ in found]
@@ -58,6 +59,26 @@ class Order:
         return Ahead(jobs, bisect_left(self._queues.get(queue, []), start), self._work[jobs])
 
 
+class Orders:
+    """The order of each area of a site, or of the whole where it has no topology; made as they are asked for.
+
+    Parameters:
+        starts: as of `Order`, of the jobs of the whole site.
+    """
+
+    def __init__(self, engine: Engine, starts: Mapping[JobKey, float]) -> None:
+        self._context, self._starts = engine.context, starts
+        self._orders: dict[int, Order] = {}
+
+    def of(self, job: Job) -> tuple[Order, Job, SiteContext]:
+        """The order in which a job is, how the job is seen there, and what else is known of its area."""
+        seen, there = self._context.of(job)
+        number = -1 if there.layout is None else there.layout.area.number
+        if number not in self._orders:
+            self._orders[number] = Order(there.state, self._starts)
+        return self._orders[number], seen, there
+
+
 def _expected_run_s(job: Job) -> float:
     return job.planned_run_s if job.run_s is None else job.run_s
 
@@ -67,21 +88,25 @@ def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
 
     Costs the simulation of the queue, and one what-if for each alternative that is tried: 12 at most.
     """
-    order = Order(engine, engine.methods.starts(engine.context, job.submit))
-    found = explained(engine, order, job, prediction.predicted_wait_s, prediction.reason)
+    orders = Orders(engine, engine.methods.starts(engine.context, job.submit))
+    found = explained(orders, job, prediction.predicted_wait_s, prediction.reason)
     return msgspec.structs.replace(found, instead=_sooner(engine, job, prediction))
 
 
-def explained(engine: Engine, order: Order, job: Job, wait_s: float | None, reason: str = "") -> Why:
-    """Why a job waits that is expected to wait `wait_s` seconds in all; `reason` says why there is no estimate."""
-    site_cpus = engine.context.cpus
-    free = max(site_cpus - engine.context.state.totals(SITE, Phase.RUNNING).cpus, 0)
+def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") -> Why:
+    """Why a job waits that is expected to wait `wait_s` seconds in all; `reason` says why there is no estimate.
+
+    Where a site has a topology, all numbers are those of the area in which the job competes.
+    """
+    order, seen, there = orders.of(job)
+    site_cpus = there.cpus
+    free = max(site_cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
     if wait_s is None:
         return Why(text=reason, free_cpus=free)
     ahead = order.ahead(job.queue, job.ready + wait_s)
     drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
     return Why(
-        text=_words(job, wait_s, free, ahead, drain_s),
+        text=_words(seen, wait_s, free, ahead, drain_s),
         free_cpus=free,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
@@ -99,6 +124,8 @@ def _words(job: Job, wait_s: float, free: int, ahead: Ahead, drain_s: float | No
         return f"{_in_line(job, ahead, drain_s)}; {room}"
     if free >= job.cpus:
         return f"{room} and no job is ahead of it, but jobs like it have waited: a limit or a priority may hold it back"
+    if job.asked_cpus not in (None, job.cpus):
+        return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
     return f"no job is ahead of it; it asks for {job.cpus} processors and {free} are free: running jobs must end first"
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from models.engine.answers import answer
 from models.engine.engine import Engine
-from models.records import JobsAnswer, JobsQuestion, SiteQuestion, WaitAnswer, WaitQuestion, Why
+from models.engine.settings import EngineSettings
+from models.records import JobsAnswer, JobsQuestion, Partition, Pool, SiteQuestion, WaitAnswer, WaitQuestion, Why
 from tests.support.engines import MEDIAN
 from tests.support.events import capacity, start, submit
 
@@ -104,3 +105,24 @@ def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
     assert third.startswith("2 jobs ahead of it need 256 core-hours")
     site = answer(SiteQuestion(id="1", site="s"), busy, HOUR)
     assert [job.why for job in site.queued] == [first, second, third]  # type: ignore[union-attr]
+
+
+def test_where_a_site_has_partitions_it_is_their_nodes_that_are_meant() -> None:
+    pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="fat", nodes=2, cpus=8, gpus={"a100": 4})]
+    partitions = [Partition(name="cpu", pools=["thin"]), Partition(name="gpu", pools=["fat"])]
+    engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
+    engine.apply(capacity(48, nodes=6, pools=pools, partitions=partitions))
+    requests: list[dict[str, Any]] = [
+        {"cpus": 32, "queue": "cpu"},
+        {"cpus": 32, "queue": "cpu"},
+        {"gpus": 8, "queue": "gpu"},
+    ]
+    for job, request in enumerate(requests):
+        engine.apply(submit(str(job), walltime=3 * HOUR, **request))
+    engine.apply(start("0"))
+    engine.apply(start("2"))
+    told = why(engine, cpus=8, walltime=HOUR, queue="cpu")
+    assert (told.ahead_jobs, told.free_cpus, told.ahead_drain_s) == (1, 0, 3 * HOUR)
+    told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
+    assert (told.ahead_jobs, told.free_cpus) == (0, 0)
+    assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"

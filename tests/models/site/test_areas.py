@@ -4,6 +4,8 @@ from collections import defaultdict
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
+import pytest
 from hypothesis import given, settings
 
 from models.engine.engine import Engine
@@ -19,16 +21,19 @@ from models.records import (
     Pool,
     Release,
     Requeue,
+    Reservation,
     Resume,
     Start,
     Submit,
     Suspend,
 )
+from models.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from models.site.areas import Areas
 from models.site.state import SITE, Phase, Scope, SiteState, Totals, micros
 from models.site.topology import ask_of
+from tests.support.engines import encoded
 
-GIB = 1 << 30
+GIB, DAY_S, BEGIN = 1 << 30, 86_400, 1_700_000_000
 
 POOLS = [
     Pool(name="thin", nodes=8, cpus=8, memory=32 * GIB),
@@ -188,3 +193,22 @@ def test_without_a_topology_methods_see_the_very_objects_of_the_site() -> None:
     assert context.of(job)[0] is job
     assert context.of(job)[1] is context
     assert context.views() == [context]
+
+
+@pytest.mark.parametrize("name", ["mixed", "shared"])
+def test_an_engine_that_was_restored_says_the_same_as_one_that_went_on(name: str) -> None:
+    window = Reservation(name="upgrade", start=BEGIN + 2 * DAY_S, end=BEGIN + 2.5 * DAY_S, maintenance=True)
+    simulated = CLUSTER_SITES[name]
+    cluster = msgspec.structs.replace(simulated.cluster, windows=(Window(BEGIN + 3600, window),))
+    said = list(run_cluster(generate_for(simulated, seed=3, days=0.7, start_time=BEGIN), cluster, "s"))[:300]
+    blend = EngineSettings(shadows=(), runtimes="walltime")
+    first = Engine("s", blend)
+    for event in said[:200]:
+        first.apply(event)
+    state, changes = first.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, blend, changes.rows)
+    assert first.context.areas is not None
+    assert again.context.areas is not None
+    assert seen(again.context.areas) == seen(first.context.areas)
+    for event in said[200:]:
+        assert encoded(again.apply(event)) == encoded(first.apply(event))
