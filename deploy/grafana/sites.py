@@ -5,7 +5,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from deploy.grafana.panels import Column, Query, columns, laid_out, lines, stacked, values_of
 from deploy.grafana.promql import SITES, gauge, rate
 
-SITE, PHASE = "{{site}}", "{{site}} {{phase}}"
+SITE, PHASE, PARTITION = "{{site}}", "{{site}} {{phase}}", "{{site}} {{partition}}"
 AGE = f"time() - {gauge('queuecast_estimates_timestamp_seconds', 'site', SITES)}"
 DRAIN_IS = "Work that the live jobs still have to do, over the processors: how long the site would be busy with them."
 
@@ -50,6 +50,28 @@ def sites() -> Dashboard:
                     lines("Drain", DRAIN_IS, "s", Query(_site("queuecast_drain_seconds"), SITE)),
                 ],
             ],
+            "Partitions": [
+                [
+                    lines(
+                        "Free processors by partition",
+                        "Of sites that tell their partitions; nodes that are shared count in each.",
+                        "short",
+                        Query(_partition("queuecast_partition_free_cpus"), PARTITION),
+                    ),
+                    lines(
+                        "Free GPUs by partition",
+                        "Of partitions with GPUs.",
+                        "short",
+                        Query(_partition("queuecast_partition_free_gpus"), PARTITION),
+                    ),
+                    lines(
+                        "Queued jobs by partition",
+                        "A job that may start in several counts in each.",
+                        "short",
+                        Query(_partition("queuecast_partition_queued_jobs"), PARTITION),
+                    ),
+                ]
+            ],
             "Estimates": [
                 [
                     lines(
@@ -92,6 +114,10 @@ def sites() -> Dashboard:
 
 def _site(metric: str) -> str:
     return gauge(metric, "site", SITES)
+
+
+def _partition(metric: str) -> str:
+    return gauge(metric, "site, partition", SITES)
 
 
 def _rate(counter: str) -> str:

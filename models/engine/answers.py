@@ -9,7 +9,7 @@ import msgspec
 from models.engine.arrays import is_row
 from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of, start_of
-from models.engine.partitions import considered, left_out, never
+from models.engine.partitions import considered, left_out, never, partition_states
 from models.engine.pending import told_of
 from models.engine.scores import Week
 from models.engine.told import told
@@ -224,6 +224,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         history_jobs=len(context.history),
         weeks=weeks(engine, now),
         queued=live_jobs(engine, list(islice(context.state.in_phase(Phase.QUEUED), question.most)), now),
+        partitions=partition_states(context, now) or msgspec.UNSET,
     )
 
 

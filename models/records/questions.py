@@ -215,13 +215,31 @@ class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     methods: list[MethodAccuracy]
 
 
+class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
+    """A partition as it is now: its jobs, and its processors and GPUs, in all and free.
+
+    Nodes that it shares with others count in each. What is down, drained or reserved is not free. A job that may start
+    in several queues in each of them.
+    """
+
+    name: str
+    up: bool
+    queued_jobs: int
+    running_jobs: int
+    cpus: int
+    free_cpus: int
+    gpus: int
+    free_gpus: int
+
+
 class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     """A site: its size, its live jobs by phase, its open queues, the accuracy by week, and the head of its queue.
 
     `drain_s` is how long its processors need for what is left of the live jobs, as far as that is known. `queued` are
     those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
     would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
-    has them, by name, since its worker started. `operations` are the last that operators did.
+    has them, by name, since its worker started. `operations` are the last that operators did. `partitions` are left out
+    where the site tells none.
     """
 
     cpus: int
@@ -240,6 +258,7 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     more: int = 0
     unknown_fields: dict[str, int] = {}
     operations: list[DoneOperation] = []
+    partitions: list[PartitionState] | msgspec.UnsetType = msgspec.UNSET
 
 
 UNKNOWN_SITE = "unknown_site"

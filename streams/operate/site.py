@@ -61,6 +61,11 @@ def lines(found: SiteAnswer) -> Iterator[str]:
     live = found.live
     yield f"{found.site}: {found.cpus} processors, {live.free_cpus} free; its time is {moment(found.made_at)}"
     yield f"jobs: {live.queued_jobs} queued, {live.running_jobs} running, {found.held_jobs} held"
+    for one in found.partitions or ():
+        gpus = f", {one.free_gpus} of {one.gpus} GPUs" if one.gpus else ""
+        name = f"partition {one.name}" + ("" if one.up else " (down)")
+        free = f"{one.free_cpus} of {one.cpus} processors{gpus} free"
+        yield f"{name}: {one.queued_jobs} queued, {one.running_jobs} running, {free}"
     yield f"history: {found.history_jobs} jobs; method {found.method}"
     yield f"last event: {moment(found.as_of) if found.as_of else 'none'}; {found.lag_events} unread, " + (
         f"{duration(found.lag_s)} behind"

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from models.engine.answers import live_state
 from models.engine.engine import Engine
+from models.engine.partitions import partition_states
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
 from models.measures import Histogram as Counted
 from models.site.features import FEATURES
@@ -23,6 +24,9 @@ from streams.worker.health import Health
 from streams.worker.ledger import Ledger
 from streams.worker.standing import StandingEstimates
 from streams.worker.stored import SiteHandle
+
+MAX_SHOWN_PARTITIONS = 16
+"""Partitions that a site may have for Prometheus to be shown them."""
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -192,6 +196,7 @@ class EngineCollector:
         engines = [handle.engine for handle in handles[: self._most_sites]]
         yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(handles))
         yield from _counts(engines)
+        yield from _partitions(engines)
         yield from _accuracy(engines)
         yield _later_accuracy(engines)
         yield _rivals(engines)
@@ -302,6 +307,25 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
         for feature, weight in zip(FEATURES, engine.context.history.window.weights, strict=True):
             weights.add_metric([site, feature], float(weight))
     yield from (events, anomalies, live, cpus, size, free, history, weights, methods)
+
+
+def _partitions(engines: list[Engine]) -> Iterator[Metric]:
+    """Of sites with few partitions how these are; O(live jobs of such a site), 5 µs each."""
+    labels = ["site", "partition"]
+    families = {
+        "free_cpus": GaugeMetricFamily("queuecast_partition_free_cpus", "Processors that are free.", labels=labels),
+        "free_gpus": GaugeMetricFamily("queuecast_partition_free_gpus", "GPUs that are free.", labels=labels),
+        "queued_jobs": GaugeMetricFamily("queuecast_partition_queued_jobs", "Jobs that queue there.", labels=labels),
+    }
+    for engine in engines:
+        areas = engine.context.areas
+        if areas is None or len(areas.topology.partitions) > MAX_SHOWN_PARTITIONS:
+            continue
+        for one in partition_states(engine.context, engine.time):
+            for field, family in families.items():
+                if field != "free_gpus" or one.gpus:
+                    family.add_metric([engine.site, one.name], getattr(one, field))
+    yield from families.values()
 
 
 def _roles(engine: Engine) -> Iterator[tuple[str, str]]:

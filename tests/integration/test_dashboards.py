@@ -13,7 +13,7 @@ import yaml
 from deploy.local.stack import Prometheus
 from deploy.local.stack.servers import RULES
 from deploy.local.up import ServeProcess
-from models.records import AnyEvent, WaitQuestion
+from models.records import AnyEvent, Capacity, Partition, Pool, WaitQuestion
 from tests.support import scraped
 from tests.support.dashboards import FILES, asked
 from tests.support.deployment import PATIENCE_S, Deploy, Deployment, Message, simulated, until
@@ -64,6 +64,14 @@ def look(url: str) -> None:
         answer.read()
 
 
+def cluster(time: float) -> Capacity:
+    """Another site, which tells its partitions."""
+    pool = Pool(name="card", nodes=2, cpus=8, gpus={"a100": 4})
+    return Capacity(
+        site="cluster", time=time, cpus=16, pools=[pool], partitions=[Partition(name="gpu", pools=["card"])]
+    )
+
+
 def queries() -> dict[str, str]:
     """Everything that must have an answer, and where it is asked."""
     panels = {query.expr: query.where for file in FILES for query in asked(file, **VARIABLES)}
@@ -84,7 +92,7 @@ def web(here: Deployment, tmp_path: Path) -> Iterator[ServeProcess]:
 
 def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess, prometheus: Prometheus) -> None:
     events = simulated(SITE.decode(), JOBS)
-    early, late, again = events[:600], iter(events[600:]), events[:5]
+    early, late, again = [*events[:600], cluster(events[599].time)], iter(events[600:]), events[:5]
     here.send(early)
     here.send_raw(trouble(again))
     here.worker.start()

@@ -152,11 +152,28 @@ function about(known) {
     h("p", { class: "wrong", hidden: known.degraded ? null : "" }, `Less sure than usual: ${known.degraded}.`),
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
+    ...(known.partitions ? [partitionTable(known.partitions)] : []),
     head.length ? jobTable("Waiting longest", head, known.made_at) : h("p", { class: "hint" }, "Nobody waits."),
     h("details", { class: "numbers", hidden: rest.length ? null : "" },
       h("summary", {}, `${rest.length} more of ${plural(live.queued_jobs, "job")} that wait`),
       jobTable("Waiting less long", rest, known.made_at)),
   ];
+}
+
+/** The partitions as they are now; GPUs only where the site has any. */
+function partitionTable(partitions) {
+  const withGpus = partitions.some(({ gpus }) => gpus);
+  const columns = [["Partition"], ["Queued", "figure"], ["Running", "figure"], ["Free CPUs", "figure"]];
+  if (withGpus) columns.push(["Free GPUs", "figure"]);
+  const of = (free, all) => (all ? [number(free), " of ", number(all)] : "–");
+  const rows = partitions.map((one) => [
+    cell([name(one.name), one.up ? null : " (down)"], { head: true }),
+    cell(number(one.queued_jobs), { kind: "figure" }),
+    cell(number(one.running_jobs), { kind: "figure" }),
+    cell(of(one.free_cpus, one.cpus), { kind: "figure" }),
+    ...(withGpus ? [cell(of(one.free_gpus, one.gpus), { kind: "figure" })] : []),
+  ]);
+  return wide("Partitions", table("Partitions", columns, rows, "partitions"));
 }
 
 /** A method's week or weeks: mean errors weighted by jobs. */

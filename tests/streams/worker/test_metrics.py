@@ -16,12 +16,12 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
-from models.records import Hold, Start, Submit
+from models.records import Capacity, Hold, Partition, Pool, Start, Submit
 from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.features import FEATURES
 from models.site.state import Estimate, Job
-from streams.worker.metrics import Metrics
+from streams.worker.metrics import MAX_SHOWN_PARTITIONS, Metrics
 from streams.worker.stored import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
@@ -118,6 +118,22 @@ def test_a_site_is_shown_as_it_is() -> None:
     assert shown["queuecast_predictions_total"] == {("median", "x"): 3, ("zero", "x"): 3}
     assert shown["queuecast_degraded_predictions_total"] == {("median", "x"): 0, ("zero", "x"): 0}
     assert shown["queuecast_sites"] == {(): 1}
+
+
+def test_few_partitions_are_shown_and_many_are_not() -> None:
+    pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="card", nodes=1, cpus=8, gpus={"a100": 4})]
+    partitions = [Partition(name="batch", pools=["thin"]), Partition(name="gpu", pools=["card"])]
+    few, many = Engine("few", ENGINE), Engine("many", ENGINE)
+    few.apply(Capacity(site="few", time=1.0, cpus=40, pools=pools, partitions=partitions))
+    few.apply(Submit(site="few", time=2.0, job="1", queue="gpu", gpus=3))
+    few.apply(Submit(site="few", time=2.0, job="2", queue="gpu", gpus=3))
+    few.apply(Start(site="few", time=3.0, job="1", partition="gpu"))
+    lots = [Partition(name=str(number), pools=["thin"]) for number in range(MAX_SHOWN_PARTITIONS + 1)]
+    many.apply(Capacity(site="many", time=1.0, cpus=40, pools=pools, partitions=lots))
+    shown = samples(metrics(few, many))
+    assert shown["queuecast_partition_free_cpus"] == {("batch", "few"): 32.0, ("gpu", "few"): 7.0}
+    assert shown["queuecast_partition_free_gpus"] == {("gpu", "few"): 1.0}
+    assert shown["queuecast_partition_queued_jobs"] == {("batch", "few"): 0.0, ("gpu", "few"): 1.0}
 
 
 def test_the_weights_are_shown_by_feature(alder: Engine) -> None:

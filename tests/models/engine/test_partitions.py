@@ -1,0 +1,110 @@
+"""A site's partitions as they are, and what they mean for a job that is only considered."""
+
+from typing import Any
+
+import msgspec
+
+from models.engine.answers import answer
+from models.engine.engine import Engine
+from models.engine.partitions import considered, left_out, never, partition_states
+from models.engine.settings import EngineSettings
+from models.records import (
+    Capacity,
+    End,
+    Partition,
+    PartitionState,
+    Pool,
+    Reservation,
+    SiteAnswer,
+    SiteQuestion,
+    Start,
+    Submit,
+    WaitAnswer,
+    WaitQuestion,
+)
+from models.site.extras import EXTRAS
+
+POOLS = [
+    Pool(name="thin", nodes=4, cpus=16, down_nodes=1),
+    Pool(name="card", nodes=2, cpus=32, gpus={"a100": 4}),
+]
+PARTITIONS = [
+    Partition(name="batch", pools=["thin"], max_walltime=7200.0),
+    Partition(name="any", pools=["thin", "card"], up=False),
+    Partition(name="gpu", pools=["card"]),
+]
+
+
+def site(**more: Any) -> Engine:
+    engine = Engine("a", EngineSettings(method="median", shadows=()))
+    engine.apply(Capacity(site="a", time=0.0, cpus=128, pools=POOLS, partitions=PARTITIONS, **more))
+    return engine
+
+
+def run(engine: Engine, job: str, queue: str, partition: str | None = None, **request: Any) -> None:
+    engine.apply(Submit(site="a", time=1.0, job=job, queue=queue, walltime=600.0, **request))
+    if partition is not None:
+        engine.apply(Start(site="a", time=2.0, job=job, partition=partition))
+
+
+def states(engine: Engine, now: float = 10.0) -> dict[str, PartitionState]:
+    return {one.name: one for one in partition_states(engine.context, now)}
+
+
+def test_a_partition_has_what_its_pools_have_and_jobs_leave() -> None:
+    engine = site()
+    run(engine, "1", "batch", "batch", cpus=20)
+    run(engine, "2", "gpu", "gpu", cpus=8, gpus=3)
+    run(engine, "3", "gpu", cpus=8, gpus=8)
+    run(engine, "4", "batch", partitions=["batch", "any"])
+    found = states(engine)
+    assert list(found) == ["batch", "any", "gpu"]
+    batch, both, gpu = found.values()
+    assert (batch.cpus, batch.free_cpus, batch.gpus, batch.running_jobs, batch.queued_jobs) == (64, 28, 0, 1, 1)
+    assert (gpu.cpus, gpu.free_cpus, gpu.gpus, gpu.free_gpus, gpu.queued_jobs) == (64, 56, 8, 5, 1)
+    assert (both.up, both.cpus, both.free_cpus, both.free_gpus) == (False, 128, 28 + 56, 5)
+    assert (both.queued_jobs, both.running_jobs) == (1, 0)
+    engine.apply(End(site="a", time=20.0, job="2"))
+    assert states(engine, 20.0)["gpu"].free_gpus == 8
+
+
+def test_what_is_reserved_is_not_free_meanwhile() -> None:
+    engine = site(reservations=[Reservation(name="r", start=100.0, end=200.0, pools=["thin"], nodes=2)])
+    assert [states(engine, now)["batch"].free_cpus for now in (50.0, 150.0, 250.0)] == [48, 16, 48]
+
+
+def test_a_site_tells_its_partitions_and_one_without_says_nothing_of_them() -> None:
+    told = answer(SiteQuestion(id="1", site="a"), site(), 10.0)
+    assert isinstance(told, SiteAnswer) and told.partitions
+    assert [one.name for one in told.partitions] == ["batch", "any", "gpu"]
+    plain = Engine("a", EngineSettings(method="median", shadows=()))
+    plain.apply(Capacity(site="a", time=0.0, cpus=128))
+    assert partition_states(plain.context, 1.0) == []
+    for question in (SiteQuestion(id="1", site="a"), WaitQuestion(id="1", site="a", cpus=129)):
+        fields = msgspec.to_builtins(answer(question, plain, 10.0))
+        assert not {"partitions", "cannot_run", "left_out"} & set(fields)
+
+
+def test_a_question_describes_the_job_that_a_submission_would() -> None:
+    asked = WaitQuestion(id="1", site="a", queue="gpu", gpus=2, gpu_types={"a100": 2}, qos="high", exclusive=True)
+    job = considered(asked, 5.0)
+    assert (job.submit, job.queue, job.gpus) == (5.0, "gpu", 2)
+    assert (job.extras.gpu_types, job.extras.qos, job.extras.exclusive) == ({"a100": 2}, "high", True)
+    assert considered(WaitQuestion(id="1", site="a", cpus=4), 5.0).extras is EXTRAS
+
+
+def test_where_it_cannot_run_is_told_with_the_reason() -> None:
+    engine = site()
+    too_long = considered(WaitQuestion(id="1", site="a", queue="batch", walltime=9000.0), 5.0)
+    assert never(engine, too_long) == "walltime 2h30m: at most 2h0m in batch"
+    named = ["batch", "gpu", "any", "elsewhere"]
+    some = considered(WaitQuestion(id="1", site="a", queue="batch", partitions=named, walltime=9000.0), 5.0)
+    assert never(engine, some) is None
+    assert left_out(engine, some) == {
+        "batch": "walltime 2h30m: at most 2h0m in batch",
+        "any": "partition any is down",
+        "elsewhere": "there is no such partition",
+    }
+    told = answer(WaitQuestion(id="1", site="a", queue="gpu", gpus=9), engine, 5.0)
+    assert isinstance(told, WaitAnswer) and told.predicted_wait_s is None
+    assert told.cannot_run == told.reason == "larger than partition gpu: 9 of 8 GPUs"
