@@ -130,17 +130,23 @@ def serve(
 def doctor(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON lines.")] = False,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="Look at the source with this web port; repeatable.")
+    ] = None,
 ) -> None:
     """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
 
     A line a check: ok, warn or fail. The exit code is 1 where any has failed.
     """
+    from itertools import chain
+
     import msgspec
 
     from streams.operate.doctor import examine
+    from streams.operate.sources import check_source
 
     failed = False
-    for result in examine(settings_of(context)):
+    for result in chain(examine(settings_of(context)), map(check_source, source or ())):
         sys.stdout.write(msgspec.json.encode(result).decode() if as_json else printable(str(result)))
         sys.stdout.write("\n")
         failed |= result.state == "fail"

@@ -248,3 +248,19 @@ def test_every_target_for_make_names_modules_that_are_there() -> None:
     modules = set(re.findall(r"python -m (\w+\.\w+)", makefile))
     assert modules == {"deploy.sbom"}
     assert all(importlib.util.find_spec(module) for module in modules)
+
+
+def test_a_source_joins_the_others() -> None:
+    """Its file goes over compose.yaml: the same project and Kafka, hardened as the others, with a volume of its own."""
+    found, trial = read("source.yaml"), read("compose.yaml")
+    PyCompose.from_json(json.dumps(found)).validate()
+    ((name, service),) = found["services"].items()
+    assert found["name"] == trial["name"]
+    assert check_command(service["command"]) == name == "source"
+    check_image(service["image"])
+    check_variables(service["environment"])
+    assert service["environment"]["QUEUECAST_KAFKA_BOOTSTRAP"] == "kafka:9092"
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert "--cursors=/var/lib/queuecast" in service["command"]
+    assert {volume.split(":")[0] for volume in service["volumes"]} == set(found["volumes"])
+    assert seconds(service["stop_grace_period"]) > STOP_S

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import tomllib
@@ -340,3 +341,30 @@ def test_the_operator_of_prometheus_finds_the_programs(tmp_path: Path) -> None:
     for endpoint in monitor["spec"]["podMetricsEndpoints"]:
         assert endpoint["port"] == "web"
         assert endpoint["path"] in pages("worker") & pages("serve")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_source_can_be_added(tmp_path: Path, version: str) -> None:
+    """As a component: hardened as the others, with a lasting volume for its cursor, and one pod only."""
+    folder = Path(tempfile.mkdtemp(dir=FOLDER / "overlays"))
+    try:
+        (folder / "kustomization.yaml").write_text(
+            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: queuecast\n"
+            "resources: [../../base]\ncomponents: [../../components/source]\n"
+        )
+        manifests = render(folder)
+    finally:
+        shutil.rmtree(folder)
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, version, strict=True)
+    source, worker = (of(manifests, "StatefulSet")[f"queuecast-{name}"]["spec"] for name in ("source", "worker"))
+    container = main(source["template"])
+    assert check_command(container["args"]) == "source"
+    assert source["replicas"] == 1
+    assert container["securityContext"] == main(worker["template"])["securityContext"]
+    assert source["template"]["spec"]["securityContext"] == worker["template"]["spec"]["securityContext"]
+    assert container["image"] == "queuecast"  # an overlay says which
+    (claim,) = source["volumeClaimTemplates"]
+    (mounted,) = (m for m in container["volumeMounts"] if m["name"] == claim["metadata"]["name"])
+    assert f"--cursors={mounted['mountPath']}" in container["args"]
+    assert f"--web-port={container['ports'][0]['containerPort']}" in container["args"]

@@ -76,6 +76,13 @@ def late(predictions: float, of: float, steps: int = 30) -> Series:
     }
 
 
+def unread(values: str, calls: bool = False) -> Series:
+    """How long a source has read nothing, and whether it calls the scheduler."""
+    labels = 'site="s",source="slurm",instance="a"'
+    called = {f'queuecast_source_calls_total{{{labels},call="squeue"}}': "0+1x500"} if calls else {}
+    return called | {f"queuecast_source_last_record_age_seconds{{{labels}}}": values}
+
+
 def rejects(values: str) -> Series:
     return {'queuecast_rejects_total{reason="not_json",instance="a"}': values}
 
@@ -128,6 +135,7 @@ FIRES = {
         Data("48h40m", events("0+10x144 1440x180") | running("5x350"), "10m"),
     ],
     "QueuecastSiteStale": [Data("8m", {'queuecast_site_stale{site="s",instance="a"}': "0x3 1x10"})],
+    "QueuecastSourceSilent": [Data("25m", unread("0+60x30", calls=True)), Data("7h", unread("0+60x500"))],
     "QueuecastUnknownFields": [Data("40m", {'queuecast_unknown_fields_total{field="wallclock"}': "_x30 1x20"})],
     "QueuecastLagGrowing": [Data("30m", lag("0+200x30"))],
     "QueuecastDeadLetters": [Data("35m", rejects("_x30 12x10")), Data("90m", rejects("100+1x100"))],
@@ -185,6 +193,7 @@ SHORT_OF_IT = {
         ),
     ],
     "QueuecastSiteStale": [Data("8m", {'queuecast_site_stale{site="s",instance="a"}': "0x3 1 0x10"})],
+    "QueuecastSourceSilent": [Data("25m", unread("30x30", calls=True)), Data("5h", unread("0+60x500"))],
     "QueuecastUnknownFields": [Data("120m", {'queuecast_unknown_fields_total{field="wallclock"}': "1x150"})],
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],

@@ -22,8 +22,10 @@ SERVICES = {
     "topics": "queuecast-topics.service",
     "worker": "queuecast-worker@.service",
     "serve": "queuecast-serve.service",
+    "source": "queuecast-source@.service",
 }
 WORKER = "queuecast-worker@6066.service"
+SOURCE = "queuecast-source@alder.service"
 
 Unit = dict[str, list[str]]
 """The values of each directive."""
@@ -98,7 +100,7 @@ def analyze(units: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("unit", ["queuecast.target", WORKER, SERVICES["serve"], SERVICES["topics"]])
+@pytest.mark.parametrize("unit", ["queuecast.target", WORKER, SOURCE, SERVICES["serve"], SERVICES["topics"]])
 def test_systemd_has_nothing_to_say_against_it(units: Path, unit: str) -> None:
     assert analyze(units, "verify", unit) == ""
 
@@ -146,7 +148,7 @@ def test_the_target_wants_all_and_all_stop_with_it() -> None:
         assert unit["PartOf"] == unit["WantedBy"] == ["queuecast.target"]
 
 
-@pytest.mark.parametrize("name", [SERVICES["worker"], SERVICES["serve"]])
+@pytest.mark.parametrize("name", [SERVICES["worker"], SERVICES["serve"], SERVICES["source"]])
 def test_what_ends_is_started_again_and_has_time_to_stop(name: str) -> None:
     unit = read(name)
     assert unit["Restart"] == ["always"]
@@ -154,6 +156,11 @@ def test_what_ends_is_started_again_and_has_time_to_stop(name: str) -> None:
     interval, burst, pause = (float(unit[key][0]) for key in ("StartLimitIntervalSec", "StartLimitBurst", "RestartSec"))
     # One that waits for a Kafka that is away is started again for ever; one that ends at once is not.
     assert burst * (WorkerSettings().start_seconds + pause) > interval > burst * pause
+
+
+def test_a_source_keeps_how_far_it_is() -> None:
+    """Its cursors are in $STATE_DIRECTORY, of each site in one of its own."""
+    assert read(SERVICES["source"])["StateDirectory"] == ["queuecast-source-%i"]
 
 
 def test_what_is_compiled_is_kept_where_it_may_write() -> None:

@@ -30,10 +30,10 @@ SEPARATOR = "\x1f"
 """Stands between sacct's columns: nobody has it in a name."""
 
 COLUMNS = (
-    "JobID JobIDRaw Cluster Partition QOS Account Group User Submit Eligible Start End State Restarts TimelimitRaw "
-    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Priority Reason JobName"
+    "JobID JobIDRaw JobName Cluster Partition QOS Account Group User Submit Eligible Start End Restarts TimelimitRaw "
+    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Priority Reason State"
 )
-"""The columns that are asked for, as far as this release has them."""
+"""The columns that are asked for, as far as this release has them. A name may have line breaks: it is not the last."""
 
 
 class CallFailed(Exception):

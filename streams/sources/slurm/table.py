@@ -138,7 +138,7 @@ class JobTable:
         for row in rows:
             if row.array_size:
                 heads[row.job] = row
-            elif row.array and row.start is not None and row.job not in self.entries:
+            elif row.array and row.job not in self.entries:
                 tasks.setdefault(row.array, []).append(row)
         for array in [array for array in dict.fromkeys((*heads, *tasks)) if array not in self.entries]:
             head, parts = heads.get(array), tasks.get(array, [])
@@ -173,12 +173,12 @@ class JobTable:
         attempt = row.restarts or 0
         if before is None:
             entry, parent = self._enter(row, attempt, queue), self.entries.get(row.array or "")
-            if parent is None or parent.left == 0 or row.start is None:
+            if parent is None or parent.left == 0:
                 return entry, [submit_of(row, self.site, attempt)]
-            entry.of_row, parent.left = True, parent.left - 1
+            entry.of_row, parent.left = row.phase != QUEUED, parent.left - 1
             if parent.left == 0:
-                parent.phase, parent.since = GONE, int(row.start)
-            return entry, []
+                parent.phase, parent.since = GONE, int(row.start or row.end or row.submit)
+            return entry, [] if entry.of_row else [submit_of(row, self.site, attempt)]
         attempt = max(attempt, before.attempt + 1)
         name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": before.attempt}
         entry, ran = self._enter(row, attempt, queue), before.phase in (RUNS, STILL)
@@ -298,7 +298,7 @@ class _Steps:
         elif ran:
             yield End(**self._name, time=row.end, state=row.state or "unknown")
         else:
-            yield Cancel(**self._name, time=row.end)
+            yield Cancel(**self._name, time=row.end, array=row.array if entry.of_row else None)
 
 
 _AGAIN = frozenset({"preempted", "node_fail", "requeued"})

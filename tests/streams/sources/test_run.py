@@ -9,6 +9,7 @@ import pytest
 from deploy.local.stack.process import free_port
 from models.records import Start, Submit
 from streams.errors import UserError
+from streams.operate.sources import check_source
 from streams.settings import Settings
 from streams.sources import run as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
@@ -92,12 +93,19 @@ def test_what_is_read_sent_and_skipped_is_counted_and_told(monkeypatch: pytest.M
 
 def test_its_metrics_are_served() -> None:
     watch, port = Watch(lambda _: None), free_port()
-    watch.source = Made()
     end = serve_metrics(watch, "127.0.0.1", port)
     try:
+        assert check_source(f"127.0.0.1:{port}").state == "warn"  # it has not begun
+        watch.source = Made()
+        found = check_source(f"127.0.0.1:{port}")
+        assert found.found == f"127.0.0.1:{port}: 5 records, the last 0 s ago; 4 calls of 0.50 s each, 1 failed"
+        assert (found.state, found.advice) == ("warn", "see its log for why they fail")
+        watch.source.calls["squeue"].failed = 0
+        assert check_source(f"127.0.0.1:{port}").state == "ok"
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
     finally:
         end()
     assert 'queuecast_source_records_total{site="here",source="made"} 5.0' in text
     assert 'queuecast_source_last_record_age_seconds{site="here",source="made"}' in text
+    assert check_source(f"127.0.0.1:{port}").state == "fail"

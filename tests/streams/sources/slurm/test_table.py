@@ -67,6 +67,16 @@ def test_an_array_that_is_first_seen_in_the_middle_has_all_its_tasks() -> None:
     assert says(starts) == ["20 start 10_0", "30 start 10_1"]
 
 
+def test_a_task_that_is_cancelled_alone_leaves_the_row() -> None:
+    tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=50, end=90) for n in range(2)]
+    queue = Followed(*tasks, MadeJob(number=12, array=10, task=2, submit=0, end=20, state="CANCELLED"))
+    assert queue.at(5)[0].array_size == 3
+    (cancel,) = queue.at(25)
+    assert (cancel.kind, cancel.job, cancel.array) == ("cancel", "10_2", "10")
+    assert [event.array for event in queue.at(60)] == ["10", "10"]
+    assert queue.table.entries["10"].left == 0
+
+
 def test_an_array_that_is_cancelled_leaves() -> None:
     queue = Followed(*(MadeJob(number=10 + n, array=10, task=n, submit=0) for n in range(3)))
     queue.at(5)

@@ -1,0 +1,287 @@
+"""A real Slurm, followed by the command line into a real Kafka and predicted by a real worker; and sources killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from deploy.local.stack import LocalStack
+from deploy.local.stack.process import free_port
+from models.records import AnyEvent
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.source import SlurmSource
+from streams.sources.slurm.text import read_sacct
+from streams.topics import events_topic_of
+from tests.support.deployment import Deploy, Deployment, metrics, until
+from tests.support.made_slurm import MadeJob, records, squeue
+from tests.support.slurm import RealSlurm, require_slurm
+
+ROOT = Path(__file__).parents[2]
+WHOLE = "--format=JobID,JobIDRaw,Submit,Eligible,Start,End,State,TimelimitRaw,Partition,NodeList,ReqTRES,AllocTRES"
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[RealSlurm]:
+    require_slurm()
+    with RealSlurm() as running:
+        yield running
+
+
+def command(here: Deployment, cursors: Path, location: str, *more: str) -> tuple[list[str], dict[str, str]]:
+    """`queuecast source slurm …` on the deployment's Kafka: words and environment."""
+    words = [sys.executable, "-m", "deploy", "source", "slurm", location, "--site", "alder", "--cursors", str(cursors)]
+    kafka = here.settings.kafka
+    own = {
+        "QUEUECAST_KAFKA_BOOTSTRAP": kafka.bootstrap,
+        "QUEUECAST_KAFKA_PREFIX": kafka.prefix,
+        "PYTHONPATH": str(ROOT),
+    }
+    return [*words, *more], os.environ | own
+
+
+@contextmanager
+def following(words: list[str], environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """The source as a process, ended by SIGTERM."""
+    with log.open("ab") as file, subprocess.Popen(words, env=environment, stdout=file, stderr=file) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
+
+
+def sent(here: Deployment) -> list[Any]:
+    """All messages of the site's events, in their order."""
+    with_events: list[Any] = []
+    consumer = KafkaConsumer(bootstrap_servers=here.settings.kafka.bootstrap, auto_offset_reset="earliest")
+    topic = events_topic_of(here.settings, "alder")
+    places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+    consumer.assign(places)
+    ends = consumer.end_offsets(places)
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        for batch in consumer.poll(timeout_ms=200).values():
+            with_events += batch
+    consumer.close()
+    return with_events
+
+
+def accounted(slurm: RealSlurm) -> list[JobRow]:
+    """Each attempt at each job, as sacct tells it in the end."""
+    text = slurm.run("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2", WHOLE)
+    return list(read_sacct(text.splitlines(), lambda skipped: pytest.fail(str(skipped))))
+
+
+def a_day(slurm: RealSlurm) -> dict[str, str]:
+    """Jobs of all kinds: they wait, are held, suspended, requeued and cancelled; a node is drained."""
+    jobs = {"first": slurm.submit("--nodes=2", "--exclusive", "--time=1", sleep=6)}
+    jobs["gpus"] = slurm.submit("--partition=gpu", "--gpus=2", "--nodelist=g1", "--time=1", sleep=8)
+    slurm.until(lambda: slurm.states()[jobs["gpus"]] == "RUNNING")
+    jobs["again"] = slurm.submit("--partition=gpu", "--gpus=1", "--time=1", "--requeue", sleep=4)
+    jobs["waits"] = slurm.submit("--ntasks=2", "--time=1", "--job-name=a|b\nc", sleep=1)
+    jobs["array"] = slurm.submit("--nodes=2", "--exclusive", "--array=1-3%1", "--time=1", sleep=1)
+    jobs["held"] = slurm.submit("--hold", "--time=1", sleep=1)
+    jobs["cancelled"] = slurm.submit("--nodes=2", "--exclusive", "--time=1", sleep=1)
+    slurm.run("scontrol", "suspend", jobs["gpus"])
+    time.sleep(2.5)  # what polling must have seen has to last longer than a poll
+    slurm.run("scontrol", "resume", jobs["gpus"])
+    slurm.run("scancel", jobs["cancelled"])
+    slurm.run("scontrol", "release", jobs["held"])
+    slurm.run("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test")
+    slurm.until(lambda: slurm.states()[jobs["again"]] == "RUNNING")
+    time.sleep(2.0)
+    slurm.run("scontrol", "requeue", jobs["again"])
+    time.sleep(1.5)
+    slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+    slurm.until(lambda: not {"PENDING", "RUNNING", "COMPLETING"} & set(slurm.states().values()))
+    return jobs
+
+
+def test_a_real_slurm_is_followed_and_predicted(slurm: RealSlurm, deploy: Deploy, tmp_path: Path) -> None:
+    here, port, log = deploy(), free_port(), tmp_path / "source.log"
+    here.worker.start()
+    often = [word for option in ("poll=1s", "accounting=5s", "machine=1s") for word in ("--set", option)]
+    words, environment = command(here, tmp_path, "squeue+sacct", *often, "--web-port", str(port))
+    with following(words, environment | slurm.environment, log):
+        until(lambda: any(b'"capacity"' in message.value for message in sent(here)))
+        jobs = a_day(slurm)
+        attempts = 6 + 1 + 3  # one of them twice, and an array of three
+        slurm.until(lambda: sum(row.end is not None for row in accounted(slurm)) == attempts)
+        rows = accounted(slurm)
+        ends = ("end", "requeue", "cancel")
+        until(lambda: sum(event.kind in ends for event in events(here)) >= attempts)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            shown = answer.read().decode()
+    told = log.read_text()
+    assert "Traceback" not in told, told
+    assert ", 0 skipped" in told, told
+    said = events(here)
+    check_times(rows, said)
+    check_kinds(jobs, said)
+    assert 'queuecast_source_calls_total{call="squeue",site="alder",source="slurm"}' in shown
+    check_predictions(here, rows)
+
+
+def events(here: Deployment) -> list[Any]:
+    return [msgspec.json.decode(message.value, type=AnyEvent) for message in sent(here)]
+
+
+def check_times(rows: list[JobRow], said: list[Any]) -> None:
+    """The events have the times that the accounting has, of every attempt, and no others."""
+    submits = {(event.job, event.attempt): event.time for event in said if event.kind == "submit"}
+    starts = {(event.job, event.attempt): event.time for event in said if event.kind == "start"}
+    ends = {(event.job, event.attempt): event.time for event in said if event.kind in ("end", "requeue", "cancel")}
+    attempts: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: row.submit):
+        number = attempts.get(row.job, 0)
+        attempts[row.job] = number + 1
+        if number == 0:
+            assert submits[row.array or row.job, 0] == row.submit
+        assert starts.get((row.job, number)) == row.start, row
+        assert ends[row.job, number] == row.end, row
+    assert len(starts) == sum(row.start is not None for row in rows)
+    assert len(ends) == len(rows)
+    decided = [event for event in said if event.kind in ("submit", "start", "end", "requeue", "cancel")]
+    assert len(decided) == len({(event.kind, event.job, event.attempt) for event in decided})
+
+
+def check_kinds(jobs: dict[str, str], said: list[Any]) -> None:
+    """What happened to each job was told."""
+
+    def kinds(job: str) -> list[str]:
+        return [event.kind for event in said if getattr(event, "job", None) == job]
+
+    assert [kind for kind in kinds(jobs["gpus"]) if kind != "expected_start"] == [
+        "submit",
+        "start",
+        "suspend",
+        "resume",
+        "end",
+    ]
+    assert {"hold", "release"} <= set(kinds(jobs["held"]))
+    assert kinds(jobs["cancelled"])[-1] == "cancel"
+    assert kinds(jobs["again"]).count("start") == 2
+    assert "requeue" in kinds(jobs["again"])
+    (row,) = [event for event in said if event.kind == "submit" and event.job == jobs["array"]]
+    assert row.array_size == 3
+    assert {e.job for e in said if e.kind == "start" and e.array == jobs["array"]} == {
+        f"{jobs['array']}_{task}" for task in (1, 2, 3)
+    }
+    gpus = next(event for event in said if event.kind == "submit" and event.job == jobs["gpus"])
+    assert (gpus.gpus, gpus.queue) == (2, "gpu")
+    assert any(event.kind == "expected_start" and event.by == "slurm" for event in said)
+    machines = [event for event in said if event.kind == "capacity"]
+    assert {pool.name for pool in machines[0].pools} == {"batch", "gpu", "batch+gpu"}
+    assert machines[0].pools[0].gpus == {"a100": 2}
+    assert (machines[0].cpus, machines[0].nodes) == (12, 3)
+    assert any(pool.drained_nodes for event in machines for pool in event.pools)
+    assert not any(pool.drained_nodes for pool in machines[-1].pools)
+
+
+def check_predictions(here: Deployment, rows: list[JobRow]) -> None:
+    """Each job had its prediction before it started, and Slurm's own estimates are scored beside."""
+    wanted = {row.array or row.job for row in rows}
+    made: dict[str, tuple[float, int]] = {}
+
+    def predicted() -> bool:
+        here.read()
+        for message in here.messages[here.topics.predictions]:
+            record = json.loads(message.value)
+            made.setdefault(record["job"], (record["made_at"], message.timestamp))
+        return wanted <= made.keys()
+
+    until(predicted)
+    waited = 0
+    for row in rows:
+        if row.start is not None and row.restarts in (None, 0):
+            assert made[row.array or row.job][0] <= row.start
+            if row.start >= row.submit + 4:  # it queued for longer than a poll and a prediction take
+                assert made[row.array or row.job][1] / 1000 < row.start + 1
+                waited += 1
+    assert waited >= 4
+    scored = metrics(here.worker)["queuecast_wait_error_seconds_count"]
+    assert any("slurm" in labels for labels in scored), scored
+    assert not here.dead_letters()
+
+
+def history(count: int) -> list[MadeJob]:
+    """A long history, so that a source can be killed in the middle of it."""
+    draw = random.Random(7)
+    made = [MadeJob(number=n, submit=n * 3, start=n * 3 + draw.randrange(1, 200)) for n in range(1, count)]
+    for job in made:
+        job.end = (job.start or 0) + draw.randrange(1, 200)
+    return made
+
+
+def recorded(directory: Path) -> str:
+    """Looks at the queue, as files."""
+    made = history(1500)
+    (directory / "looks").mkdir()
+    for number, at in enumerate(range(0, 5200, 20), 1):
+        around = [job for job in made if job.submit <= at and job.end >= at - 300]
+        (directory / "looks" / f"{number:05}-squeue.json").write_bytes(squeue(around, at))
+    return str(directory / "looks")
+
+
+def in_topics(bootstrap: str) -> str:
+    """Records of jobcomp in two topics, without keys, some of them twice."""
+    topics = [f"alder{os.getpid()}", f"alder{os.getpid()}-job-start"]
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1) for topic in topics])
+    admin.close()
+    producer, draw = KafkaProducer(bootstrap_servers=bootstrap, acks="all"), random.Random(1)
+    flat = sorted((at, b'"@end"' in value, value) for job in history(6000) for at, value in records(job))
+    for at, ended, value in flat:
+        for _ in range(draw.choice((1, 1, 1, 2))):
+            place = {"partition": draw.randrange(3), "timestamp_ms": 1_767_355_200_000 + at * 1000}
+            producer.send(topics[not ended], value=value, **place)
+    producer.flush()
+    producer.close()
+    return f"kafka://{bootstrap}/{','.join(topics)}"
+
+
+def followed(source: SlurmSource) -> Iterator[AnyEvent]:
+    """All that there is of it now."""
+    for event, _ in source.events():
+        if event is not None:
+            yield event
+        elif source.records and not source.lag.get("records"):
+            return
+
+
+@pytest.mark.parametrize("way", ["looks", "records"])
+def test_a_source_that_is_killed_at_any_time_loses_and_doubles_nothing(
+    local_stack: LocalStack, deploy: Deploy, tmp_path: Path, way: str
+) -> None:
+    make: Callable[[], str] = lambda: recorded(tmp_path) if way == "looks" else in_topics(local_stack.kafka.bootstrap)  # noqa: E731
+    here, location, log = deploy(), make(), tmp_path / "source.log"
+    whole = [msgspec.json.encode(event) for event in followed(SlurmSource.open(location, "alder"))]
+    assert len(whole) > 4000
+    words, environment = command(here, tmp_path / "cursors", location)
+    for share in (0.2, 0.5):
+        with following(words, environment, log) as process:
+            until(lambda share=share: len(sent(here)) > share * len(whole) or process.poll() is not None)  # type: ignore[misc]
+            process.kill()
+            process.wait()
+    with following(words, environment, log):
+        until(lambda: len({message.value for message in sent(here)}) >= len(set(whole)))
+    values = [message.value for message in sent(here)]
+    assert list(dict.fromkeys(values)) == list(dict.fromkeys(whole))
+    before = len(values)
+    with following(words, environment, log):  # it has nothing more to say
+        time.sleep(3)
+    assert len(sent(here)) == before
+    assert "Traceback" not in log.read_text()

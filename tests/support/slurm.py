@@ -1,0 +1,237 @@
+"""A real Slurm on this machine, of Debian's packages: two partitions on three nodes, one with GPUs that are files.
+
+Everything of it lies in one folder, on ports of its own: munge, MariaDB and slurmdbd for the accounting, slurmctld and
+a slurmd a node. It is ended by the ids of its processes.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+import psutil
+import pytest
+
+from deploy.local.stack.process import free_port
+
+PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "squeue", "sacct")
+PACKAGES = "slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
+PATIENCE_S = 60.0
+NODES = {"n1": "CPUs=4 RealMemory=1000", "n2": "CPUs=4 RealMemory=1000", "g1": "CPUs=4 RealMemory=2000 Gres=gpu:a100:2"}
+
+
+def require_slurm() -> None:
+    """Skip, saying why, where Slurm is not installed or cannot be run; in CI that is a failure."""
+    missing = [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)}; install {PACKAGES}")
+    if os.geteuid() != 0:
+        pytest.skip("slurmd starts jobs, so the tests of a real Slurm run as root")
+
+
+def _path() -> str:
+    return f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
+
+
+class RealSlurm:
+    """Use it as a context manager; `run` calls Slurm's commands."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: sockets lie in it
+        self.directory.chmod(0o755)
+        self.environment = os.environ | {
+            "SLURM_CONF": str(self.directory / "slurm.conf"),
+            "PATH": _path(),
+            "TZ": "UTC",
+        }
+        self._processes: list[psutil.Popen] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(subprocess.SubprocessError, OSError):
+            self.run("scancel", "--user=root")
+            self.until(lambda: not self.run("squeue", "--noheader"), 10.0)
+        running = [*self._processes, *(child for parent in self._processes for child in self._children(parent))]
+        for process in reversed(self._processes):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(running, timeout=10)
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=10)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @staticmethod
+    def _children(process: psutil.Popen) -> list[psutil.Process]:
+        try:
+            return process.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def run(self, *words: str) -> str:
+        """What a command of Slurm's prints."""
+        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S)
+        if done.returncode:
+            raise subprocess.SubprocessError(f"{' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    def submit(self, *words: str, sleep: float = 1.0) -> str:
+        """Submit a job that sleeps; gives its number."""
+        return self.run("sbatch", "--parsable", "--output=/dev/null", *words, f"--wrap=sleep {sleep}").partition(";")[0]
+
+    def states(self) -> dict[str, str]:
+        """The jobs that slurmctld knows and their states."""
+        lines = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
+        return dict(line.split() for line in lines)  # type: ignore[misc]
+
+    def until(self, true: "object", seconds: float = PATIENCE_S) -> None:
+        """Wait for something to come true, and fail if it does not."""
+        deadline = time.monotonic() + seconds
+        while not true():  # type: ignore[operator]
+            assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s; {self._logs()}"
+            time.sleep(0.1)
+
+    def _start(self) -> None:
+        here = self.directory
+        ctld, dbd, nodes = free_port(), free_port(), {name: free_port() for name in NODES}
+        (here / "munge.key").write_bytes(os.urandom(1024))
+        (here / "munge.key").chmod(0o400)
+        (here / "slurm.conf").write_text("\n".join(self._configuration(ctld, dbd, nodes)) + "\n")
+        (here / "gres.conf").write_text("NodeName=g1 Name=gpu Type=a100 File=/dev/tty[20-21]\n")
+        (here / "slurmdbd.conf").write_text("\n".join(self._accounting(dbd)) + "\n")
+        (here / "slurmdbd.conf").chmod(0o600)
+        (here / "state").mkdir()
+        self._munge()
+        self._database()
+        self._run("slurmdbd", "-D")
+        self.until(lambda: _listens(dbd))
+        self.until(lambda: self._says("sacctmgr", "--immediate", "add", "cluster", "alder"))
+        self._run("slurmctld", "-D", "-c")
+        self.until(lambda: _listens(ctld))
+        for name in nodes:
+            self._run("slurmd", "-D", "-c", "-N", name)
+        shown = ("sinfo", "--noheader", "--Node", "--format=%N=%T")
+        self.until(lambda: {f"{name}=idle" for name in nodes} <= set(self._says(*shown).split()))
+
+    def _munge(self) -> None:
+        here = self.directory
+        words = [f"--{name}={here}/munge.{end}" for name, end in _MUNGE.items()]
+        self._run("munged", "--foreground", "--force", "--num-threads=2", *words)
+        self.until((here / "munge.socket").exists)
+
+    def _database(self) -> None:
+        data = f"--datadir={self.directory}/db"
+        subprocess.run(
+            ["mariadb-install-db", "--no-defaults", data, "--user=root", "--skip-test-db"],
+            check=True,
+            capture_output=True,
+            env=self.environment,
+        )
+        self._run(
+            "mariadbd",
+            "--no-defaults",
+            data,
+            f"--socket={self.directory}/db.socket",
+            "--skip-networking",
+            "--user=root",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-flush-log-at-trx-commit=0",
+        )
+        self.until((self.directory / "db.socket").exists)
+
+    def _run(self, *words: str) -> None:
+        own = {"MYSQL_UNIX_PORT": f"{self.directory}/db.socket"}
+        name = "-".join(words) if words[0] == "slurmd" else words[0]
+        with (self.directory / f"{name}.log").open("wb") as log:
+            started = psutil.Popen(
+                words, env=self.environment | own, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._processes.append(started)
+
+    def _says(self, *words: str) -> str:
+        """What a command says; nothing while it fails."""
+        try:
+            return self.run(*words) or " "
+        except subprocess.SubprocessError:
+            return ""
+
+    def _logs(self) -> str:
+        return "\n".join(
+            f"{path.name}: {path.read_text(errors='replace')[-600:]}" for path in self.directory.glob("*.log")
+        )
+
+    def _configuration(self, ctld: int, dbd: int, nodes: dict[str, int]) -> Iterator[str]:
+        here, host = self.directory, socket.gethostname().partition(".")[0]
+        yield from (
+            "ClusterName=alder",
+            f"SlurmctldHost={host}(127.0.0.1)",
+            f"SlurmctldPort={ctld}",
+            "SlurmUser=root",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={here}/munge.socket,cred_expire=5",  # a requeued job waits as long as this and no longer
+            f"StateSaveLocation={here}/state",
+            f"SlurmdSpoolDir={here}/spool-%n",
+            f"SlurmctldPidFile={here}/slurmctld.pid",
+            f"SlurmdPidFile={here}/slurmd-%n.pid",
+            "ProctrackType=proctrack/linuxproc",
+            "TaskPlugin=task/none",
+            "SwitchType=switch/none",
+            "MpiDefault=none",
+            "ReturnToService=2",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core_Memory",
+            "DefMemPerCPU=100",
+            "SlurmdParameters=config_overrides",
+            "GresTypes=gpu",
+            "AccountingStorageType=accounting_storage/slurmdbd",
+            "AccountingStorageHost=127.0.0.1",
+            f"AccountingStoragePort={dbd}",
+            f"AccountingStoragePass={here}/munge.socket",
+            "AccountingStorageTRES=gres/gpu",
+            "JobAcctGatherType=jobacct_gather/none",
+            "KillWait=1",
+            "MailProg=/bin/true",
+            "SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=100000",
+            "PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=10 State=UP",
+            "PartitionName=gpu Nodes=g1,n2 MaxTime=20 State=UP",
+        )
+        for name, port in nodes.items():
+            yield f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} {NODES[name]} State=UNKNOWN"
+
+    def _accounting(self, dbd: int) -> Iterator[str]:
+        yield from (
+            "DbdHost=localhost",
+            "DbdAddr=127.0.0.1",
+            f"DbdPort={dbd}",
+            "AuthType=auth/munge",
+            f"AuthInfo=socket={self.directory}/munge.socket",
+            "SlurmUser=root",
+            f"PidFile={self.directory}/slurmdbd.pid",
+            "StorageType=accounting_storage/mysql",
+            "StorageHost=localhost",
+            "StorageUser=root",
+        )
+
+
+_MUNGE = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "own.log", "seed-file": "seed"}
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
