@@ -173,7 +173,7 @@ def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -
     if isinstance(row, str):
         on_skipped(Skipped(where, line, row, "not there or not known", _EXPECTED[row]))
         return Look([], 0.0)
-    return Look([row], row.end or row.start or row.submit)
+    return Look([row], row.end or row.start or row.submit, late=True)
 
 
 class FileRecords(Way):

@@ -29,13 +29,17 @@ class Place(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Look(msgspec.Struct):
-    """What one look has seen. `at` is the scheduler's time of it; `queue`: it has seen the whole queue."""
+    """What one look has seen. `at` is the scheduler's time of it; `queue`: it has seen the whole queue.
+
+    `late`: what came before is not known, so jobs that had started by then are told too late to predict their waits.
+    """
 
     rows: list[JobRow]
     at: float
     queue: bool = False
     accounting: bool = False
     machine: Machine | None = None
+    late: bool = False
 
 
 class Way(ABC):

@@ -41,6 +41,10 @@ class Polling(Way):
         """
 
     @abstractmethod
+    def is_first(self, place: Place) -> bool:
+        """Whether nobody has looked so before."""
+
+    @abstractmethod
     def took(self, look: Look, place: Place) -> None:
         """Bring the place up to date."""
 
@@ -60,6 +64,7 @@ class Polling(Way):
             self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
             return
         self.records += max(len(look.rows), 1)
+        look.late = self.is_first(place)
         self.took(look, place)
         yield look
 
@@ -92,6 +97,10 @@ class QueuePolling(Polling):
         at = float(int(time.time()))
         document = self._slurm.queue(self._on_skipped)
         return Look(document.rows, document.last_update or at, queue=True, machine=machine)
+
+    def is_first(self, place: Place) -> bool:
+        """Whether it is the first look at this queue."""
+        return place.polls == 0
 
     def took(self, look: Look, place: Place) -> None:
         """Count it."""
@@ -134,6 +143,10 @@ class AccountingPolling(Polling):
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s
         return Look(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)
+
+    def is_first(self, place: Place) -> bool:
+        """Whether it is the first look at this accounting."""
+        return place.since == 0.0
 
     def took(self, look: Look, place: Place) -> None:
         """Keep when it was."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.slurm.jobcomp import look_at
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import Machine
@@ -126,6 +127,12 @@ class OneFile(Way):
             data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         except (OSError, EOFError) as error:
             raise UserError(f"{self._path}: cannot be read: {error}") from None
+        if self._kind == "records":
+            looks = (
+                look_at(line, str(self._path), number, self._on_skipped)
+                for number, line in enumerate(data.splitlines(), 1)
+            )
+            return [row for look in looks for row in look.rows]
         if self._kind == "text":
             lines = data.decode("utf-8", "replace").split("\n")
             return list(read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self._left_out))

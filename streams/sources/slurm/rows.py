@@ -79,8 +79,8 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return self.cpus or self.started_cpus or 1
 
 
-def submit_of(row: JobRow, site: str, attempt: int = 0) -> Submit:
-    """The event of a row's submission."""
+def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> Submit:
+    """The event of a row's submission; `late` as there."""
     return Submit(
         site=site,
         time=row.submit,
@@ -111,6 +111,7 @@ def submit_of(row: JobRow, site: str, attempt: int = 0) -> Submit:
         het_group=row.het_group,
         priority=row.priority,
         pending_reason=row.reason,
+        late=late,
     )
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from models.records import Capacity
+from models.records import AnyEvent, Capacity
 from streams.durations import seconds_of
 from streams.errors import UserError
 from streams.sources.contract import (
@@ -133,6 +133,17 @@ class SlurmSource(Source):
             )
         raise UserError(f"{text}: there is no such file, and it is none of {HELP}")
 
+    def whole(self) -> Iterator[AnyEvent]:
+        """As `events`; a file of records is put in order as a whole, so that no submission comes after its start."""
+        path = Path(self._ways[0])
+        if len(self._ways) == 1 and path.is_file() and kind_of(head_of(path)) == "records":
+            file = OneFile(path, "records", self._on_skipped, self._options["zone"], self._left)
+            for look in file.looks(Place(slurm=1)):
+                self.records = file.records
+                yield from JobTable(self.sites[0]).look(look.rows, look.at)
+            return
+        yield from super().whole()
+
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""
         run = _Run(self.sites[0], _unpacked(cursor), self._opened())
@@ -176,7 +187,7 @@ class _Run:
     def _events_of(self, look: Look) -> Iterator[Step]:
         events: list[Any] = [*self._capacity(look)]
         if look.rows or look.queue:
-            events += self._table.look(look.rows, look.at, look.queue)
+            events += self._table.look(look.rows, look.at, look.queue, look.late)
         events += self._in_doubt(look)
         for number, event in enumerate(events, 1):
             self.place.events += 1

@@ -89,19 +89,20 @@ class JobTable:
         self._shown: set[str] = set()
         self._forgot_at = 0.0
 
-    def look(self, rows: Iterable[JobRow], at: float, queue: bool = False) -> list[JobEvent]:
+    def look(self, rows: Iterable[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
         """The events that lead from what was told to these rows, by their times. 6 µs a row.
 
         Parameters:
             at: the scheduler's time of the look, for what has no time of its own, such as a hold.
             queue: whether it is the whole queue as it is now: then requests are compared with the last look at it, and
                 the tasks that are in an array's row are those that have not started.
+            late: whether jobs that have started are told too late to predict how long they wait.
         """
         ordered = sorted(rows, key=attrgetter("submit"))
         last = {row.job: place for place, row in enumerate(ordered)}
-        told = list(self._arrays(ordered, queue))
+        told = list(self._arrays(ordered, queue, late))
         for place, row in enumerate(ordered):
-            told += self._one(row, at, queue, last[row.job] > place)
+            told += self._one(row, at, queue, late, last[row.job] > place)
         told.sort(key=itemgetter(0))
         if queue:
             self._shown = set(last)
@@ -131,7 +132,7 @@ class JobTable:
             if job not in self._shown:
                 del self.entries[job]
 
-    def _arrays(self, rows: list[JobRow], queue: bool) -> Iterator[_Told]:
+    def _arrays(self, rows: list[JobRow], queue: bool, late: bool) -> Iterator[_Told]:
         """Submissions of arrays that are seen for the first time: as one row, with all the tasks that it had."""
         tasks: dict[str, list[JobRow]] = {}
         heads: dict[str, JobRow] = {}
@@ -149,9 +150,10 @@ class JobTable:
             first = head or msgspec.structs.replace(parts[0], job=array, array=None)
             self._enter(first, 0, queue).left = size
             place = _Place(first.submit, _SUBMIT_RANK)
-            yield place, submit_of(msgspec.structs.replace(first, array_size=size), self.site)
+            row = msgspec.structs.replace(first, array_size=size)
+            yield place, submit_of(row, self.site, late=late and bool(parts))
 
-    def _one(self, row: JobRow, at: float, queue: bool, superseded: bool) -> Iterator[_Told]:
+    def _one(self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool) -> Iterator[_Told]:
         """The events of one row. `superseded`: a later attempt at the same job is among the rows."""
         entry = self.entries.get(row.job)
         before: Iterable[JobEvent] = ()
@@ -161,30 +163,30 @@ class JobTable:
         elif entry is not None and int(row.submit) < entry.submit:
             return  # an attempt before the last one
         if entry is None or int(row.submit) > entry.submit:
-            entry, before = self._new(row, entry, queue)
+            entry, before = self._new(row, entry, queue, late and row.phase != QUEUED)
         steps = _Steps(self.site, row, entry, at, queue)
         place = _Place(row.submit, _SUBMIT_RANK) if entry.of_row else _Place(0.0, 0)
         for event in chain(before, steps.events(superseded)):  # they stay in their order, whatever their times
             place = max(place, _Place(event.time, _RANKS.get(type(event), _SUBMIT_RANK)))
             yield place, event
 
-    def _new(self, row: JobRow, before: Entry | None, queue: bool) -> tuple[Entry, list[JobEvent]]:
+    def _new(self, row: JobRow, before: Entry | None, queue: bool, late: bool) -> tuple[Entry, list[JobEvent]]:
         """A job, or an attempt at it, that was not told yet."""
         attempt = row.restarts or 0
         if before is None:
             entry, parent = self._enter(row, attempt, queue), self.entries.get(row.array or "")
             if parent is None or parent.left == 0:
-                return entry, [submit_of(row, self.site, attempt)]
+                return entry, [submit_of(row, self.site, attempt, late)]
             entry.of_row, parent.left = row.phase != QUEUED, parent.left - 1
             if parent.left == 0:
                 parent.phase, parent.since = GONE, int(row.start or row.end or row.submit)
-            return entry, [] if entry.of_row else [submit_of(row, self.site, attempt)]
+            return entry, [] if entry.of_row else [submit_of(row, self.site, attempt, late)]
         attempt = max(attempt, before.attempt + 1)
         name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": before.attempt}
         entry, ran = self._enter(row, attempt, queue), before.phase in (RUNS, STILL)
         if ran and attempt == before.attempt + 1:
             return entry, [Requeue(**name), *_eligible(self.site, row, attempt)]
-        again = submit_of(row, self.site, attempt)
+        again = submit_of(row, self.site, attempt, late)
         if before.phase == GONE:
             return entry, [again]
         return entry, [End(**name, state="requeued") if ran else Cancel(**name), again]

@@ -92,6 +92,14 @@ class TestJobcomp(SourceContract):
         path.write_bytes(b"\n".join(lines) + b"\n" + b'{"jobid":7')
         return str(path)
 
+    def test_what_it_gives_whole_is_what_it_gives(self, location: str) -> None:
+        """In the order of time: a live reader learns of a submission when the job starts."""
+        followed = [event for event, _ in events_there(self.open(location))]
+        whole = list(self.open(location).whole())
+        assert kinds(whole) == kinds(followed)
+        assert [event.time for event in whole] == sorted(event.time for event in followed)
+        assert all(event.late for event in followed if event.kind == "submit" and event.job != "2")
+
 
 def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[AnyEvent]:
     directory = tmp_path / name
@@ -155,6 +163,7 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
     assert (source.name, source.sites) == ("slurm", ("alder",))
     events = list(source.whole())
     assert sum(event.kind == "end" for event in events) == 3
+    assert not any(event.late for event in events if event.kind == "submit")
     assert source.records == {"text": 7, "json": 6, "records": 10}[kind]
 
 

@@ -157,3 +157,9 @@ def test_what_left_long_ago_is_forgotten_unless_it_is_still_shown() -> None:
 def test_what_ends_comes_before_what_starts_in_the_same_second() -> None:
     queue = Followed(MadeJob(number=1, submit=0, start=30, end=90), MadeJob(number=2, submit=0, start=10, end=30))
     assert says(queue.at(95)) == ["0 submit 1", "0 submit 2", "10 start 2", "30 end 2", "30 start 1", "90 end 1"]
+
+
+def test_where_nobody_looked_before_what_has_started_is_told_late() -> None:
+    table = JobTable("alder")
+    found = table.look(rows([MadeJob(number=1, submit=0, start=5), MadeJob(number=2, submit=1)], 10), NOON, True, True)
+    assert {event.job: event.late for event in found if event.kind == "submit"} == {"1": True, "2": False}
