@@ -243,7 +243,7 @@ def in_topics(bootstrap: str) -> str:
     admin.create_topics([NewTopic(topic, num_partitions=3, replication_factor=1) for topic in topics])
     admin.close()
     producer, draw = KafkaProducer(bootstrap_servers=bootstrap, acks="all"), random.Random(1)
-    flat = sorted((at, b'"@end"' in value, value) for job in history(6000) for at, value in records(job))
+    flat = sorted((at, b'"@end"' in value, value) for job in history(2500) for at, value in records(job))
     for at, ended, value in flat:
         for _ in range(draw.choice((1, 1, 1, 2))):
             place = {"partition": draw.randrange(3), "timestamp_ms": 1_767_355_200_000 + at * 1000}

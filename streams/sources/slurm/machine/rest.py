@@ -4,7 +4,7 @@ import msgspec
 
 from models.records import Partition, Reservation
 from streams.sources.slurm.machine.capacity import Node, gpus_of, hosts, listed, reservation_of, state_of
-from streams.sources.slurm.rows import MIB, count_of, time_of
+from streams.sources.slurm.rows import MIB, count_of, name_of, time_of
 from streams.sources.slurm.shapes import Number, Words, is_infinite, number_of, words_of
 
 
@@ -88,7 +88,7 @@ def nodes_from_json(data: bytes) -> list[Node]:
                     name=node.name,
                     cpus=count_of(number_of(node.effective_cpus)) or count_of(number_of(node.cpus)) or 0,
                     state=state,
-                    partitions=tuple(sorted(node.partitions)),
+                    partitions=tuple(sorted(name for text in node.partitions if (name := name_of(text)))),
                     gpus=gpus_of(node.gres),
                     memory=None if memory is None else memory * MIB,
                     weight=number_of(node.weight) or 0.0,
@@ -105,6 +105,8 @@ def partitions_from_json(data: bytes) -> list[Partition]:
     """
     found: list[Partition] = []
     for part in msgspec.json.decode(data, type=_Partitions, strict=False).partitions:
+        if (name := name_of(part.name)) is None:
+            continue
         longest = part.maximums.time if part.maximums.time is not None else part.max_time_limit
         most = part.maximums.nodes if part.maximums.nodes is not None else part.maximum_nodes_per_job
         minutes = None if is_infinite(longest) else number_of(longest)
@@ -112,7 +114,7 @@ def partitions_from_json(data: bytes) -> list[Partition]:
         states = words_of(part.partition.state if part.partition else part.state)
         found.append(
             Partition(
-                name=part.name,
+                name=name,
                 pools=[],
                 up="UP" in states or not states,
                 default="DEFAULT" in words_of(part.flags),
@@ -136,7 +138,7 @@ def reservations_from_json(data: bytes) -> list[tuple[Reservation, list[str]]]:
     found: list[tuple[Reservation, list[str]]] = []
     for one in msgspec.json.decode(data, type=_Reservations, strict=False).reservations:
         start, end = time_of(number_of(one.start_time)), time_of(number_of(one.end_time))
-        if start is not None and end is not None:
+        if one.name and start is not None and end is not None:
             found.append(
                 (
                     reservation_of(one.name, start, end, one.users, one.accounts, words_of(one.flags)),

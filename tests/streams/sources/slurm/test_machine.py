@@ -2,11 +2,12 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.records import Limit
+from models.records import Capacity, Limit
 from streams.sources.slurm.machine import rest, text
 from streams.sources.slurm.machine.capacity import Machine, Node, capacity_of, hosts
 
@@ -122,5 +123,7 @@ def test_lists_of_nodes() -> None:
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
 def test_no_text_makes_it_crash(words: str) -> None:
     nodes, parts = text.nodes_from_text(words), text.partitions_from_text(words)
-    capacity_of(Machine(nodes, parts, text.reservations_from_text(words), text.limits_from_text(words)), "alder", 0.0)
+    machine = Machine(nodes, parts, text.reservations_from_text(words), text.limits_from_text(words))
+    found = capacity_of(machine, "alder", 0.0)
+    assert found is None or msgspec.json.decode(msgspec.json.encode(found), type=Capacity) == found
     hosts(words)

@@ -1,0 +1,142 @@
+"""Slurm's programs and its REST service, as stand-ins."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.sources.contract import Calls, Skipped
+from streams.sources.slurm.calls import CallFailed, Commands, Rest
+from streams.sources.slurm.source import SlurmSource
+from tests.support.made_slurm import MadeJob, sacct, squeue
+
+JOBS = [MadeJob(number=1, submit=0, start=10, end=20), MadeJob(number=2, submit=5)]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which stand-ins of Slurm's programs are found first."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def no_skips(skipped: Skipped) -> None:
+    pytest.fail(str(skipped))
+
+
+def test_the_programs_are_called_and_measured(programs: Path) -> None:
+    (programs / "jobs.json").write_bytes(squeue(JOBS, 30))
+    lines = sacct(JOBS, 30).replace("|", "\x1f")
+    (programs / "jobs.txt").write_text(lines)
+    program(programs, "squeue", f"cat {programs}/jobs.json; test $TZ = UTC")
+    program(programs, "sacct", f'test "$1" = --helpformat && echo "JobID Submit  State" || cat {programs}/jobs.txt')
+    measured: dict[str, Calls] = {}
+    calls = Commands(measured)
+    assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]
+    assert [row.job for row in calls.accounting(0.0, no_skips).rows] == ["1", "2"]
+    assert (measured["squeue"].count, measured["sacct"].count) == (1, 2)
+    assert measured["squeue"].seconds >= measured["squeue"].last_s > 0
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
+        ("exit 3", "exit code 3"),
+        ("echo what", "malformed"),
+        ("""echo '{"jobs":[],"errors":[{"error":"Unspecified error"}]}'""", "Unspecified error"),
+    ],
+)
+def test_a_program_that_fails_is_told(programs: Path, script: str, why: str) -> None:
+    program(programs, "squeue", script)
+    with pytest.raises(CallFailed, match=why):
+        Commands({}).queue(no_skips)
+
+
+def test_a_source_goes_on_when_calls_fail(programs: Path) -> None:
+    """A queue that cannot be asked says nothing, neither that it is empty."""
+    skipped: list[Skipped] = []
+    source = SlurmSource.open("squeue", "alder", skipped.append, poll="1s", machine="1s")
+    steps: Any = source.events()
+    began = time.monotonic()
+    while len([part for part in skipped if part.file == "squeue"]) < 2:
+        assert next(steps)[0] is None
+        assert time.monotonic() < began + 60
+    steps.close()
+    assert {part.file for part in skipped} == {"squeue", "scontrol", "sacctmgr"}
+    assert all(calls.failed == calls.count > 0 for calls in source.calls.values())
+
+
+class Served:
+    """slurmrestd's stand-in, which serves one version of the data."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        served = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                served.asked.append((self.path, self.headers.get("X-SLURM-USER-TOKEN")))
+                path = self.path.partition("?")[0]
+                found = PAGES.get(path)
+                self.send_response(200 if found is not None else 500 if "broken" in path else 404)
+                self.end_headers()
+                self.wfile.write(found or b"")
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+PAGES = {
+    "/slurm/v0.0.40/jobs": squeue(JOBS, 30),
+    "/slurmdb/v0.0.40/jobs": squeue(JOBS, 30),
+    "/slurm/v0.0.40/nodes": json.dumps({"nodes": [{"name": "n1", "cpus": 4, "partitions": ["batch"]}]}).encode(),
+    "/slurm/v0.0.40/partitions": json.dumps({"partitions": [{"name": "batch"}, {"name": ""}]}).encode(),
+    "/slurm/v0.0.40/reservations": b'{"reservations":null}',
+}
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    found = Served()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JWT", "secret")
+    calls = Rest(served.address, {})
+    assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]
+    tried = len(served.asked)
+    assert len(calls.accounting(100.0, no_skips).rows) == 2
+    assert served.asked[tried:] == [
+        ("/slurmdb/v0.0.40/jobs?start_time=100&skip_steps=true&show_duplicates=true", "secret")
+    ]
+    assert [node.name for node in calls.nodes()] == ["n1"]
+    assert [part.name for part in calls.partitions()] == ["batch"]
+    with pytest.raises(CallFailed, match="Expected `array`"):
+        calls.reservations()
+
+
+def test_a_version_may_be_pinned(served: Served) -> None:
+    assert len(Rest(f"{served.address}/slurm/v0.0.40", {}).queue(no_skips).rows) == 2
+    with pytest.raises(CallFailed, match="not found"):
+        Rest(f"{served.address}/slurm/v0.0.44/", {}).queue(no_skips)
+    with pytest.raises(CallFailed, match="500"):
+        Rest(f"{served.address}/slurm/broken", {}).queue(no_skips)
+    with pytest.raises(CallFailed, match="refused"):
+        Rest("http://127.0.0.1:1/slurm/v0.0.40", {}).queue(no_skips)

@@ -1,0 +1,150 @@
+"""Records of jobcomp/kafka, and the broker's partitions merged by time."""
+
+import json
+from collections import deque
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import TopicPartition
+
+from streams.errors import UserError
+from streams.sources.contract import Skipped
+from streams.sources.slurm.jobcomp import KafkaRecords, look_at, row_of
+from streams.sources.slurm.looks import Place
+from streams.sources.slurm.rows import JobRow
+from tests.support.made_slurm import NOON, MadeJob, records
+
+FINISH: dict[str, Any] = json.loads(records(MadeJob(number=7, submit=0, start=60, end=180))[1][1])
+
+
+def one(**other: Any) -> JobRow:
+    row = row_of(json.dumps(FINISH | other).encode())
+    assert isinstance(row, JobRow)
+    return row
+
+
+def test_a_finish() -> None:
+    row = one()
+    assert (row.job, row.phase, row.state) == ("7", "ended", "completed")
+    assert (row.submit, row.start, row.end) == (NOON, NOON + 60, NOON + 180)
+    assert (row.walltime, row.cpus, row.started_cpus) == (3600.0, 4, 4)  # seconds, not minutes
+
+
+def test_a_start_has_no_state() -> None:
+    row = row_of(records(MadeJob(number=7, submit=0, start=60))[0][1])
+    assert isinstance(row, JobRow)
+    assert (row.phase, row.start, row.end) == ("running", NOON + 60, None)
+
+
+def test_one_that_was_cancelled_in_the_queue_never_ran() -> None:
+    assert one(**{"@start": FINISH["@end"]}, elapsed=0, nodes=None, state="CANCELLED").start is None
+    assert one(**{"@start": FINISH["@end"]}, elapsed=0, nodes="n1").start == NOON + 180
+
+
+def test_pending_at_a_finish_is_a_requeue() -> None:
+    assert one(state="PENDING").phase == "requeued"
+
+
+@pytest.mark.parametrize("word", ["Unknown", "None"])
+def test_words_for_unknown_times(word: str) -> None:
+    assert one(**{"@eligible": word}).eligible is None
+    assert row_of(json.dumps(FINISH | {"@submit": word}).encode()) == "@submit"
+
+
+def test_tasks_and_heterogeneous_jobs() -> None:
+    assert one(array_job_id=5, array_task_id=0).job == "5_0"
+    assert one(het_job_id=6).het_group == "6"
+    assert one(array_job_id=0, array_task_id=0, het_job_id=0).job == "7"
+
+
+@given(st.binary(max_size=50) | st.dictionaries(st.sampled_from(sorted(FINISH)), st.none() | st.text() | st.integers()))
+def test_no_record_makes_it_crash(value: bytes | dict[str, Any]) -> None:
+    skipped: list[Skipped] = []
+    data = value if isinstance(value, bytes) else json.dumps(FINISH | value).encode()
+    assert len(look_at(data, "here", 1, skipped.append).rows) + len(skipped) == 1
+
+
+class Message(NamedTuple):
+    timestamp: int
+    offset: int
+    value: bytes
+
+
+class Broker:
+    """A consumer of a topic with two partitions, of which it gives one message at a time."""
+
+    def __init__(self, *partitions: list[tuple[int, bytes]], begin: int = 0) -> None:
+        self.places = [TopicPartition("alder", number) for number in range(len(partitions))]
+        self.logs = {
+            place: [Message(stamp, begin + n, value) for n, (stamp, value) in enumerate(log)]
+            for place, log in zip(self.places, partitions, strict=True)
+        }
+        self.begin, self.at = begin, dict.fromkeys(self.places, 0)
+        self.turn = deque(self.places)
+
+    def __call__(self, **_: Any) -> "Broker":
+        return self
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return {place.partition for place in self.places}
+
+    def assign(self, places: Any) -> None: ...
+
+    def beginning_offsets(self, places: Any) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, self.begin)
+
+    def end_offsets(self, places: Any) -> dict[TopicPartition, int]:
+        return {place: self.begin + len(self.logs[place]) for place in places}
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        self.at[place] = offset
+
+    def position(self, place: TopicPartition) -> int:
+        return self.at[place]
+
+    def poll(self, **_: Any) -> dict[TopicPartition, list[Message]]:
+        self.turn.rotate()
+        place = self.turn[0]
+        there = self.logs[place][self.at[place] - self.begin :][:1]
+        self.at[place] += len(there)
+        return {place: there}
+
+    def close(self) -> None: ...
+
+
+def value(number: int) -> bytes:
+    return json.dumps(FINISH | {"jobid": number}).encode()
+
+
+def jobs(way: KafkaRecords, place: Place) -> list[str]:
+    found: list[str] = []
+    for _ in range(20):
+        found += [row.job for look in way.looks(place) for row in look.rows]
+    return found
+
+
+def test_partitions_are_merged_by_the_brokers_time() -> None:
+    broker = Broker([(1, value(1)), (4, value(4)), (5, value(5))], [(2, value(2)), (3, value(3))])
+    place, skipped = Place(slurm=1), list[Skipped]()
+    way = KafkaRecords("broker:9092/alder", skipped.append, consumer=broker)
+    assert jobs(way, place) == ["1", "2", "3", "4", "5"]
+    assert place.offsets == {"alder/0": 3, "alder/1": 2}
+    assert way.lag == {"records": 0.0}
+    again = KafkaRecords("broker:9092/alder", skipped.append, consumer=Broker([(1, value(1))] * 4, [(2, value(2))] * 2))
+    assert jobs(again, place) == ["1"]
+    assert not skipped
+
+
+def test_records_that_were_deleted_are_told() -> None:
+    skipped: list[Skipped] = []
+    way = KafkaRecords("broker:9092/alder", skipped.append, consumer=Broker([(1, value(1))], begin=7))
+    assert jobs(way, Place(slurm=1, offsets={"alder/0": 2})) == ["1"]
+    assert [part.found for part in skipped] == ["5 records were deleted before they were read"]
+
+
+@pytest.mark.parametrize("address", ["", "broker:9092", "broker:9092/", "/alder"])
+def test_an_address_names_brokers_and_topics(address: str) -> None:
+    with pytest.raises(UserError, match="expected kafka://"):
+        KafkaRecords(address, lambda _: None, consumer=Broker([]))
