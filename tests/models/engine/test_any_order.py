@@ -38,7 +38,8 @@ def job_story(draw: st.DrawFn, number: int) -> list[AnyEvent]:
 
     user, queue = draw(st.sampled_from(["ada", "bob", None])), draw(st.sampled_from(["q", None]))
     walltime = draw(st.sampled_from([None, 0.1, 60.0]))
-    rare = draw(st.sampled_from([{}, {}, {"dependency": "afterok:1"}, {"eligible": time + 9.0, "qos": "high"}]))
+    kinds: list[dict[str, Any]] = [{}, {"dependency": "afterok:1"}, {"eligible": time + 9.0, "qos": "high"}]
+    rare = draw(st.sampled_from([*kinds, {"het_group": "g"}, {"late": True}]))
     add(Submit, user=user, queue=queue, cpus=draw(st.integers(1, 9)), walltime=walltime, **rare)
     for attempt in range(3):
         key["attempt"] = attempt
@@ -170,3 +171,18 @@ def test_a_duplicate_at_once_or_later_changes_nothing_but_counters(events: list[
             records = engine.apply(events[earlier])
             assert anomalies(records) == records
         assert contents(engine) == before
+
+
+@given(disorderly(), st.data())
+def test_an_engine_that_is_saved_and_loaded_anywhere_goes_on_the_same(
+    pair: tuple[list[AnyEvent], list[AnyEvent]], data: st.DataObject
+) -> None:
+    came = pair[1]
+    place = data.draw(st.integers(0, len(came)))
+    whole, engine = new_engine(), new_engine()
+    said = [whole.apply(each) for each in came]
+    first = [engine.apply(each) for each in came[:place]]
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, engine.settings, changes.rows)
+    assert [*first, *(again.apply(each) for each in came[place:])] == said
+    assert contents(again) == contents(whole)
