@@ -94,7 +94,7 @@ def read_log(
         paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
         log = EventLog.of(_events(paths, site, format_name, skip, report), Path(directory))
         if not log.jobs:
-            raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_first_skipped(report)}")
+            raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report
 
 
@@ -123,7 +123,9 @@ def _events(
         report.left_out.update(source.left_out)
 
 
-def _first_skipped(report: Report) -> str:
-    for reason, parts in report.skipped.items():
-        return f"; {parts.places[0]}: found {parts.found}, expected {reason}"
-    return ""
+def _why_nothing(report: Report) -> str:
+    """What there is instead: what was left out by its nature, and what was skipped first."""
+    told = [f"{count:,} {what}" for what, count in sorted(report.left_out.items())]
+    for reason, parts in list(report.skipped.items())[:1]:
+        told.append(f"{parts.places[0]}: found {parts.found}, expected {reason}")
+    return f"; {'; '.join(told)}" if told else ""

@@ -25,7 +25,7 @@ from kafka.admin import (
 from deploy.local.stack import LocalStack
 from deploy.local.up import as_toml
 from models.ranking import Ranking
-from models.records import AnyAnswer, JobsQuestion, NoAnswer, SiteQuestion, WaitQuestion
+from models.records import AnyAnswer, AnyQuestion, JobQuestion, JobsQuestion, NoAnswer, SiteQuestion, WaitQuestion
 from models.registry import DEFAULT
 from streams.client.client import QuestionClient
 from streams.client.questions import AnswerTimeout, new_id
@@ -141,11 +141,14 @@ def _stamp(here: Deployment, stamps: str) -> None:
 
 
 def test_answers_are_those_of_an_engine_that_has_seen_the_same_events(here: Deployment) -> None:
-    def questions(site: str) -> list[WaitQuestion | JobsQuestion | SiteQuestion]:
+    def questions(site: str) -> list[AnyQuestion]:
+        engine = engine_after(two_sites(), site, here.settings.engine)
+        job = next(job.id for job in engine.context.state.jobs.values())
         user = next(event.user for event in two_sites() if event.kind == "submit")  # type: ignore[union-attr]
         return [
             WaitQuestion(id=new_id(), site=site, cpus=8, walltime=3600.0),
             JobsQuestion(id=new_id(), site=site, user=str(user)),
+            JobQuestion(id=new_id(), site=site, job=job),
             SiteQuestion(id=new_id(), site=site),
         ]
 

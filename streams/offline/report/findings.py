@@ -99,6 +99,11 @@ def lacking(survey: Survey) -> list[str]:
     return lacks
 
 
+def _many(count: int, what: str) -> str:
+    """A number of things: `1 job`, `2,000 jobs`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _share(part: int, whole: int) -> str:
     return "none" if not part else f"{100 * part / whole:.0f} %"
 
@@ -106,8 +111,8 @@ def _share(part: int, whole: int) -> str:
 def _read(report: Report) -> list[str]:
     lines = []
     for file in report.files:
-        records = f"{file.records:,} records, " if file.records else ""
-        lines.append(f"{file.file}: {records}{file.events:,} events, read as {file.format}")
+        records = f"{_many(file.records, 'record')}, " if file.records else ""
+        lines.append(f"{file.file}: {records}{_many(file.events, 'event')}, read as {file.format}")
     return lines
 
 
@@ -115,16 +120,16 @@ def _kept(log: EventLog, report: Report) -> list[str]:
     lines = []
     for site, survey in log.surveys.items():
         span = f"{moment(survey.begin)[:-3]} to {moment(survey.end)[:-3]} UTC ({duration(survey.end - survey.begin)})"
-        lines.append(f"{survey.submits:,} jobs of {site}, {span}")
+        lines.append(f"{_many(survey.submits, 'job')} of {site}, {span}")
         states = ", ".join(f"{count:,} {state}" for state, count in survey.states.most_common())
         more = [
-            f"{survey.starts:,} starts",
+            _many(survey.starts, "start"),
             f"{survey.cancels:,} cancelled in the queue",
             *([f"{survey.requeues:,} requeued"] if survey.requeues else []),
             *([f"{survey.unended:,} still running at the end"] if survey.unended else []),
         ]
         lines.append(", ".join(more) + (f"; ends: {states}" if states else ""))
-        lines += [f"{count:,} starts expected by {by}" for by, count in survey.expected_by.items()]
+        lines += [f"{_many(count, 'start')} expected by {by}" for by, count in survey.expected_by.items()]
     if twice := report.events - sum(survey.events for survey in log.surveys.values()):
         lines.append(f"{twice:,} events came twice and count once")
     return lines
@@ -142,15 +147,15 @@ def _skipped(report: Report) -> list[str]:
 def _machine(log: EventLog, site: str) -> list[str]:
     survey, capacity = log.surveys[site], _capacity(log, site)
     inferred = site in log.capacity
-    size = f"{capacity.cpus:,} cpus" + (f" on {capacity.nodes:,} nodes" if capacity.nodes else "")
+    size = _many(capacity.cpus, "cpu") + (f" on {_many(capacity.nodes, 'node')}" if capacity.nodes else "")
     lines = [size + (", inferred: so many were in use 1 % of the time or more" if inferred else ", as the log says")]
     if survey.machine.gpus.size:
         types = ", ".join(f"{level.size:,} {name}" for name, level in survey.gpu_types.items())
-        lines.append(f"{survey.machine.gpus.size:,} GPUs, by what was in use{f': {types}' if types else ''}")
+        lines.append(f"{_many(survey.machine.gpus.size, 'GPU')}, by what was in use{f': {types}' if types else ''}")
     partitions = sorted(survey.partitions.items(), key=lambda item: -item[1].jobs)
     for name, use in partitions[:MAX_PARTITIONS]:
-        gpus = f", {use.gpus.size:,} GPUs" if use.gpus.size else ""
-        lines.append(f"partition {name}: {use.jobs:,} jobs, up to {use.cpus.size:,} cpus{gpus} in use")
+        gpus = f", {_many(use.gpus.size, 'GPU')}" if use.gpus.size else ""
+        lines.append(f"partition {name}: {_many(use.jobs, 'job')}, up to {_many(use.cpus.size, 'cpu')}{gpus} in use")
     if len(partitions) > MAX_PARTITIONS:
         lines.append(f"and {len(partitions) - MAX_PARTITIONS} more partitions")
     return lines

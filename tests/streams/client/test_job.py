@@ -1,0 +1,90 @@
+"""`ask --job`: when a live job starts, from a service or from the workers."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.records import JobAnswer, LiveJob
+from streams.cli.app import main
+from streams.client import job as asking
+from streams.client.job import ask_job, ask_job_of_service, show
+from streams.errors import UserError
+from streams.settings import Settings
+from tests.support.asked import FakeClient, engine
+
+LIVE = LiveJob(
+    job="4711",
+    attempt=0,
+    phase="queued",
+    queue="batch",
+    cpus=4,
+    walltime=None,
+    submit=0.0,
+    start=None,
+    predicted_wait_s=60.0,
+    predicted_run_s=None,
+    predicted_start=60.0,
+    method="blend",
+    reason="",
+    why="12 jobs ahead of it \x1b[2J",
+)
+KNOWN = JobAnswer(
+    id="1",
+    site="kth",
+    made_at=0.0,
+    job="4711",
+    text="starts in about 40 min",
+    live=LIVE,
+    expected_start=835_823_160.0,
+    stale="no events for 2 days",
+)
+UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job queues or runs here")
+
+
+def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show([UNKNOWN, KNOWN])
+    assert capsys.readouterr().out.splitlines() == [
+        "kth 4711: starts in about 40 min (1996-06-26 21:06 UTC)",
+        "  why: 12 jobs ahead of it \\u001b[2J",
+        "  stale: no events for 2 days",
+    ]
+    with pytest.raises(UserError, match="ctc: no such job queues or runs here"):
+        show([UNKNOWN])
+
+
+def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Any] = []
+
+    def fetched(url: str, path: str, token: str | None, kind: type) -> Any:
+        asked.append((path, token))
+        if path == "/v1/sites":
+            return msgspec.json.decode(b'{"sites":[{"site":"kth","cpus":1},{"site":"c/tc"}]}', type=kind)
+        return UNKNOWN if "c%2Ftc" in path else KNOWN
+
+    monkeypatch.setattr(asking, "fetched", fetched)
+    assert ask_job_of_service("http://x", None, "47/11", ["kth"]) == [KNOWN]
+    assert asked == [("/v1/sites/kth/jobs/47%2F11", None)]
+    assert main(["ask", "--job", "4711", "--url", "http://x", "--token", "abc"]) == 0
+    assert capsys.readouterr().out.startswith("kth 4711: starts")
+    assert asked[1:] == [
+        ("/v1/sites", "abc"),
+        ("/v1/sites/kth/jobs/4711", "abc"),
+        ("/v1/sites/c%2Ftc/jobs/4711", "abc"),
+    ]
+    assert main(["ask", "--job", "4711", "--url", "http://x", "--json"]) == 0
+    assert [one["site"] for one in json.loads(capsys.readouterr().out)] == ["kth", "ctc"]
+    assert main(["ask", "--job", "", "--url", "http://x"]) == 2
+
+
+def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    alder = engine("alder", 1)
+    job = next(job.id for job in alder.context.state.jobs.values() if job.phase == "queued")
+    monkeypatch.setattr(asking, "with_client", lambda _, use: asyncio.run(use(FakeClient([alder]))))
+    (found,) = ask_job(Settings(), job)
+    assert found.live is not None and found.text.startswith("starts ")
+    with pytest.raises(UserError, match="no worker answers for nowhere"):
+        ask_job(Settings(), job, ["nowhere"])
