@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
+from models.records import ExpectedStart, Submit
 from models.registry import METHODS, RUN_METHODS
+from models.simulation import generate, run
 from streams.bulk.log import JobRange
 from streams.bulk.reading import read_log
 from streams.cli.app import main
@@ -86,3 +89,20 @@ def test_a_trace_is_simulated_under_schedulers(trace: Path, capsys: Capture) -> 
     assert "easy" in capsys.readouterr().out
     assert main(["simulate", str(trace), "--scheduler", "magic"]) != 0
     assert "magic" in capsys.readouterr().err
+
+
+def test_the_schedulers_own_estimates_stand_beside_the_methods(tmp_path: Path, capsys: Capture) -> None:
+    events = []
+    for event in run(generate(3, 60, cpus=64, load=0.9), 64, "alder"):
+        events.append(event)
+        if isinstance(event, Submit):
+            events.append(ExpectedStart(site="alder", time=event.time, job=event.job, by="slurm", expected=event.time))
+    path = tmp_path / "alder.json"
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
+    assert main(["compare", str(path), "--method", "lwf", "--workers", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["waits"]) == ["zero", "median", "slurm", "lwf"]
+    same = {name: value for name, value in found["waits"]["zero"].items() if name != "jobs"}
+    assert {name: value for name, value in found["waits"]["slurm"].items() if name != "jobs"} == pytest.approx(same)
+    assert main(["compare", str(path), "--method", "lwf", "--workers", "1"]) == 0
+    assert "slurm had an estimate of its own for " in " ".join(capsys.readouterr().out.split())
