@@ -13,6 +13,7 @@ forgotten. The engine passes over what is then told twice.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 import msgspec
 
@@ -200,8 +201,9 @@ class Stories:
     def _see(self, job: str, phase: str, tasks: int = 0) -> None:
         self.known[job] = Story(phase, tasks=tasks)
         self._bytes += _size(job)
-        while self._bytes > MAX_KNOWN_BYTES:
-            self._forget(next(iter(self.known)))
+        if self._bytes > MAX_KNOWN_BYTES:  # many at once: finding the first of a dictionary is O(those removed)
+            for oldest in list(islice(self.known, len(self.known) // 8 + 1)):
+                self._forget(oldest)
 
     def _forget(self, job: str) -> None:
         if self.known.pop(job, None) is not None:

@@ -164,7 +164,7 @@ class LsfRecords(Records):
             account=name_of(project),
             queue=name_of(queue),
             executable=executable(name, command),
-            walltime=float(limits[WALLTIME_LIMIT]) if limits[WALLTIME_LIMIT] > 0 else None,
+            walltime=float(limits[WALLTIME_LIMIT]) if 0 < limits[WALLTIME_LIMIT] <= MAX_SECONDS else None,
             eligible=begin if begin > (submitted or at) else None,
             dependency=text_of(dependency),
             array_size=size,
