@@ -77,6 +77,13 @@ CORPUS: dict[str, list[str]] = {
         for indent in (None, 4)
     ]
     + [kueue.listed(kueue.workload("b", *kueue.ADMITTED)), kueue.listed(kueue.workload("b"), indent=None)],
+    "events": [
+        '{"type":"capacity","v":1,"site":"s","time":1.5,"cpus":8,"pools":[{"name":"p","nodes":1,"cpus":8}]}\n',
+        '{"type":"submit","v":1,"site":"s","time":2,"job":"7","user":"ada","cpus":4,"gpu_types":{"a100":2}}\n',
+        '{"type":"start","v":1,"site":"t","time":3,"job":"7","attempt":0,"cpus":4}\n',
+        '{"type":"expected_start","v":1,"site":"s","time":3,"job":"7","by":"slurm","expected":9}\n',
+        '{"type":"end","v":1,"site":"s","time":4,"job":"7","state":"failed"}\n',
+    ],
 }
 ODD = ["", '"', "'", "\\", "\x00", "é", "\ud83d", "=", ":", ";", " ", "\t", "{", "}", "[]", "...", "-1", "0", "9" * 30]
 ODD += [
