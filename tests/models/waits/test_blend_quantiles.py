@@ -186,3 +186,20 @@ def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
     other = Deadlines()
     other.restore(11.0, [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
     assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
+
+
+def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> None:
+    quantiles = Quantiles(["other", "schedule"], [1.0] * 2, kept=["schedule"])
+    said = quantiles.say(told(10.0, 5000.0), may_be_alone=True)
+    assert said.alone
+    assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=1e-5)
+    again = Said.decode(said.encode(), quantiles.experts)
+    assert again is not None
+    assert (again.alone, again.kind) == (True, said.kind)
+    assert not quantiles.say(told(10.0, 5000.0)).alone
+    for _ in range(50):
+        said = quantiles.say(told(10.0, 5000.0), may_be_alone=True)
+        become_known(quantiles, said, 10.0)
+        quantiles.left(said, 10.0)
+    assert not said.alone
+    assert quantiles.say(told(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0
