@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -99,10 +99,10 @@ class RealSlurm:
         lines = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
         return dict(line.split() for line in lines)  # type: ignore[misc]
 
-    def until(self, true: "object", seconds: float = PATIENCE_S) -> None:
+    def until(self, true: Callable[[], object], seconds: float = PATIENCE_S) -> None:
         """Wait for something to come true, and fail if it does not."""
         deadline = time.monotonic() + seconds
-        while not true():  # type: ignore[operator]
+        while not true():
             assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s; {self._logs()}"
             time.sleep(0.1)
 
@@ -112,7 +112,9 @@ class RealSlurm:
         (here / "munge.key").write_bytes(os.urandom(1024))
         (here / "munge.key").chmod(0o400)
         (here / "slurm.conf").write_text("\n".join(self._configuration(ctld, dbd, nodes)) + "\n")
-        (here / "gres.conf").write_text("NodeName=g1 Name=gpu Type=a100 File=/dev/tty[20-21]\n")
+        for number in range(2):  # slurmd wants to see a device
+            (here / f"gpu{number}").touch()
+        (here / "gres.conf").write_text(f"NodeName=g1 Name=gpu Type=a100 File={here}/gpu[0-1]\n")
         (here / "slurmdbd.conf").write_text("\n".join(self._accounting(dbd)) + "\n")
         (here / "slurmdbd.conf").chmod(0o600)
         (here / "state").mkdir()
@@ -137,7 +139,7 @@ class RealSlurm:
     def _database(self) -> None:
         data = f"--datadir={self.directory}/db"
         subprocess.run(
-            ["mariadb-install-db", "--no-defaults", data, "--user=root", "--skip-test-db"],
+            ["mariadb-install-db", "--no-defaults", data, "--user=root", "--skip-test-db", "--force"],
             check=True,
             capture_output=True,
             env=self.environment,
