@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
-from models.engine.alters import Alters
-from models.engine.arrays import Arrays, extras_of_task, is_row, scored_as
 from models.engine.checkpoint import (
     MIN_JOBS_TO_RECOVER,
     STATE_VERSION,
@@ -25,8 +23,13 @@ from models.engine.checkpoint import (
     restore_rows,
 )
 from models.engine.declared import obstacle
-from models.engine.eligibility import Eligibility
-from models.engine.groups import Groups
+from models.engine.events.alters import Alters
+from models.engine.events.arrays import Arrays, extras_of_task, is_row, scored_as
+from models.engine.events.eligibility import Eligibility
+from models.engine.events.groups import Groups
+from models.engine.events.plausible import doubt
+from models.engine.events.rivals import Rivals
+from models.engine.events.suspensions import Suspensions
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import (
@@ -40,13 +43,10 @@ from models.engine.outgoing import (
     stale,
     withhold,
 )
-from models.engine.plausible import doubt
 from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates, worth_telling
-from models.engine.rivals import Rivals
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
-from models.engine.suspensions import Suspensions
 from models.measures import Accuracy
 from models.method import SiteContext
 from models.records import (

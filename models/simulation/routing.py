@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
+from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.engine.what_if import consider
 from models.method import RunMethod
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from models.registry import DEFAULT

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from models.engine.told import told
+from models.engine.asking.told import told
 from models.ranking import JobRequest, Ranking, SiteSettings
 from models.records import (
     UNKNOWN_SITE,

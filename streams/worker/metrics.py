@@ -12,9 +12,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from models.engine.answers import live_state
+from models.engine.asking.answers import live_state
+from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
-from models.engine.partitions import partition_states
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
 from models.measures import Histogram as Counted
 from models.site.features import FEATURES

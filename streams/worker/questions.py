@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
-from models.engine.answers import answer
+from models.engine.asking.answers import answer
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer, SiteAnswer
 from streams.settings import KafkaSettings
 from streams.topics import Topics

@@ -15,7 +15,7 @@ import msgspec
 from aiokafka.errors import KafkaError
 
 from models.durations import DAY_S
-from models.engine.answers import drain_s, standing
+from models.engine.asking.answers import drain_s, standing
 from models.engine.engine import Engine
 from models.site.shapes import HOUR_S, Shape, covering, grid, partition_grid, sizes
 from models.site.state import SITE, Phase

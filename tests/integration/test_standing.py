@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
-from models.engine.answers import standing
+from models.engine.asking.answers import standing
 from models.engine.engine import Engine
 from models.records import AnyAnswer, NoAnswer, StandingEstimate, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import WALLTIMES, grid, sizes

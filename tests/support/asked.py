@@ -5,7 +5,7 @@ from functools import cache
 
 import msgspec
 
-from models.engine.answers import answer, standing
+from models.engine.asking.answers import answer, standing
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyEvent, AnyQuestion, NoAnswer, Submit

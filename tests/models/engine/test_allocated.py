@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.engine.answers import drain_s, live_jobs
+from models.engine.asking.answers import drain_s, live_jobs
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, Requeue

@@ -2,13 +2,13 @@
 
 import pytest
 
+from models.engine.asking.what_if import MIN_STARTED_JOBS, guesses, too_large
 from models.engine.live import LiveJobs
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import bounds_of, degradation, nodes_down, withhold
 from models.engine.queues import MAX_QUEUES, Queues
 from models.engine.scores import MAX_WEEKS, Scores
 from models.engine.settings import EngineSettings
-from models.engine.what_if import MIN_STARTED_JOBS, guesses, too_large
 from models.method import SiteContext
 from models.records import Capacity, JobKey
 from models.runtimes.closest import Closest

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.engine.what_if import consider
 from models.records import AnyEvent, Submit
 from models.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
 from models.simulation.policies import run

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.answers import answer
+from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Partition, Pool, Reservation, WaitAnswer, WaitQuestion

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.engine.what_if import consider
 from models.records import AnyEvent, Capacity, End, Start, Submit
 from models.simulation import generate, run
 from models.site.state import Job

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from models.durations import DAY_S
-from models.engine.answers import weeks
+from models.engine.asking.answers import weeks
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.answers import answer
+from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import JobsAnswer, JobsQuestion, Partition, Pool, SiteQuestion, WaitAnswer, WaitQuestion, Why

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from models.durations import duration
+from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
-from models.engine.what_if import consider
 from models.method import SiteContext
 from models.records import Alternative, JobKey, Prediction, Why
 from models.site.shapes import HOUR_S

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from models.engine.answers import live_jobs
+from models.engine.asking.answers import live_jobs
+from models.engine.asking.pending import REASONS, plainly
 from models.engine.engine import Engine
-from models.engine.pending import REASONS, plainly
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, LiveJob
 from tests.support.events import capacity, start, submit

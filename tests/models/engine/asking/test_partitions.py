@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from models.engine.answers import answer
+from models.engine.asking.answers import answer
+from models.engine.asking.partitions import considered, left_out, never, partition_states
 from models.engine.engine import Engine
-from models.engine.partitions import considered, left_out, never, partition_states
 from models.engine.settings import EngineSettings
 from models.records import (
     Capacity,

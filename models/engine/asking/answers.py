@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from models.engine.arrays import is_row
+from models.engine.asking.partitions import considered, left_out, never, partition_states
+from models.engine.asking.pending import told_of
+from models.engine.asking.told import told
+from models.engine.asking.what_if import consider
+from models.engine.asking.why import Orders, explained, why
 from models.engine.engine import Engine
+from models.engine.events.arrays import is_row
 from models.engine.outgoing import bounds_of, start_of
-from models.engine.partitions import considered, left_out, never, partition_states
-from models.engine.pending import told_of
 from models.engine.scores import Week
-from models.engine.told import told
-from models.engine.what_if import consider
-from models.engine.why import Orders, explained, why
 from models.measures import Tally
 from models.records import (
     AnyAnswer,

@@ -6,11 +6,11 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from models.engine.answers import answer, drain_s, live_jobs, live_state, standing, weeks
+from models.engine.asking.answers import answer, drain_s, live_jobs, live_state, standing, weeks
+from models.engine.asking.told import told
 from models.engine.engine import Engine
 from models.engine.scores import MAX_WEEKS
 from models.engine.settings import EngineSettings
-from models.engine.told import told
 from models.records import (
     AnyEvent,
     Capacity,

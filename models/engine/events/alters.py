@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from models.engine.eligibility import Eligibility
+from models.engine.events.eligibility import Eligibility
 from models.engine.live import LiveJobs
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, stale
