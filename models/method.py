@@ -13,7 +13,8 @@ from models.site.rows import Rows
 from models.site.runs import RunHistory, Template
 from models.site.size import MIN_STARTED_JOBS, SizeSeen
 from models.site.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
-from models.site.topology import Area, Layout, Topology, ask_of
+from models.site.topology import Area, Topology, ask_of
+from models.site.topology.layout import Layout
 
 
 class Method:

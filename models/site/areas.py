@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from models.records import Capacity, JobKey
 from models.site.state import Job, SiteState
-from models.site.topology import Area, Ask, Layout, Topology, ask_of
+from models.site.topology import Area, Ask, Topology, ask_of
+from models.site.topology.layout import Layout
 
 MAX_PLACED = 4096
 """What so many kinds of jobs ask for is known by heart."""

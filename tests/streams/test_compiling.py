@@ -8,10 +8,10 @@ import pytest
 
 import models
 from models.engine.settings import EngineSettings
+from streams.bulk.reading import read_log
 from streams.compiling import compiling_alone
 from streams.offline import compare
 from streams.offline.processes import process_map
-from streams.sources.swf import read_swf
 from tests.support.traces import made_trace
 
 
@@ -55,8 +55,8 @@ def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
         compiled.append((settings, is_locked()))
 
     monkeypatch.setattr(compare, "warm_up", warm_up)
-    trace = read_swf(made_trace(tmp_path / "made.swf", jobs=20))
-    compare.compare(trace, set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
+    with read_log([made_trace(tmp_path / "made.swf", jobs=20)]) as (log, _):
+        compare.compare(log, set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
     ((chosen, locked),) = compiled
     assert locked
     assert {"easy", "ibl"} <= set(chosen.methods)

@@ -2,8 +2,8 @@
 
 - `asks`: what a job asks of the nodes, without its times.
 - `topology`: pools, partitions and areas; in which of them a job may run, and what it takes there.
-- `layout`: what an area holds as time goes on, with reservations ahead.
-- `fitting`: whether a job fits.
+- `layout`: what an area holds as time goes on, with reservations ahead; compiled, so whoever needs it imports it.
+- `fitting`: whether a job fits; compiled too.
 - `reasons`: why a job can never run.
 
 The model is one of divisible pools. A job holds processors, GPUs and memory; it fits where the shares of it that its
@@ -12,8 +12,7 @@ nodes count as much as 16 on one. What a job needs of a single node decides only
 """
 
 from models.site.topology.asks import Ask, Asked, ask_of
-from models.site.topology.layout import Kind, Layout, Room, Timeline
 from models.site.topology.reasons import cannot_run
 from models.site.topology.topology import Area, Topology
 
-__all__ = ["Area", "Ask", "Asked", "Kind", "Layout", "Room", "Timeline", "Topology", "ask_of", "cannot_run"]
+__all__ = ["Area", "Ask", "Asked", "Topology", "ask_of", "cannot_run"]

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from models.site.state import Job
 from models.site.table import LiveTable
-from models.site.topology import Ask, Kind, Layout, ask_of
+from models.site.topology import Ask, ask_of
+from models.site.topology.layout import Kind, Layout
 from models.waits.order.features import Queued, Running
 from models.waits.order.pooled import Declared, Jobs, World, may_start, occupied, schedule_rooms
 from models.waits.order.schedule import Limits

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
-from models.site.topology import Layout, Topology, ask_of
+from models.site.topology import Topology, ask_of
 from models.site.topology.fitting import fit
+from models.site.topology.layout import Layout
 
 HOUR_S = 3600.0
 
