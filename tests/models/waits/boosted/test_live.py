@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from models.site.state import Job, Phase, SiteState
+from models.site.state import STARTED, Job, Phase, SiteState
 from models.waits.boosted.live import HORIZONS_S, NAMES, live_features
 
 NOW, CPUS = 1e9, 128
@@ -29,7 +29,9 @@ def site(dice: random.Random, jobs: int) -> SiteState:
         job.planned_run_s = walltime or job.run_s or 0.0
         state.enter(job)
         phase = dice.choice(list(Phase))
-        state.move(job, phase, NOW - dice.uniform(0.0, 20_000.0) if phase is Phase.RUNNING else None)
+        if phase in STARTED:
+            state.move(job, Phase.RUNNING, NOW - dice.uniform(0.0, 20_000.0))
+        state.move(job, phase, job.start)
         if dice.random() < 0.2:
             state.leave(job)
     return state
