@@ -164,7 +164,7 @@ class LogSource(Source):
         records = self.records_of(self.sites[0], memory, self._zone, self.left_out)
         last = cursor or _encoded(lines, memory)
         since = quiet = 0  # events and lines without any, since the last cursor
-        is_new = False  # something was read since then
+        is_new = cursor is None  # something was read since then, or it is the beginning
         for raw in lines.read(at.place if at is not None else None):
             events = [] if raw is None else self._events_of(raw, records, lines)
             is_new = is_new or raw is not None

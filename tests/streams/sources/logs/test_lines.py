@@ -43,6 +43,9 @@ class Reader:
             self.place = msgspec.json.decode(msgspec.json.encode(self.place), type=Place)
         self.lines = Lines(LogFiles(str(self.location), first_time), self.skipped.append, follow=True, pause_s=0.0)
         self.steps = self.lines.read(self.place)
+        if self.place is None:
+            assert next(self.steps) is None
+            self.place = self.lines.place()
 
     def look(self, most: int = 1000) -> list[str]:
         """The new lines, at most so many."""
@@ -259,3 +262,16 @@ def test_whatever_is_done_to_a_log_each_line_is_read_once(
     assert reader.there == text.split("\n")[:-1]
     assert reader.skipped == []
     shutil.rmtree(log.parent)
+
+
+def test_who_has_read_nothing_yet_begins_where_it_was(log: Path) -> None:
+    reader = Reader(log)
+    log.rename(log.with_name(f"{log.name}.1"))
+    write(log, "000003 c\n")
+    reader.restart()
+    assert reader.look() == ["000001 a", "000002 b", "000003 c"]
+    reader = Reader(log)
+    zipped(log.rename(log.with_name(f"{log.name}.2")))
+    write(log, "000004 d\n")
+    reader.restart()
+    assert reader.look() == ["000003 c", "000004 d"]
