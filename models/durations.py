@@ -1,6 +1,9 @@
-"""Durations as text for people."""
+"""Durations that have a name, and durations as text for people."""
 
 DAY_S = 86_400.0
+
+AT_ONCE_S = 60.0
+"""A job that waits less starts at once, seconds."""
 
 
 def duration(seconds: float) -> str:

@@ -2,13 +2,11 @@
 
 import msgspec
 
+from models.durations import AT_ONCE_S
 from models.engine.outgoing import nodes_down
 from models.method import SiteContext
 from models.site.state import Estimate, Job
 from models.site.topology import cannot_run
-
-AT_ONCE_S = 60.0
-"""A wait that is shorter counts as none."""
 
 
 def obstacle(job: Job, context: SiteContext, withhold_down: float) -> str | None:

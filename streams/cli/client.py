@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.options import read_trace, settings_of
-from streams.cli.output import progress, tell
+from streams.cli.output import print_json, progress, tell
 from streams.errors import place_and_problem
 from streams.terminal import printable
 
@@ -221,7 +221,7 @@ def ask(
     else:
         found = asking.ask(settings, job, site or (), run_s)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        print_json(found)
     else:
         asking.show(found)
     asking.check(found)
@@ -230,8 +230,6 @@ def ask(
 def _ask_job(
     context: typer.Context, job: str, sites: Sequence[str], url: str | None, token: str | None, as_json: bool
 ) -> None:
-    import msgspec
-
     from streams.client import job as asking
 
     settings = settings_of(context)
@@ -242,6 +240,6 @@ def _ask_job(
     else:
         found = asking.ask_job(settings, job, sites)
     if as_json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        print_json(found)
     else:
         asking.show(found)

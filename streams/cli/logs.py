@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streams.cli.options import Range, settings_of
-from streams.cli.output import progress, tell
+from streams.cli.output import print_json, progress, tell
 from streams.errors import UserError
 from streams.terminal import show_accuracy
 
@@ -148,7 +148,7 @@ def replay(
             without = report.left_out["jobs without a wait"]
             head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without}
             tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
-            _print_json(head | tables | {"log": _document(log, report)})
+            print_json(head | tables | {"log": _document(log, report)})
             return
         show_accuracy(found, "waits")
         show_accuracy(scores.run_rows(), "run times")
@@ -203,7 +203,7 @@ def compare(
             _write_html(html, log, report, found.breakdowns, ours, found.rivals)
         if as_json:
             tables = {"waits": found.waits, "run_times": found.run_times, "bounds": found.bounds}
-            _print_json(tables | {"log": _document(log, report)})
+            print_json(tables | {"log": _document(log, report)})
             return
     plain = {name: {key: row[key] for key in row if not key.startswith("cov_")} for name, row in found.waits.items()}
     show_accuracy(plain, "waits")
@@ -289,9 +289,3 @@ def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, e
     count = write_anonymous(out, log.events(), anonymiser)
     _show_findings(log, report, False)
     sys.stdout.write(f"{out}: {count:,} events with other names; `queuecast replay {out}` reads them\n")
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    import msgspec
-
-    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")

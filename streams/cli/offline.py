@@ -1,12 +1,11 @@
 """The command that runs a trace under other schedulers: simulate."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streams.cli.options import Range, TraceFile, read_trace
-from streams.cli.output import progress, tell
+from streams.cli.output import print_json, progress, tell
 
 if TYPE_CHECKING:
     pass
@@ -40,8 +39,6 @@ def simulate(
     scheduler's doing. The columns: utilisation, mean wait, mean response time,
     mean bounded slowdown (10 s), jobs killed at their limit, suspensions.
     """
-    import msgspec
-
     from models.simulation import POLICIES
     from streams.offline.simulate import document, plan_of, show
     from streams.offline.simulate import simulate as simulated
@@ -51,7 +48,7 @@ def simulate(
     with progress("jobs", plan.steps) as advance:
         found = list(simulated(plan, advance))
     if as_json:
-        sys.stdout.write(msgspec.json.encode(document(read, plan, found)).decode() + "\n")
+        print_json(document(read, plan, found))
         return
     show(found)
     if plan.left_out:

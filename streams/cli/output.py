@@ -1,8 +1,9 @@
-"""What commands say on stderr: lines, and a progress bar."""
+"""What commands say: documents on stdout; lines and a progress bar on stderr."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from streams.terminal import printable
 
@@ -10,6 +11,13 @@ from streams.terminal import printable
 def tell(message: str) -> None:
     """Write a line to stderr."""
     sys.stderr.write(printable(message) + "\n")
+
+
+def print_json(document: Any) -> None:
+    """Write a document to stdout as JSON, in one line."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
 
 
 @contextmanager

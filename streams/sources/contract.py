@@ -171,6 +171,16 @@ class CursorError(UserError):
     """A cursor is not one of this source's, or its place in the input is not there any more."""
 
 
+def check_site(name: str) -> None:
+    """Make sure that a site's name is one that events can carry.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not 1 <= len(name) <= 256:
+        raise UserError(f"site {name[:40]!r}: a name has 1 to 256 characters")
+
+
 def refuse(skipped: Skipped) -> None:
     """Stop at the first part of the input that cannot be read.
 

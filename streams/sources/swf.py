@@ -29,6 +29,7 @@ from streams.sources.contract import (
     Recorded,
     Skipped,
     Step,
+    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -183,16 +184,6 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
             name = f"field {position + 1} ({FIELDS[position]})"
             return Skipped(file, line, name, repr(text[:40]), _EXPECTED.get(kind, "a number, -1 for unknown"))
     raise AssertionError("every field is valid")
-
-
-def check_site(name: str) -> None:
-    """Make sure that a site's name is one that events can carry.
-
-    Raises:
-        UserError: it is not.
-    """
-    if not 1 <= len(name) <= 256:
-        raise UserError(f"site {name[:40]!r}: a name has 1 to 256 characters")
 
 
 class _Place(msgspec.Struct):

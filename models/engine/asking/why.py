@@ -7,16 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from models.durations import duration
+from models.durations import AT_ONCE_S, duration
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.method import SiteContext
 from models.records import Alternative, JobKey, Prediction, Why
 from models.site.shapes import HOUR_S
 from models.site.state import SITE, Job, Phase, SiteState
-
-AT_ONCE_S = 60.0
-"""A job that is to wait no longer starts at once."""
 
 MIN_WALLTIME_S = 600.0
 """A walltime is not shortened below this."""

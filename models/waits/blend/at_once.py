@@ -4,10 +4,8 @@ import msgspec
 import numpy as np
 from numba import njit
 
+from models.durations import AT_ONCE_S
 from models.waits.blend.mixture import Floats
-
-AT_ONCE_S = 60.0
-"""A wait that is shorter counts as none."""
 
 RATE = 0.3
 """Of the regression: how far the first jobs move a coefficient; later ones move it less (AdaGrad)."""

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import numpy as np
 
+from models.durations import AT_ONCE_S
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.notes import JobNotes
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.site.state import Estimate, Job, Phase
-from models.waits.blend.at_once import AT_ONCE_S, AtOnce
+from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.mixture import UNIT_S, Floats

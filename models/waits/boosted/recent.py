@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from models.durations import AT_ONCE_S
 from models.site.state import Job
 
 Floats = npt.NDArray[np.float64]
@@ -75,7 +76,6 @@ UNKNOWN = -1.0
 """What stands for the waits of a kind of job of which none is known."""
 
 SCALE_S = 30.0
-AT_ONCE_S = 60.0
 HOUR_S = 3600.0
 
 _PUSHED_PER_SWEEP = 4096

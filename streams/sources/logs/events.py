@@ -54,8 +54,7 @@ class EventsSource(LogSource):
     ) -> Self:
         """Open a file of events; the parameters are those of `LogSource.open`, but for the site's name: see above."""
         opened = super().open(location, site, on_skipped, timezone, pause_s)
-        files = [opened._files.named()] if opened._files.is_file else opened._files.listed()
-        first = _first(opened._files.head(files[0].path)) if site is None and files else None
+        first = _first(opened.files.first_head()) if site is None else None
         if first is not None:
             opened.sites = (first.site,)
         return opened

@@ -154,6 +154,11 @@ class LogFiles:
             fits = Path(name).match(mine)
         return fits and entry.is_file()
 
+    def first_head(self) -> bytes:
+        """How the log begins: the first `LOOK_BYTES` of the file to begin with; none where there is no file yet."""
+        files = [self.named()] if self.is_file else self.listed()
+        return self.head(files[0].path) if files else b""
+
     def head(self, path: Path) -> bytes:
         """The first `LOOK_BYTES` of a file, unzipped; none where it cannot be read."""
         try:

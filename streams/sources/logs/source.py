@@ -21,6 +21,7 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
+    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -29,7 +30,6 @@ from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles
 from streams.sources.logs.lines import Lines, Place
 from streams.sources.logs.stories import Known, Stories
-from streams.sources.swf import check_site
 
 STEPS_WITHOUT_EVENT = 1000
 """After so many lines without an event the place is told, so that whoever reads can stop."""
@@ -108,7 +108,7 @@ class LogSource(Source):
         check_site(site)
         self.sites = (site,)
         self._on_skipped, self._zone, self._pause_s = on_skipped, zone, pause_s
-        self._files = LogFiles(location, self.first_time)
+        self.files = LogFiles(location, self.first_time)
         self.records = 0
         self.left_out: dict[str, int] = {}
 
@@ -159,7 +159,7 @@ class LogSource(Source):
             UserError: a file cannot be read any more.
         """
         at = None if cursor is None else decode_cursor(cursor, _Cursor)
-        lines = Lines(self._files, self._on_skipped, True, self._pause_s)
+        lines = Lines(self.files, self._on_skipped, True, self._pause_s)
         memory = self._fresh() if at is None else at.memory
         records = self.records_of(self.sites[0], memory, self._zone, self.left_out)
         last = cursor or _encoded(lines, memory)
@@ -191,7 +191,7 @@ class LogSource(Source):
 
         Those of a job come in their order, those of different jobs in any.
         """
-        lines = Lines(self._files, self._on_skipped, False)
+        lines = Lines(self.files, self._on_skipped, False)
         records = self.records_of(self.sites[0], self._fresh(), self._zone, self.left_out)
         records.is_whole = True
         for raw in lines.read():
@@ -214,8 +214,7 @@ class LogSource(Source):
 
     def _fresh(self) -> Memory:
         """What is known before the first line."""
-        files = [self._files.named()] if self._files.is_file else self._files.listed()
-        return Memory(known={}, offset=self.offset_of(self._files.head(files[0].path)) if files else 0)
+        return Memory(known={}, offset=self.offset_of(self.files.first_head()))
 
 
 def _encoded(lines: Lines, memory: Memory) -> Cursor:

@@ -20,6 +20,7 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
+    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -28,7 +29,6 @@ from streams.sources.logs.fields import BadRecord, job_of
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories
 from streams.sources.schedulers.flux_events import FluxJobs, job_name, time_of
-from streams.sources.swf import check_site
 
 FIRST = re.compile(rb'^\{[^\n]*"timestamp"\s*:\s*(\d{9,10}(?:\.\d{1,9})?)[^\n]*', re.MULTILINE)
 

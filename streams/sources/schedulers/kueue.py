@@ -22,6 +22,7 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
+    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -30,7 +31,6 @@ from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories
 from streams.sources.schedulers.kueue_workloads import Object, Workloads, inside, time_of
-from streams.sources.swf import check_site
 
 GROUP, PLURAL = "kueue.x-k8s.io", "workloads"
 HERE, CLUSTER = "local", "cluster"
