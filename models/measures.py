@@ -13,6 +13,7 @@ withholding estimates never helps.
 
 from bisect import bisect_left
 from collections.abc import Mapping
+from itertools import accumulate
 
 import msgspec
 
@@ -42,6 +43,10 @@ class Histogram(msgspec.Struct, array_like=True):
         """Count one value in."""
         self.counts[bisect_left(edges, value)] += 1
         self.total += value
+
+    def cumulated(self, edges: tuple[float, ...]) -> list[tuple[str, float]]:
+        """How many values lie at or below each edge, by its name; as Prometheus takes it."""
+        return list(zip([*map(str, edges), "+Inf"], accumulate(self.counts), strict=True))
 
 
 class Bound(msgspec.Struct, array_like=True):

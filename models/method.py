@@ -6,15 +6,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from models.records import Capacity, JobKey
 from models.site.areas import Areas
 from models.site.history import History
+from models.site.job import Estimate, Job, Phase, RunEstimate
+from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory, Template
 from models.site.size import MIN_STARTED_JOBS, SizeSeen
-from models.site.state import SITE, Estimate, Job, Phase, RunEstimate, SiteState
+from models.site.state import SITE, SiteState
 from models.site.topology import Area, Topology, ask_of
 from models.site.topology.layout import Layout
+
+Floats = npt.NDArray[np.float64]
 
 
 class Method:
@@ -22,7 +29,9 @@ class Method:
 
     A method is a function of what it was shown, in that order: no clock, and no random numbers without a seed that is
     part of its state. What it keeps for itself, beyond the site's shared knowledge, it saves and loads: what it
-    remembers of single jobs as `rows`, which are stored one by one, and what is small as `save` and `load` have it.
+    remembers of single jobs as `rows`, which are stored one by one, what it keeps of live jobs as `per_job`, which is
+    stored beside each, and what is small as `save` and `load` have it. `save` is written at every checkpoint, so its
+    size must not grow with the number of jobs.
     """
 
     name: ClassVar[str]
@@ -33,9 +42,13 @@ class Method:
     rows: Rows | None = None
     """The method's rows, where it has such; it sets this when it is made."""
 
+    per_job: PerJob[Any] | None = None
+    """What the method keeps of single live jobs; it sets this when it is made. It is back before `load` is called."""
+
     @property
     def parts(self) -> "Mapping[str, Method]":
-        """The methods that it is made of, by name: their rows are stored beside its own, the rest it stores itself."""
+        """The methods that it is made of, by name: their rows, and what they keep of live jobs, are stored beside its
+        own; the rest it stores itself."""
         return {}
 
     def save(self) -> bytes:
@@ -196,9 +209,12 @@ class WaitMethod(Method):
             self.forget(job.key)
             yield estimate
 
-    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
-        """When the queued jobs will start as things are `now` (Unix seconds), where the method can tell."""
-        return {}
+    def starts(self, context: SiteContext, now: float) -> Floats:
+        """When the queued jobs will start as things are `now`, Unix seconds; nan where the method cannot tell.
+
+        They are those that are looked at, `context.state.table.seen()`, in that order.
+        """
+        return np.full(len(context.state.table.seen().rows), np.nan)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
         """The whole wait of a job that has queued from `job.ready` until `now` (Unix seconds).

@@ -8,7 +8,18 @@ import msgspec
 from msgspec import Meta
 
 from models.durations import duration
-from models.records import Bytes, Count, LiveState, Name, Seconds, StandingEstimate, WaitAnswer, WaitQuestion, Why
+from models.records import (
+    Bytes,
+    Count,
+    LiveState,
+    MethodAccuracy,
+    Name,
+    Seconds,
+    StandingEstimate,
+    WaitAnswer,
+    WaitQuestion,
+    Why,
+)
 
 Said = WaitAnswer | StandingEstimate | str
 """What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
@@ -84,7 +95,8 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
-    `as_of` and what follows it is as in `models.records.Answer`.
+    `as_of` and what follows it is as in `models.records.Answer`. `recent` is how right the site's predictions were in
+    the last week or two; null where its worker did not answer.
     `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
     """
 
@@ -106,6 +118,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     lag_s: float = 0.0
     stale: str | None = None
     why: Why | None = None
+    recent: MethodAccuracy | None = None
 
 
 class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
@@ -207,12 +220,13 @@ def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, refere
         degraded=told.degraded,
         live=told.live,
         site_cpus=told.site_cpus,
-        source="what-if" if isinstance(told, WaitAnswer) else "standing",
+        source=told.source if isinstance(told, WaitAnswer) else "standing",
         as_of=told.as_of,
         lag_events=told.lag_events,
         lag_s=told.lag_s,
         stale=told.stale,
         why=told.why if isinstance(told, WaitAnswer) else None,
+        recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
     )
 
 

@@ -1,11 +1,12 @@
 """An engine's state as it is stored: what it holds, how it is encoded, and how it is read back."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
 from models.engine.scores import Week
 from models.measures import Accuracy, RunAccuracy
@@ -14,17 +15,20 @@ from models.records import Capacity, JobKey
 from models.site.clock import SiteClock
 from models.site.features import COUNT
 from models.site.history import Started
+from models.site.job import Job, Shared
 from models.site.learnt import LearntState
 from models.site.rows import Row, Rows
 from models.site.runs import Run
 from models.site.size import SizeSeen
-from models.site.state import Job, Shared
 
 MIN_JOBS_TO_RECOVER = 1000
 """Jobs that must start after histories or events were lost before predictions are no longer called degraded."""
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Version of what `encode` writes. Those before it are read too: what they lack has its default."""
+
+NUMBERED_JOBS_VERSION = 4
+"""The first version in which the live jobs, and the names that are remembered, have numbers."""
 
 
 class Changes(msgspec.Struct):
@@ -47,8 +51,36 @@ class RowRange(msgspec.Struct, array_like=True, frozen=True):
     oldest: int
 
 
+class StoredJob(msgspec.Struct, array_like=True, gc=False):
+    """A live job with its number, and with what methods keep of it, by their keys."""
+
+    number: int
+    job: Job
+    kept: dict[str, bytes] | None = None
+
+
+class Cut(NamedTuple):
+    """What is to be stored of an engine between two events, where what was stored before is still there.
+
+    `state` is what is bounded, encoded: a `SavedState` without live jobs and names. `jobs` are the live jobs that may
+    have changed, each an encoded `StoredJob` by its number, and `left` the numbers of those that have left. `names` are
+    new among those that are remembered, which are those from number `first_name` on.
+    """
+
+    state: bytes
+    jobs: dict[int, bytes]
+    left: list[int]
+    names: dict[int, JobKey]
+    first_name: int
+    changes: Changes
+
+
 class SavedState(msgspec.Struct):
     """An engine's state but for the history's rows and the runs, of which it holds the counts.
+
+    The live jobs are in the order in which they came. `numbers` are theirs and `entered` is that of the next one;
+    `kept` is what methods keep of them, by number and key; `named` counts all names that were ever remembered. In a
+    `Cut` the jobs and the names are not here, but `live` and `names` say how many there are.
 
     `forgotten` are the numbers of the runs that fell out since the state before: the stores delete them only once this
     state is durable, so whoever reads it may still find them.
@@ -92,6 +124,27 @@ class SavedState(msgspec.Struct):
     early_tasks: dict[str, int] = {}
     rivals: dict[str, Accuracy] = {}
     degraded: dict[str, int] = {}
+    numbers: list[int] = []
+    kept: dict[int, dict[str, bytes]] = {}
+    entered: int = 0
+    named: int = 0
+    live: int = 0
+    names: int = 0
+    past: SavedPast | None = None
+
+    def take_in(self, jobs: Iterable[StoredJob], names: Iterable[JobKey]) -> str | None:
+        """Have the live jobs and the names that are stored apart, in the order of their numbers.
+
+        Returns:
+            What is missing, if anything is.
+        """
+        stored = list(jobs)
+        self.jobs, self.numbers = [one.job for one in stored], [one.number for one in stored]
+        self.kept = {one.number: one.kept for one in stored if one.kept is not None}
+        self.remembered = list(names)
+        if (len(self.jobs), len(self.remembered)) == (self.live, self.names):
+            return None
+        return f"{len(self.jobs)} of {self.live} live jobs, {len(self.remembered)} of {self.names} names"
 
 
 class _SavedVersion(msgspec.Struct):
@@ -124,9 +177,30 @@ def read_saved(saved: bytes) -> SavedState:
         raw = msgspec.msgpack.decode(saved, type=_EncodedJobs, dec_hook=decode_array)
         shared = Shared()
         jobs = [shared.settle(_decode_job(job)) for job in raw.jobs]
-        return SavedState(**{**msgspec.structs.asdict(raw), "jobs": jobs})
+        found = SavedState(**{**msgspec.structs.asdict(raw), "jobs": jobs})
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a saved state: {error}") from error
+    if found.v < NUMBERED_JOBS_VERSION:
+        found.entered = found.live = len(jobs)
+        found.numbers = list(range(len(jobs)))
+        found.named = found.names = len(found.remembered)
+    return found
+
+
+def read_jobs(encoded: Iterable[bytes]) -> Iterator[StoredJob]:
+    """The inverse of `encode_job`, of many; 8 µs each.
+
+    Raises:
+        ValueError: one is no such job.
+    """
+    shared = Shared()
+    try:
+        for one in encoded:
+            stored = _decode_stored_job(one)
+            shared.settle(stored.job)
+            yield stored
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a stored job: {error}") from error
 
 
 def restore_histories(state: SavedState, context: SiteContext, started: list[Started], runs: list[Run]) -> list[Run]:
@@ -183,3 +257,5 @@ def decode_array(kind: type, value: Any) -> Any:
 
 
 _decode_job = msgspec.msgpack.Decoder(Job, dec_hook=decode_array).decode
+_decode_stored_job = msgspec.msgpack.Decoder(StoredJob, dec_hook=decode_array).decode
+encode_job = msgspec.msgpack.Encoder(enc_hook=encode_array).encode

@@ -5,7 +5,7 @@ import msgspec
 from models.durations import AT_ONCE_S
 from models.engine.outgoing import nodes_down
 from models.method import SiteContext
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from models.site.topology import cannot_run
 
 

@@ -11,44 +11,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
-from models.engine.checkpoint import (
-    MIN_JOBS_TO_RECOVER,
-    STATE_VERSION,
-    Changes,
-    RowRange,
-    SavedState,
-    encode,
-    read_saved,
-    restore_histories,
-    restore_rows,
-)
+from models.engine.checkpoint import MIN_JOBS_TO_RECOVER
 from models.engine.declared import obstacle
-from models.engine.events.alters import Alters
-from models.engine.events.arrays import Arrays, extras_of_task, is_row, scored_as
-from models.engine.events.eligibility import Eligibility
-from models.engine.events.groups import Groups
+from models.engine.events.arrays import extras_of_task, is_row, scored_as
 from models.engine.events.plausible import doubt
-from models.engine.events.rivals import Rivals
-from models.engine.events.suspensions import Suspensions
-from models.engine.live import LiveJobs
-from models.engine.methods import SiteMethods
 from models.engine.outgoing import (
     EFFECTIVE,
     Anomaly,
-    Outgoing,
     Record,
+    bounds_of,
     count_from_eligible,
     degradation,
     nodes_down,
     stale,
     withhold,
 )
-from models.engine.queues import Queues
-from models.engine.reestimates import Reestimates, worth_telling
-from models.engine.scores import Scores
-from models.engine.settings import EngineSettings
-from models.measures import Accuracy
-from models.method import SiteContext
+from models.engine.past import PAST_BOUND
+from models.engine.reestimates import worth_telling
+from models.engine.state import EngineState
 from models.records import (
     Alter,
     AnyEvent,
@@ -66,16 +46,9 @@ from models.records import (
     Submit,
     Suspend,
 )
-from models.site.clock import MAX_AHEAD_S, SiteClock
+from models.site.clock import MAX_AHEAD_S
 from models.site.extras import EXTRAS, PROGRESS, progress_at_start
-from models.site.history import History, Started
-from models.site.rows import Row
-from models.site.runs import Run
-from models.site.size import MAX_CPUS, SizeSeen
-from models.site.state import Job, Phase, SiteState
-
-LEARNT_ROWS = "engine.learnt"
-"""The key of the rows that say which jobs have left, beside those of the methods."""
+from models.site.job import Job, Phase
 
 EVENTS_PER_SWEEP = 64
 """Events between two looks for jobs to give up."""
@@ -87,45 +60,16 @@ SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
 
-class Engine:
+class Engine(EngineState):
     """One site's state, history and methods.
 
-    `context` is what is known of the site, `methods` predict and learn from it, `scores` measure how well.
-
+    >>> from models.engine.settings import EngineSettings
     >>> engine = Engine("ctc", EngineSettings(method="median"))
     >>> engine.apply(Submit(site="ctc", time=100.0, job="1", user="ada", cpus=8, walltime=3600.0))[0].reason
     'no history'
     >>> engine.apply(Start(site="ctc", time=160.0, job="1"))[0].actual_wait_s
     60.0
     """
-
-    def __init__(self, site: str, settings: EngineSettings | None = None) -> None:
-        self.site = site
-        self.settings = settings or EngineSettings()
-        self.methods = SiteMethods(site, self.settings)
-        runtimes = self.methods.runs[self.settings.runtimes]
-        history = History(self.settings.history)
-        self.context = SiteContext(SiteState(), history, self.methods.run_history(), runtimes)
-        self.scores = Scores(self.settings)
-        self.queues = Queues()
-        self.outgoing = Outgoing(site, self.settings, self.scores.rivals)
-        self.events = 0
-        self.anomalies: dict[str, int] = {}
-        self.lost = False
-        self.gap_until = 0
-        self.missed_until = 0
-        self._arrived: float | None = None  # of the event that is being applied
-        estimates = len(self.methods.waits) + len(self.methods.runs)
-        self._reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
-        self._live = LiveJobs(self.context, estimates, self.settings.remembered, self.methods.forget)
-        self._arrays = Arrays(self._live, self.methods.forget)
-        self._groups = Groups(self._live)
-        self._eligibility = Eligibility(self._live, self._reestimates.watch)
-        self._alters = Alters(self._live, self.settings, self._eligibility)
-        self._suspensions = Suspensions(self._live)
-        self._rivals = Rivals(self._live, self.scores)
-        self._rows = {**self.methods.rows, LEARNT_ROWS: self._live.learnt.rows}
-        self._changes = Changes()
 
     def apply(self, event: AnyEvent, arrived: float | None = None) -> list[Record]:
         """Take one event in; gives the records it leads to. O(1) in the live jobs, plus what the methods cost.
@@ -158,6 +102,7 @@ class Engine:
             return records  # it says nothing of the time
         self._live.expiry.tick(self.clock.of(event.time, arrived))
         self.clock.tick(event.time, arrived)
+        self.past.pass_to(self.clock.now, self.context.state)
         if self._reestimates.any_due(self.clock.now):
             records.extend(self._estimate_again())
         return records
@@ -236,6 +181,7 @@ class Engine:
             return
         self._suspensions.keep_still(now)
         for job in self._reestimates.take(now):
+            self._live.touch(job)
             if context.areas is not None and obstacle(job, context, withhold_down) is not None:
                 continue
             told = self.methods.re_estimate(job, context, now)
@@ -331,11 +277,19 @@ class Engine:
         wait_s = max(event.time - job.ready, 0.0)
         self.methods.learn(job, wait_s, self.context)
         self.scores.add_started(job, wait_s)
+        self._note_past(job, wait_s)
         self._changes.started.append(self.context.history.learn(job, wait_s))
         self.lost = self.lost and self.context.history.count < MIN_JOBS_TO_RECOVER
         yield from self.outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._finish(job, job.end, job.progress.preempted)
+
+    def _note_past(self, job: Job, waited_s: float) -> None:
+        """A job has left the queue: what was predicted beside what happened, by the method that counts."""
+        method = self.settings.method
+        told = job.estimates.get(method)
+        bound_s = (bounds_of(job, method, self.settings.bounds) or {}).get(PAST_BOUND)
+        self.past.left(self.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
 
     def _end(self, event: End) -> Iterator[Record]:
         job = self._live.get(event.key)
@@ -436,6 +390,7 @@ class Engine:
         if job.unscored:
             return
         self.scores.add_cancelled(job, waited_s)
+        self._note_past(job, waited_s)
         yield from self.outgoing.outcomes(job, at, waited_s, censored=True)
 
     def _hold(self, event: Hold) -> Iterator[Record]:
@@ -525,16 +480,6 @@ class Engine:
     # What may be read.
 
     @property
-    def time(self) -> float:
-        """The site's time: the latest that is believed, Unix seconds; 0 before the first event."""
-        return self.clock.now
-
-    @property
-    def clock(self) -> SiteClock:
-        """Tells the site's time, and which times are not believed."""
-        return self._live.clock
-
-    @property
     def degraded(self) -> str | None:
         """Why predictions are worse than usual now, if they are."""
         started = self.context.history.count
@@ -552,133 +497,3 @@ class Engine:
     def open_queues(self, most: int) -> list[str]:
         """The queues with live jobs or with a submission in the last week; of more than `most`, the busiest."""
         return self.queues.open(self.context.state, self.time, most)
-
-    # What is kept.
-
-    def take_changes(self) -> Changes:
-        """What was learnt since this was last called. Callers that store nothing call it too, lest it grows."""
-        changes, self._changes = self._changes, Changes()
-        for name, rows in self._rows.items():
-            changes.rows[name], changes.oldest[name] = rows.take_new(), rows.oldest
-        return changes
-
-    def checkpoint(self) -> tuple[bytes, Changes]:
-        """The state now, and what was learnt since the last checkpoint, which the state does not repeat.
-
-        O(live jobs), 1 µs each, and O(jobs that came and went since the last one).
-        """
-        changes, context, scores = self.take_changes(), self.context, self.scores
-        state = SavedState(
-            v=STATE_VERSION,
-            site=self.site,
-            jobs=list(context.state.jobs.values()),
-            remembered=list(self._live.remembered),
-            times=list(self._live.expiry.times),
-            capacity=context.capacity,
-            started=context.history.count,
-            first=context.history.first,
-            history=context.history.size,
-            runs=context.runs.count,
-            runs_kept=len(context.runs),
-            forgotten=[run.number for run in changes.forgotten_runs],
-            events=self.events,
-            anomalies=self.anomalies,
-            predictions=scores.predictions,
-            lost=self.lost,
-            accuracy=scores.accuracy,
-            cancelled=scores.cancelled,
-            methods={name: method.save() for name, method in self.methods.learning.items()},
-            run_accuracy=scores.run_accuracy,
-            run_predictions=scores.run_predictions,
-            run_methods={name: method.save() for name, method in self.methods.runs.items()},
-            rows={name: RowRange(rows.count, rows.oldest) for name, rows in self._rows.items()},
-            most_cpus=context.most_cpus,
-            weeks=list(scores.weeks),
-            queues=self.queues.seen,
-            gap_until=self.gap_until,
-            missed_until=self.missed_until,
-            clock=self.clock,
-            size=context.size,
-            learnt=self._live.learnt.state,
-            later=scores.later,
-            later_first=scores.later_first,
-            early_tasks=self._arrays.early,
-            rivals=scores.rivals,
-            degraded=scores.degraded,
-        )
-        return encode(state), changes
-
-    @classmethod
-    def load(
-        cls,
-        saved: bytes | SavedState,
-        started: list[Started] | None,
-        runs: list[Run] | None,
-        settings: EngineSettings | None = None,
-        rows: Mapping[str, Iterable[Row]] | None = None,
-    ) -> "Engine":
-        """An engine that goes on from where the one that was saved had come.
-
-        Rows beyond those the saved state counts are ignored: the stores may be ahead of it. Without rows (None: they
-        are lost) it goes on with the live jobs, begins both histories anew, and says so in its predictions until
-        `MIN_JOBS_TO_RECOVER` jobs have started.
-
-        Raises:
-            ValueError: the state is of a later version, or rows of the history are missing.
-        """
-        state = read_saved(saved) if isinstance(saved, bytes) else saved
-        engine = cls(state.site, settings)
-        engine._restore(state)
-        lost = started is None or runs is None
-        if started is not None and runs is not None:
-            engine._changes.forgotten_runs.extend(restore_histories(state, engine.context, started, runs))
-            restore_rows(state, engine.methods.rows, rows or {})
-        engine._restore_learnt(state, {} if lost else rows or {})
-        engine.lost = lost or state.lost
-        if not lost:  # else the jobs are counted anew
-            engine.gap_until, engine.missed_until = state.gap_until, state.missed_until
-        engine.methods.load(state.methods, state.run_methods, with_rows=not lost)
-        return engine
-
-    def store_anew(self, started: list[Started]) -> None:
-        """Have all entries of the histories stored once more; `started` are those of the jobs that started."""
-        self._changes.started, self._changes.runs = list(started), list(self.context.runs)
-        self._live.learnt.add_missing(self._live.remembered, self.time)
-        for kept in self._rows.values():
-            kept.store_anew()
-
-    def _restore_learnt(self, state: SavedState, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Take back which jobs have left; where that is not stored, or lost, those of which the names are there."""
-        learnt, saved, included = self._live.learnt, state.learnt, state.rows.get(LEARNT_ROWS)
-        if saved is None or included is None or (included.count and LEARNT_ROWS not in rows):
-            learnt.state.forgotten_until = 0.0 if saved is None else saved.forgotten_until
-            learnt.add_missing(state.remembered, self.time)
-        else:
-            learnt.restore(saved, rows.get(LEARNT_ROWS, ()), included.count, included.oldest)
-
-    def _restore(self, state: SavedState) -> None:
-        """Take back everything but the histories and what the methods keep for themselves."""
-        clock = state.clock or SiteClock.of_times(state.times, state.events)
-        self._live.restore(state.jobs, state.remembered, state.times, clock)
-        self._suspensions.watch(state.jobs)
-        self._groups.watch(state.jobs)
-        self._arrays.early = dict(state.early_tasks)
-        self.context.resize(state.capacity)
-        self.context.size = state.size or SizeSeen(state.most_cpus if state.most_cpus <= MAX_CPUS else 0)
-        self.events, self.anomalies = state.events, state.anomalies
-        self.queues = Queues(state.queues)
-        self.scores.restore(
-            state.accuracy,
-            state.cancelled,
-            state.run_accuracy,
-            state.predictions,
-            state.run_predictions,
-            state.degraded,
-            state.weeks,
-            state.rivals,
-        )
-        for name in self.scores.rivals:
-            self._live.make_room(name)
-        self.scores.later = state.later or Accuracy()
-        self.scores.later_first = state.later_first or Accuracy()
-        self._reestimates.watch_all()

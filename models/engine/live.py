@@ -1,6 +1,7 @@
 """The live jobs of a site as events move them, and the names of jobs that have left."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
@@ -8,32 +9,63 @@ from models.records import JobKey, Start
 from models.site.clock import SiteClock
 from models.site.expiry import Expiry
 from models.site.extras import progress_at_start
+from models.site.job import Job, Phase
 from models.site.learnt import LearntJobs
+from models.site.per_job import PerJob
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
-from models.site.state import SITE, Job, Phase
+from models.site.state import SITE
 
-MAX_LIVE_BYTES = 60_000_000
-"""What the live jobs may take in a stored state, which is one message: about 150,000 jobs with ordinary names."""
+
+class Marks(NamedTuple):
+    """What has changed of the live jobs since a state was last taken: the jobs that are here and may be others than
+    they were, by their numbers; the numbers of those that have left; and the names that are remembered since then,
+    each with its number."""
+
+    jobs: dict[int, Job]
+    left: list[int]
+    names: dict[int, JobKey]
 
 
 class LiveJobs:
     """Keeps the state of a site, what is watched in it, and the names of jobs that have left in step with each other.
 
+    Jobs are numbered in the order in which they come, and so are the names that are remembered. What may have changed
+    of which job is marked here, so that a checkpoint need not look at the others: whoever asks for a job by its key may
+    change it.
+
     Parameters:
         context: the site's, whose state holds the jobs.
-        estimates: how many estimates each job carries, which bounds what it takes when it is stored.
+        most: how many jobs may be live.
         remembered: how many jobs that have left are known by name.
         forget: called with the key of a job that will never start: its end came, and its start did not.
+        per_job: what methods keep of the jobs here.
     """
 
-    def __init__(self, context: SiteContext, estimates: int, remembered: int, forget: Callable[[JobKey], None]) -> None:
+    def __init__(
+        self,
+        context: SiteContext,
+        most: int,
+        remembered: int,
+        forget: Callable[[JobKey], None],
+        per_job: Collection[PerJob[Any]] = (),
+    ) -> None:
         self._context = context
         self._state = context.state
-        self._job_bytes = 128 + 48 * estimates  # measured: less than half of it
+        self._most = most
         self._most_remembered = remembered
         self._forget = forget
+        self._per_job = per_job
+        self.numbers: dict[JobKey, int] = {}
+        self.by_number: dict[int, Job] = {}
+        self.entered = 0
+        """How many jobs have ever come: the number of the next one."""
+        self.named = 0
+        """How many names were ever remembered."""
         self.remembered: dict[JobKey, None] = {}
+        self._touched: set[JobKey] = set()
+        self._left: list[int] = []
+        self._named: dict[int, JobKey] = {}
         self.expiry = Expiry()
         self.clock = SiteClock()
         self.learnt = LearntJobs()
@@ -42,8 +74,23 @@ class LiveJobs:
         self.event_time = 0.0  # of the event that is being applied
 
     def get(self, key: JobKey) -> Job | None:
-        """The live job of this identity."""
-        return self._state.jobs.get(key)
+        """The live job of this identity, which may be changed."""
+        job = self._state.jobs.get(key)
+        if job is not None:
+            self._touched.add(key)
+        return job
+
+    def touch(self, job: Job) -> None:
+        """A live job may be changed."""
+        self._touched.add(job.key)
+
+    def take_marks(self) -> Marks:
+        """What has changed since this was last called."""
+        touched = self._touched.union(*(kept.take_changed() for kept in self._per_job))
+        jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
+        marks = Marks(dict(sorted(jobs.items())), self._left, self._named)
+        self._touched, self._left, self._named = set(), [], {}
+        return marks
 
     def has_left(self, key: JobKey) -> bool:
         """Whether a job of this identity was here, as far back as is remembered."""
@@ -57,20 +104,22 @@ class LiveJobs:
 
     @property
     def full(self) -> bool:
-        """Whether the live jobs are as many as can be stored."""
-        return self._state.text_bytes + len(self._state) * self._job_bytes > MAX_LIVE_BYTES
+        """Whether the live jobs are as many as there may be."""
+        return len(self._state) >= self._most
 
     def enter(self, job: Job) -> None:
         """A job comes in, in the phase that it has."""
         self._state.enter(job)
+        self._number(job, self.entered)
         self._count_unsubmitted(job)
         if job.phase is Phase.RUNNING:
             self._context.see_cpus(self.clock.now)
         self.expiry.watch(job)
 
-    def make_room(self, name: str) -> None:
-        """Each job may have an estimate more from now on, by this name."""
-        self._job_bytes += 16 + len(name.encode())
+    def _number(self, job: Job, number: int) -> None:
+        self.numbers[job.key], self.by_number[number] = number, job
+        self.entered = number + 1
+        self._touched.add(job.key)
 
     def no_room(self, job: str) -> Anomaly:
         """What a job is for which there is no room."""
@@ -78,6 +127,7 @@ class LiveJobs:
 
     def run(self, job: Job, event: Start) -> None:
         """A job starts; the event may say what it was given."""
+        self.touch(job)
         job.allocated = event.cpus
         progress = progress_at_start(event, job.progress)
         if progress is not job.progress:
@@ -92,10 +142,12 @@ class LiveJobs:
 
     def move(self, job: Job, phase: Phase) -> None:
         """A job is held or released, or has ended before its start was seen."""
+        self.touch(job)
         self._state.move(job, phase)
 
     def alter(self, job: Job, **changes: object) -> None:
         """A job's fields change."""
+        self.touch(job)
         self._state.alter(job, **changes)
         if job.key in self._unsubmitted:
             self._count_unsubmitted(job)
@@ -108,6 +160,12 @@ class LiveJobs:
 
     def _leave(self, job: Job) -> None:
         self._state.leave(job)
+        self._touched.discard(job.key)
+        number = self.numbers.pop(job.key)
+        del self.by_number[number]
+        self._left.append(number)
+        for kept in self._per_job:
+            kept.pop(job.key)
         self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
         self.learnt.add(job.key, max(self.clock.now, self.event_time))
 
@@ -121,7 +179,10 @@ class LiveJobs:
 
     def remember(self, key: JobKey) -> None:
         """Know a job that is here no longer by its name; the oldest name is forgotten."""
-        self.remembered[key] = None
+        if key not in self.remembered:
+            self.remembered[key] = None
+            self._named[self.named] = key
+            self.named += 1
         if len(self.remembered) > self._most_remembered:
             oldest = next(iter(self.remembered))
             del self.remembered[oldest]
@@ -154,12 +215,17 @@ class LiveJobs:
             self.leave(job)
             yield job
 
-    def restore(self, jobs: Iterable[Job], remembered: Iterable[JobKey], times: list[float], clock: SiteClock) -> None:
-        """Take back what was saved: the jobs, the names, the times of the last events, and the clock."""
-        self.clock = clock
-        for job in jobs:
+    def restore(self, jobs: Iterable[Job], numbers: Iterable[int], entered: int) -> None:
+        """Take the jobs back that were saved, with their numbers, and how many had come; 10 µs a job."""
+        for job, number in zip(jobs, numbers, strict=True):
             self._state.enter(job)
+            self._number(job, number)
             self._count_unsubmitted(job)
+            self.expiry.watch(job)
+        self.entered = entered
+
+    def restore_names(self, remembered: Iterable[JobKey], named: int) -> None:
+        """Take the names back that were saved, and how many there had been."""
         self.remembered = dict.fromkeys(remembered)
-        self.expiry = Expiry(times)
-        self.expiry.watch_all(self._state)
+        self.named = named
+        self._named = dict(enumerate(self.remembered, named - len(self.remembered)))

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
+
 from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
-from models.method import Method, RunMethod, SiteContext, WaitMethod
+from models.method import Floats, Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
 from models.site.features import features_of
+from models.site.job import Estimate, Job
+from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory
-from models.site.state import Estimate, Job
+from models.site.topology import ask_of
 from models.waits.simulated import SimulatedEasy
 
 
@@ -21,7 +25,7 @@ class SiteMethods:
 
     `waits` and `runs` predict every job and are by name, the one that counts first; `counting` is that for waits.
     `what_if_method` answers for jobs that are only considered: one of `waits`, or one of its own. `rows` are the
-    methods' own, by the key under which they are stored.
+    methods' own, by the key under which they are stored, and `per_job` is what they keep of live jobs.
 
     Raises:
         ValueError: there is no such method or parameter, or a method cannot be loaded.
@@ -36,11 +40,11 @@ class SiteMethods:
         self.counting = self.waits[settings.method]
         what_if = settings.what_if_at(site)
         self.what_if_method = self.waits.get(what_if) or method_named(what_if, parameters.get(what_if))
-        self.rows = self._rows()
-
-    def _rows(self) -> dict[str, Rows]:
         named = [*self.learning.items(), *((f"run.{name}", method) for name, method in self.runs.items())]
-        return {key: rows for name, method in named for key, rows in _rows_of(name, method)}
+        every = [one for name, method in named for one in _with_parts(name, method)]
+        self.rows: dict[str, Rows] = {key: method.rows for key, method in every if method.rows is not None}
+        self.per_job: dict[str, PerJob[Any]]
+        self.per_job = {key: method.per_job for key, method in every if method.per_job is not None}
 
     @property
     def learning(self) -> dict[str, WaitMethod]:
@@ -86,15 +90,30 @@ class SiteMethods:
         estimate = self.counting.re_estimate(seen, there, now)
         return None if estimate is None else no_earlier(estimate, seen, there, now)
 
-    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
-        """When the queued jobs will start as things are `now`, by the method that answers (Unix seconds)."""
-        if context.areas is None:
-            return self.what_if_method.starts(context, now)
-        found = {}
-        for view in context.views():
-            for key, start in self.what_if_method.starts(view, now).items():
-                found[key] = max(start, view.earliest(view.state.jobs[key], now))
-        return found
+    def starts(self, context: SiteContext, now: float) -> Floats:
+        """When the jobs of an area that are looked at will start as things are `now` (Unix seconds); nan: unknown.
+
+        By the method that answers, and no earlier than the site's reservations let them.
+        """
+        starts = self.what_if_method.starts(context, now)
+        if context.layout is not None:
+            table, earliest = context.state.table, dict[tuple[object, ...], float]()
+            for place in np.flatnonzero(~np.isnan(starts)).tolist():
+                key = table.keys[table.seen().rows[place]]
+                assert key is not None
+                job = context.state.jobs[key]
+                like = (ask_of(job), job.walltime, job.planned_run_s, max(job.ready, now))
+                if like not in earliest:
+                    earliest[like] = context.earliest(job, now)
+                starts[place] = max(starts[place], earliest[like])
+        return starts
+
+    def start(self, job: Job, context: SiteContext, now: float) -> float | None:
+        """When a queued job will start, as it is seen in its area, where it is not among those that are looked at."""
+        estimate = self.what_if_method.re_estimate(job, context, now)
+        if estimate is None or estimate.wait_s is None:
+            return None
+        return max(job.ready + estimate.wait_s, context.earliest(job, now))
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started."""
@@ -143,12 +162,11 @@ class SiteMethods:
                     method.load(saved[name])
 
 
-def _rows_of(name: str, method: Method) -> Iterator[tuple[str, Rows]]:
-    """The rows of a method and of those that it is made of, by their keys."""
-    if method.rows is not None:
-        yield name, method.rows
+def _with_parts(name: str, method: Method) -> Iterator[tuple[str, Method]]:
+    """A method and those that it is made of, by the keys under which their rows are stored."""
+    yield name, method
     for part, inner in method.parts.items():
-        yield from _rows_of(f"{name}.{part}", inner)
+        yield from _with_parts(f"{name}.{part}", inner)
 
 
 def plan_run(job: Job, runtimes: str) -> None:

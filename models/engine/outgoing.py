@@ -7,7 +7,7 @@ import msgspec
 from models.engine.settings import EngineSettings
 from models.records import Capacity, Event, Outcome, Prediction
 from models.registry import TRIVIAL
-from models.site.state import Estimate, Job, LaterEstimate, RunEstimate
+from models.site.job import Estimate, Job, LaterEstimate, RunEstimate
 
 
 class Anomaly(msgspec.Struct, frozen=True):

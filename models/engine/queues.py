@@ -3,7 +3,8 @@
 import msgspec
 
 from models.site.expiry import WEEK_S
-from models.site.state import Job, Phase, SiteState
+from models.site.job import Job, Phase
+from models.site.state import SiteState
 
 MAX_QUEUES = 256
 """Queues that are known by name; the one that has been silent for longest goes first."""

@@ -1,10 +1,11 @@
 """Which jobs that still queue are to be estimated anew, and whether the new estimate is worth telling."""
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from models.records import JobKey
-from models.site.state import Estimate, Job, LaterEstimate, Phase, SiteState
+from models.site.job import Estimate, Job, LaterEstimate, Phase
+from models.site.state import SiteState
 
 FIRST_LOOK_S = 600.0
 """A job is looked at again after it has waited so long, then each time that it has waited twice as long."""
@@ -45,8 +46,9 @@ class Reestimates:
     def watch_all(self) -> None:
         """Look at all queued jobs when they are due; O(live jobs)."""
         if self._active:
-            self._due = [(due(job), job.key) for job in self._state.in_phase(Phase.QUEUED)]
-            heapify(self._due)
+            self._due = []
+            for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads
+                heappush(self._due, (due(job), job.key))
 
     def any_due(self, now: float) -> bool:
         """Whether `take` may give a job at `now` (Unix seconds); O(1)."""

@@ -10,7 +10,7 @@ from models.engine.outgoing import bounds_of
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy, Tally
 from models.site.expiry import WEEK_S
-from models.site.state import Job
+from models.site.job import Job
 
 MAX_RIVALS = 8
 """So many others' expectations are scored at a site, at most."""

@@ -1,12 +1,26 @@
 """Compiling beforehand what the methods compile."""
 
+from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Capacity, End, Pool, Start, Submit
+from models.records import Capacity, End, JobQuestion, Pool, SiteQuestion, Start, Submit, WaitQuestion
+from models.site import seen
+from models.site.job import Job
+from models.site.topology import fitting
+from models.waits.blend.conditional import Told
+from models.waits.boosted import forest
+from models.waits.simulated import SimulatedEasy
 
 
 def warm_up(settings: EngineSettings | None = None) -> None:
-    """Have the methods compile what they compile, so that no real event has to wait for it; up to 20 s."""
+    """Have the methods compile what they compile, so that no real event or question has to wait for it.
+
+    On a new machine that is a minute or so of one core, then 2 s: numba keeps what it has compiled.
+    """
+    seen.warm_up()
+    fitting.warm_up()
+    forest.warm_up()
+    Told({"0.5": 0.0, "0.9": 60.0}).after(0.0, [0.5])
     _run(settings)
     _run(settings, Pool(name="nodes", nodes=4, cpus=4))
 
@@ -22,5 +36,18 @@ def _run(settings: EngineSettings | None, *pools: Pool) -> None:
         engine.apply(Submit(site=engine.site, time=time, job=job, user="u", cpus=1 + number % 3, walltime=walltime))
         engine.apply(Start(site=engine.site, time=time + number, job=job))
         engine.apply(End(site=engine.site, time=time + 99.0, job=job))
+    _ask(engine)
     state, changes = engine.checkpoint()
     Engine.load(state, changes.started, changes.runs, settings, changes.rows)
+
+
+def _ask(engine: Engine) -> None:
+    """Ask of a queue, and of a policy that answers for many jobs at once."""
+    site, now = engine.site, engine.time + 100.0
+    for number in range(3):
+        engine.apply(Submit(site=site, time=now, job=f"queued{number}", user="u", cpus=1 + 8 * number, walltime=60.0))
+    answer(WaitQuestion(id="", site=site, cpus=2, walltime=3600.0, user="u", why=True), engine, now)
+    answer(JobQuestion(id="", site=site, job="queued0"), engine, now)
+    answer(SiteQuestion(id="", site=site), engine, now)
+    context = engine.context.views()[0]
+    list(SimulatedEasy().what_ifs([Job("", 0, now, cpus=1, walltime=60.0)], context))

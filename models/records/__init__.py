@@ -21,14 +21,21 @@ from models.records.events import (
     Suspend,
 )
 from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
+from models.records.notices import Notice
 from models.records.operations import AnyOperation, DoneOperation, ForgetJob, Operation, Rebuild, SetCapacity
 from models.records.predictions import DeadLetter, LiveState, Outcome, Prediction, StandingEstimate
 from models.records.questions import (
+    BUSY,
+    LATER,
+    QUOTA,
     UNKNOWN_SITE,
     Alternative,
     Answer,
+    AnswerAccuracy,
     AnyAnswer,
     AnyQuestion,
+    DayState,
+    HourState,
     JobAnswer,
     JobQuestion,
     JobsAnswer,
@@ -39,11 +46,13 @@ from models.records.questions import (
     PartitionState,
     Question,
     SiteAnswer,
+    SitePast,
     SiteQuestion,
     WaitAnswer,
     WaitQuestion,
     WeekAccuracy,
     Why,
+    WorkerState,
 )
 
 AnyEvent = (
@@ -51,11 +60,15 @@ AnyEvent = (
 )
 
 __all__ = [
+    "BUSY",
+    "LATER",
+    "QUOTA",
     "UNKNOWN_SITE",
     "VERSION",
     "Alter",
     "Alternative",
     "Answer",
+    "AnswerAccuracy",
     "AnyAnswer",
     "AnyEvent",
     "AnyOperation",
@@ -65,6 +78,7 @@ __all__ = [
     "Capacity",
     "Count",
     "Counts",
+    "DayState",
     "DeadLetter",
     "DoneOperation",
     "End",
@@ -72,6 +86,7 @@ __all__ = [
     "ExpectedStart",
     "ForgetJob",
     "Hold",
+    "HourState",
     "JobAnswer",
     "JobEvent",
     "JobKey",
@@ -85,6 +100,7 @@ __all__ = [
     "Name",
     "Names",
     "NoAnswer",
+    "Notice",
     "Operation",
     "Outcome",
     "Partition",
@@ -100,6 +116,7 @@ __all__ = [
     "Seconds",
     "SetCapacity",
     "SiteAnswer",
+    "SitePast",
     "SiteQuestion",
     "Size",
     "StandingEstimate",
@@ -113,4 +130,5 @@ __all__ = [
     "WaitQuestion",
     "WeekAccuracy",
     "Why",
+    "WorkerState",
 ]

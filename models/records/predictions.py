@@ -84,11 +84,17 @@ class DeadLetter(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LiveState(msgspec.Struct, kw_only=True, frozen=True):
-    """A site's live state in three numbers: jobs that queue and that run, and processors that are free."""
+    """A site's live state: jobs that queue and that run, and processors that are free.
+
+    `gpus` are those of nodes that are not down, `free_gpus` those of them that no job has; both are left out where the
+    site tells of none.
+    """
 
     queued_jobs: int
     running_jobs: int
     free_cpus: int
+    gpus: int | msgspec.UnsetType = msgspec.UNSET
+    free_gpus: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):

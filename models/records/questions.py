@@ -1,6 +1,6 @@
 """Questions and their answers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,11 +11,15 @@ from models.records.predictions import LiveState
 
 
 class Question(msgspec.Struct, tag_field="type", kw_only=True, frozen=True):
-    """What every question says: to which site it goes, and the `id` that its answer repeats."""
+    """What every question says: to which site it goes, and the `id` that its answer repeats.
+
+    `asker` says who asks: those who ask much wait for each other, not for others. All who do not say it count as one.
+    """
 
     v: Version = VERSION
     id: Name
     site: Name
+    asker: Name | None = None
 
 
 class WaitQuestion(Question, tag="wait", kw_only=True, frozen=True):
@@ -62,9 +66,13 @@ class JobQuestion(Question, tag="job", kw_only=True, frozen=True):
 
 
 class SiteQuestion(Question, tag="site", kw_only=True, frozen=True):
-    """How is the site, how good were its predictions, and what of the jobs that have queued longest?"""
+    """How is the site, how good were its predictions, and what of the jobs that have queued longest?
+
+    With `past` the answer says how the site has been, too.
+    """
 
     most: Annotated[int, Meta(ge=0, le=1000)] = 20
+    past: bool = False
 
 
 AnyQuestion = WaitQuestion | JobsQuestion | JobQuestion | SiteQuestion
@@ -116,11 +124,27 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
     instead: list[Alternative] = []
 
 
+class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
+
+    Seconds; shares within 0 and 1, null where there was no job (`coverage`: the share of waits within each bound).
+    """
+
+    method: str
+    jobs: int
+    mean_error_s: float | None
+    mean_error_share: float | None
+    within_factor_2: float | None
+    coverage: dict[str, float]
+
+
 class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     """How long this job would wait if it came at `made_at`; null where no estimate is better than a bad one.
 
     `cannot_run` says why it could never start there, and is left out where it could. `left_out` are those of the
-    partitions that it names where it could not, and why.
+    partitions that it names where it could not, and why. `recent` is how right the site's predictions were in the last
+    week or two. `source` is "standing" where the worker had too much to do: it is the standing estimate of a shape that
+    the job fits into then, made at `made_at`, and never says why.
     """
 
     predicted_wait_s: float | None
@@ -137,6 +161,8 @@ class WaitAnswer(Answer, tag="wait", kw_only=True, frozen=True):
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
     cannot_run: str | msgspec.UnsetType = msgspec.UNSET
     left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
+    source: Literal["what-if", "standing"] = "what-if"
 
 
 class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
@@ -146,6 +172,8 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     it was estimated anew while it queued, `predicted_wait_s`, `predicted_start` and `bounds` are of the last such
     estimate. `why` says in words why it still queues. `priority` and `pending_reason` are the scheduler's own,
     `tasks_left` those of an array that queues as one row; `expected_by` is when others first expected it to start.
+    `held_back` says why no start is promised any longer to a job that did not start when it should have, although there
+    is room for it; `expected_start` is null then.
     """
 
     job: str
@@ -168,6 +196,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     pending_reason: str | msgspec.UnsetType = msgspec.UNSET
     tasks_left: int | msgspec.UnsetType = msgspec.UNSET
     expected_by: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    held_back: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):
@@ -193,26 +222,73 @@ class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
     ahead_jobs: int = 0
 
 
-class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
-
-    Seconds; shares within 0 and 1, null where there was no job (`coverage`: the share of waits within each bound).
-    """
-
-    method: str
-    jobs: int
-    mean_error_s: float | None
-    mean_error_share: float | None
-    within_factor_2: float | None
-    coverage: dict[str, float]
-
-
 class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     """The methods' accuracy in about a week, from `begin` to `end` (Unix seconds); the default method comes first."""
 
     begin: float
     end: float
     methods: list[MethodAccuracy]
+
+
+class AnswerAccuracy(msgspec.Struct, kw_only=True, frozen=True):
+    """How right the numbers were that people act on, over jobs whose wait is known; seconds, shares within 0 and 1.
+
+    `kind`: `expected`, the last estimate of jobs that were estimated anew while they queued, as long as the site is
+    known. Since the site's worker started: `standing`, the standing estimate that held when a job of its shape came;
+    `asked`, the answer about a job that then came within ten minutes. `predicted_error_s` is the mean error of what was
+    predicted of the same jobs at their submission. `coverage` as in `MethodAccuracy`.
+    """
+
+    kind: str
+    jobs: int
+    mean_error_s: float
+    predicted_error_s: float
+    within_factor_2: float
+    coverage: dict[str, float]
+
+
+class HourState(msgspec.Struct, kw_only=True, frozen=True):
+    """A site's jobs and their processors at a time (Unix seconds), soon after an hour began."""
+
+    time: float
+    queued_jobs: int
+    running_jobs: int
+    queued_cpus: int
+    running_cpus: int
+
+
+class DayState(msgspec.Struct, kw_only=True):
+    """Sums over the jobs that left the queue in the day from `begin` (Unix seconds, UTC), by the site's method.
+
+    `held` of `bounded` jobs waited no longer than their bound of 0.9. Durations in seconds; a withheld estimate counts
+    as a prediction of none, a cancelled job as if it had started then.
+    """
+
+    begin: float
+    jobs: int = 0
+    predicted_s: float = 0.0
+    waited_s: float = 0.0
+    error_s: float = 0.0
+    bounded: int = 0
+    held: int = 0
+
+
+class SitePast(msgspec.Struct, kw_only=True, frozen=True):
+    """How a site has been, the oldest first: the hours of a week, and the days of four."""
+
+    hours: list[HourState]
+    days: list[DayState]
+
+
+class WorkerState(msgspec.Struct, kw_only=True, frozen=True):
+    """The worker that answers: its name, for how many seconds its oldest event has not been durable (0: all are), when
+    its last checkpoint ended (Unix seconds; null: none yet), and how many messages it has rejected, by reason, since it
+    started."""
+
+    name: str
+    undurable_s: float
+    checkpoint: float | None = None
+    rejected: dict[str, int] = {}
 
 
 class PartitionState(msgspec.Struct, kw_only=True, frozen=True):
@@ -239,7 +315,8 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     those that have queued longest. `more` entries of `queued`, `weeks` and `queues` were left out, since the answer
     would not have fitted a message. `unknown_fields` counts the fields of its events that were ignored because no event
     has them, by name, since its worker started. `operations` are the last that operators did. `partitions` are left out
-    where the site tells none.
+    where the site tells none. `answers` tell how right estimates were that were made at other moments than the
+    submission, `recent` how right predictions were in the last week or two. `worker` is left out where none was asked.
     """
 
     cpus: int
@@ -259,15 +336,29 @@ class SiteAnswer(Answer, tag="site", kw_only=True, frozen=True):
     unknown_fields: dict[str, int] = {}
     operations: list[DoneOperation] = []
     partitions: list[PartitionState] | msgspec.UnsetType = msgspec.UNSET
+    answers: list[AnswerAccuracy] = []
+    recent: MethodAccuracy | msgspec.UnsetType = msgspec.UNSET
+    past: SitePast | msgspec.UnsetType = msgspec.UNSET
+    worker: WorkerState | msgspec.UnsetType = msgspec.UNSET
 
 
 UNKNOWN_SITE = "unknown_site"
 """The reason for which a worker refuses to answer about a site that it does not know."""
 
+BUSY = "busy"
+"""The reason for which a worker refuses when more questions wait than it can answer."""
+
+QUOTA = "quota"
+"""The reason for which it refuses when more questions of this asker wait than one may have waiting."""
+
+LATER = frozenset({BUSY, QUOTA})
+"""Reasons for which the same question may be answered later."""
+
 
 class NoAnswer(Answer, tag="refused", kw_only=True, frozen=True):
-    """A question that cannot be answered: `unknown_site`, `failed`, `too_large` (the answer would be), or what is wrong
-    with it, as in a dead letter (`malformed`, `unknown_type`, `version`, `wrong_key`); `detail` says more.
+    """A question that cannot be answered: `unknown_site`, `failed`, `too_large` (the answer would be), `busy` (too many
+    questions wait), `quota` (too many of this asker do), or what is wrong with it, as in a dead letter (`malformed`,
+    `unknown_type`, `version`, `wrong_key`); `detail` says more. After `busy` and `quota` it may be asked again later.
     """
 
     made_at: float = 0.0

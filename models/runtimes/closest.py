@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from models.method import RunMethod
 from models.runtimes.walltime import within
+from models.site.job import Job, RunEstimate
 from models.site.runs import Run, RunHistory, Template
-from models.site.state import Job, RunEstimate
 
 LAST_RUNS = 8
 """Runs of which an estimate is the mean."""

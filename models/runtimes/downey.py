@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from models.method import RunMethod
 from models.runtimes.walltime import within
+from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory, Template
-from models.site.state import Job, RunEstimate
 
 MAX_FITTED_RUNS = 64
 """Runs that a distribution is fitted to. The error on KTH's trace and CTC's first 20,000 jobs falls from 1024 to 64."""

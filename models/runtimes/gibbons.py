@@ -40,9 +40,10 @@ from msgspec import Meta
 from models.method import RunMethod
 from models.runtimes.gibbons_statistics import COEFFICIENTS, CONFIDENCE, MIN_RUNS, ExecutionTime, Sample, runs_longer
 from models.runtimes.walltime import within
+from models.site.job import Job, RunEstimate
 from models.site.rows import Row, Rows
 from models.site.runs import RunHistory
-from models.site.state import MICRO, Job, RunEstimate, micros
+from models.site.state import MICRO, micros
 
 TIME_RANGE = 4
 MEMORY_RANGE = 4

@@ -7,8 +7,8 @@ still ends jobs at what the user asked for.
 
 from models.method import RunMethod
 from models.runtimes.walltime import within
+from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory, Template
-from models.site.state import Job, RunEstimate
 
 CORRECTIONS_S = (0.0, *(60.0 * minutes for minutes in (1, 5, 15, 30, 60, 120, 300, 600, 1200, 3000, 6000)))
 """What a prediction grows by, the smallest that suffices, while its job outlives it."""

@@ -18,8 +18,8 @@ from numba import njit
 from models.method import RunMethod
 from models.runtimes.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
 from models.runtimes.walltime import within
+from models.site.job import Job, RunEstimate
 from models.site.runs import Category, Run, RunHistory
-from models.site.state import Job, RunEstimate
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ NOTHING: Sums = (0, 0, 0, 0, 0, 0)
 
 
 @njit(cache=True)
-def plus(sums: Sums, point: int, nodes: int, sign: int = 1) -> Sums:
+def plus(sums: Sums, point: int, nodes: int, sign: int) -> Sums:
     """The sums with a data point more (`sign` 1) or less (-1); a point of -1 is none."""
     if point < 0:
         return sums
@@ -192,7 +192,7 @@ class _Points:
     def _append(self, run: Run) -> None:
         point, nodes = self.template.point(run.run_s, run.walltime), PREDICTORS[self.template.predictor](run.cpus)
         self.data[:, self.last] = min(int(run.run_s), UNIT), point, nodes
-        self.sums = plus(self.sums, point, nodes)
+        self.sums = plus(self.sums, point, nodes, 1)
         self.last += 1
         if self.last - self.first > self.template.history:
             _, point, nodes = self.data[:, self.first].tolist()

@@ -1,8 +1,8 @@
 """The plainest estimate of a run time: what was asked for."""
 
 from models.method import RunMethod
+from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
-from models.site.state import Job, RunEstimate
 
 
 def within(run_s: float, walltime: float | None, elapsed_s: float = 0.0) -> float:

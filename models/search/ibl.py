@@ -22,7 +22,7 @@ from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.search.genetic import Generation, SearchPlan, evolve, ranked
 from models.search.tuning import Truth
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from models.waits.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
 from models.waits.ibl.distance import Columns, Point, mean, median, nearest
 from models.waits.ibl.memory import Memory, Selection

@@ -20,7 +20,7 @@ from models.measures import Accuracy
 from models.method import SiteContext, WaitMethod
 from models.records import AnyEvent, JobKey
 from models.registry import METHODS, method_named
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from models.waits.distributions import BINS, QesperaDistributions, non_uniformity, samples_of
 from models.waits.qespera import Qespera, QesperaParameters
 

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from models.method import RunMethod
 from models.simulation.workload import SimulatedJob
+from models.site.job import Job
 from models.site.runs import RunHistory
-from models.site.state import Job
 
 DEFAULT_RUN_S = 3600.0
 """Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""

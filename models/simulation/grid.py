@@ -20,7 +20,7 @@ from models.simulation.policies import Policy, scheduler_of
 from models.simulation.routing import Router
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
-from models.site.state import Job
+from models.site.job import Job
 
 MONDAY = 1_699_833_600
 """Unix time at which it begins: a Monday, 0:00 UTC."""

@@ -7,7 +7,7 @@ from models.registry import DEFAULT_RUN, run_method_named
 from models.simulation.estimates import Estimates, Learner, Predicted
 from models.simulation.scheduler import NEVER, Scheduler
 from models.simulation.workload import SimulatedJob
-from models.site.state import Job
+from models.site.job import Job
 
 
 class Oracle:

@@ -14,9 +14,10 @@ from models.engine.settings import EngineSettings
 from models.method import RunMethod
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from models.registry import DEFAULT
+from models.site.job import Job, Phase, RunEstimate
 from models.site.runs import RunHistory
 from models.site.shapes import WALLTIMES, covering, grid, sizes
-from models.site.state import SITE, Job, Phase, RunEstimate, SiteState
+from models.site.state import SITE, SiteState
 
 WHAT_IF_SETTINGS = EngineSettings(method="zero", shadows=(), bounds="", what_if=DEFAULT)
 """Of engines that only answer what-if questions, and learn their sites' policies: submitted jobs are not predicted."""

@@ -4,7 +4,8 @@ from copy import copy
 from functools import lru_cache
 
 from models.records import Capacity, JobKey
-from models.site.state import Job, SiteState
+from models.site.job import Job
+from models.site.state import SiteState
 from models.site.topology import Area, Ask, Topology, ask_of
 from models.site.topology.layout import Layout
 

@@ -6,7 +6,7 @@ from statistics import median
 
 import msgspec
 
-from models.durations import DAY_S
+from models.durations import DAY_S, duration
 
 MAX_AHEAD_S = 600.0
 """At a live site: an event whose time is further ahead of its arrival at the broker is not believed."""
@@ -44,7 +44,7 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
     >>> clock = SiteClock()
     >>> clock.tick(1000.0, arrived=1001.0)
     >>> clock.live, clock.now, clock.doubt(9000.0, arrived=1002.0)
-    (True, 1000.0, 'its time is 7998 s ahead of its arrival')
+    (True, 1000.0, 'its time is 2h13m ahead of its arrival')
     """
 
     now: float = 0.0
@@ -150,5 +150,5 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
 
 def _outside(ahead_s: float, most_s: float, of: str) -> str | None:
     if ahead_s > most_s:
-        return f"its time is {ahead_s:.0f} s ahead of {of}"
-    return f"its time is {-ahead_s / DAY_S:.0f} days before {of}" if ahead_s < -MAX_AGE_S else None
+        return f"its time is {duration(ahead_s)} ahead of {of}"
+    return f"its time is {duration(-ahead_s)} before {of}" if ahead_s < -MAX_AGE_S else None

@@ -5,7 +5,8 @@ from heapq import heapify, heappop, heappush
 
 from models.durations import DAY_S
 from models.records import JobKey
-from models.site.state import Job, Phase, SiteState
+from models.site.job import Job, Phase
+from models.site.state import SiteState
 
 MAX_WALLTIMES = 3.0
 """A running job is given up after this many times its requested walltime, and a week."""
@@ -56,7 +57,7 @@ class Expiry:
         heappush(self._due, (due(job), job.key))
 
     def watch_all(self, state: SiteState) -> None:
-        """Watch every job of a state that was read back."""
+        """Watch every job of a state, and no other; O(live jobs)."""
         self._due = [(due(job), job.key) for job in state.jobs.values()]
         heapify(self._due)
 

@@ -5,7 +5,8 @@ The state is the one that the job finds: the job itself is not counted in it.
 
 import numpy as np
 
-from models.site.state import MICRO, SITE, Job, Phase, SiteState, Totals
+from models.site.job import Job, Phase
+from models.site.state import MICRO, SITE, SiteState, Totals
 
 FEATURES = (
     "cpus",

@@ -4,8 +4,8 @@ import msgspec
 import numpy as np
 
 from models.site.features import COUNT
+from models.site.job import Job
 from models.site.spearman import RollingSpearman
-from models.site.state import Job
 
 
 class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -35,6 +35,11 @@ class Rows:
         """The number of the oldest row that is kept."""
         return max(self.count - self.depth, self.first)
 
+    def resize(self, depth: int) -> None:
+        """Keep so many rows from now on; those that are too many leave."""
+        self.depth = depth
+        self.kept = deque(self.kept, maxlen=depth)
+
     def append(self, value: bytes) -> None:
         """Add a row; the oldest leaves."""
         row = Row(self.count, value)

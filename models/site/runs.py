@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from models.site.state import Job
+from models.site.job import Job
 
 Category = tuple[str, ...]
 """A template's name and the values of its attributes: ("user,cpus", "ada", "5")."""

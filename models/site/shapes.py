@@ -4,11 +4,13 @@ Where a site has a topology, its partitions are the queues, and those with GPUs 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from models.records import Partition, Pool
-from models.site.state import Job
-from models.site.topology import Topology
+
+if TYPE_CHECKING:
+    from models.site.job import Job
+    from models.site.topology import Topology
 
 HOUR_S = 3600.0
 WALLTIMES = (600.0, HOUR_S, 4 * HOUR_S, 12 * HOUR_S, 24 * HOUR_S)
@@ -22,8 +24,10 @@ class Shape(NamedTuple):
     queue: str | None = None
     gpus: int = 0
 
-    def job(self, now: float) -> Job:
+    def job(self, now: float) -> "Job":
         """A job of this shape that comes now, with a key that no submitted job has."""
+        from models.site.job import Job  # with numpy, which who only reads estimates does not need
+
         return Job("", 0, now, queue=self.queue, cpus=self.cpus, walltime=self.walltime, gpus=self.gpus)
 
 
@@ -44,7 +48,7 @@ def grid(cpus: Iterable[int], walltimes: Iterable[float], queues: Sequence[str |
 
 
 def partition_grid(
-    topology: Topology, walltimes: Sequence[float], most: int | None = None, names: Sequence[str] = ()
+    topology: "Topology", walltimes: Sequence[float], most: int | None = None, names: Sequence[str] = ()
 ) -> list[Shape]:
     """The shapes of each partition that is up: with GPUs, as many processors as there are to so many of them.
 

@@ -1,20 +1,21 @@
 """The rolling resource state of one site: who is queued, who runs, and the sums the features need.
 
 Sums are kept in integers (microseconds, processors), so they are exact after any number of events: adding and taking
-away leave no rounding behind. An event costs O(1), however many jobs are queued; nor does the garbage collector look
-at what is kept of a job (`gc=False`: there are no cycles), which with 100,000 of them would take 200 ms a time.
+away leave no rounding behind. An event costs O(1), however many jobs are queued.
 """
 
 from collections.abc import Hashable, Iterator
-from enum import StrEnum
-from operator import attrgetter
-from typing import Any, Protocol
+from typing import Protocol
 
-import msgspec
 import numpy as np
 
-from models.records import JobKey, Submit
-from models.site.extras import EXTRAS, PROGRESS, Extras, Progress, extras_of
+from models.records import JobKey
+from models.site.job import STARTED
+from models.site.job import Estimate as Estimate  # others' methods import it, and the next ones, from here
+from models.site.job import Job as Job
+from models.site.job import LaterEstimate as LaterEstimate
+from models.site.job import Phase as Phase
+from models.site.job import RunEstimate as RunEstimate
 from models.site.table import DEAD, HELD, QUEUED, RUNNING, LiveTable, Names, Values
 
 MICRO = 1_000_000
@@ -23,189 +24,6 @@ MICRO = 1_000_000
 def micros(seconds: float) -> int:
     """Seconds as whole microseconds, the unit of every sum here."""
     return round(seconds * MICRO)
-
-
-class Phase(StrEnum):
-    """Which phase of its life a live job is in."""
-
-    QUEUED = "queued"
-    HELD = "held"  # it may not start, by a hold or for its dependency
-    RUNNING = "running"
-    SUSPENDED = "suspended"  # it stands still, and others may have its processors
-    ENDED_BEFORE_START = "ended"  # its end arrived before its start
-
-    __hash__ = str.__hash__  # it is in the key of every total; an Enum's own is a function in Python
-
-
-STARTED = (Phase.RUNNING, Phase.SUSPENDED)
-"""The phases of jobs that have started."""
-
-
-class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one method says of one job: the wait in seconds or None, why, bounds by probability, the probability that
-    the wait is under a minute, where the method tells these, and why the estimate is worse than usual, if it is.
-    """
-
-    wait_s: float | None
-    reason: str
-    bounds: dict[str, float] | None = None
-    starts_at_once: float | None = None
-    degraded: str | None = None
-
-
-REQUEST = (
-    "user",
-    "group",
-    "account",
-    "queue",
-    "executable",
-    "cpus",
-    "nodes",
-    "gpus",
-    "memory",
-    "walltime",
-    "job_type",
-    "job_class",
-    "script",
-    "arguments",
-    "network",
-)
-"""What a job asks for, by the fields' names in a submit event and here; what few jobs do is in its `extras`."""
-
-_request_of = attrgetter(*REQUEST)
-
-
-class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one method says of a job's run time: seconds or None, why, and the interval it is expected in."""
-
-    run_s: float | None
-    reason: str
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """From `low` to `high`, where there are both."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
-
-
-class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A later estimate of a job's whole wait, made while it queued, at `made_at` (Unix seconds)."""
-
-    made_at: float
-    estimate: Estimate
-
-
-class Job(msgspec.Struct, array_like=True, gc=False):
-    """A live job: its request, its phase, and what was predicted of it when it was submitted.
-
-    `planned_run_s` is the requested walltime in seconds, or else the predicted run time. `unscored` marks a job whose
-    wait cannot be told: first seen at its start, or reported as started long before its submit. `requested` is False
-    while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when it was last
-    altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
-    method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated` is what its start said that it
-    got. `looks` counts how often it was estimated anew while it queued, and `later` is the last such estimate that was
-    told. `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share
-    of an area (`Areas`). The job is stored as an array, so new fields go to the end: states that were saved before a
-    field existed are read with its default.
-    """
-
-    id: str
-    attempt: int
-    submit: float
-    user: str | None = None
-    group: str | None = None
-    account: str | None = None
-    queue: str | None = None
-    executable: str | None = None
-    cpus: int = 1
-    nodes: int | None = None
-    gpus: int = 0
-    memory: int | None = None
-    walltime: float | None = None
-    eligible: float | None = None
-    planned_run_s: float = 0.0
-    phase: Phase = Phase.QUEUED
-    start: float | None = None
-    end: float | None = None
-    unscored: bool = False
-    requested: bool = True
-    hold_time: float = 0.0
-    alter_time: float = 0.0
-    run_s: float | None = None
-    estimates: dict[str, Estimate] = msgspec.field(default_factory=dict)
-    features: np.ndarray | None = None
-    job_type: str | None = None
-    job_class: str | None = None
-    script: str | None = None
-    arguments: str | None = None
-    network: str | None = None
-    run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
-    allocated: int | None = None
-    looks: int = 0
-    later: LaterEstimate | None = None
-    extras: Extras = EXTRAS
-    progress: Progress = PROGRESS
-    asked_cpus: int | None = None
-
-    @classmethod
-    def of(cls, event: Submit) -> "Job":
-        """The job that a submit event describes."""
-        request = dict(zip(REQUEST, _request_of(event), strict=True))
-        job = cls(event.job, event.attempt, event.time, eligible=event.eligible, extras=extras_of(event), **request)
-        if job.depends:
-            job.phase = Phase.HELD
-        return job
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """What it asks for, by the names in `REQUEST`, and its `extras`."""
-        return dict(zip(REQUEST, _request_of(self), strict=True), extras=self.extras)
-
-    @property
-    def key(self) -> JobKey:
-        """The job's identity within its site."""
-        return (self.id, self.attempt)
-
-    @property
-    def depends(self) -> bool:
-        """Whether it waits for a dependency that is not met."""
-        return self.extras.dependency is not None
-
-    @property
-    def counted_cpus(self) -> int:
-        """The processors that count now: once it runs what was allocated, where that is known, else the request."""
-        return self.cpus if self.allocated is None or self.phase not in STARTED else self.allocated
-
-    @property
-    def began(self) -> float | None:
-        """When it would have started if it had never stood still; the start itself for nearly all."""
-        return self.start if self.start is None or self.progress is PROGRESS else self.start + self.progress.suspended_s
-
-    @property
-    def tasks_left(self) -> int:
-        """How many jobs like this one are to start: of an array that queues as one row those that are left in it."""
-        size = None if self.extras is EXTRAS or self.start is not None else self.extras.array_size
-        return 1 if size is None else max(size - self.progress.tasks_gone, 0)
-
-    def stood_s(self, at: float) -> float:
-        """For how many seconds it has stood still by `at` (Unix seconds), all its suspensions together."""
-        since = self.progress.suspended_at
-        return self.progress.suspended_s + (0.0 if since is None else max(at - since, 0.0))
-
-    def ran_s(self, at: float) -> float:
-        """For how many seconds it has run by `at` (Unix seconds), without those that it stood still."""
-        return 0.0 if self.start is None else max(at - self.start - self.stood_s(at), 0.0)
-
-    @property
-    def ready(self) -> float:
-        """When the wait began: at submission, or later where the job was not yet eligible (seconds)."""
-        return self.submit if self.eligible is None else max(self.submit, self.eligible)
-
-    @property
-    def wait_from(self) -> str:
-        """Which of the two `ready` is."""
-        return "submit" if self.ready == self.submit else "eligible"
 
 
 class Totals:
@@ -271,11 +89,10 @@ class SiteState:
         self.jobs: dict[JobKey, Job] = {}
         self.table = LiveTable()
         """The same jobs as columns, in the same order."""
-        self.text_bytes = 0
-        """Bytes of the live jobs' names, which bound what their state takes when it is stored."""
         self.follower: Follower | None = None
         """Told what happens to the jobs here."""
         self._totals: dict[tuple[Scope, Phase], Totals] = {}
+        self._later_attempts: dict[str, set[int]] = {}  # those but 0, by the name of the job
 
     def __len__(self) -> int:
         return len(self.jobs)
@@ -285,13 +102,44 @@ class SiteState:
         return self._totals.get((scope, phase)) or Totals()
 
     def in_phase(self, phase: Phase) -> Iterator[Job]:
-        """The jobs in a phase, in the order in which they came; O(live jobs)."""
-        return (job for job in self.jobs.values() if job.phase is phase)
+        """The jobs in a phase, in the order in which they came; O(live jobs), 1 ns each for those that wait or run."""
+        code, keys = _PHASE_CODES.get(phase), self.table.keys
+        if code is None:
+            return (job for job in self.jobs.values() if job.phase is phase)
+        rows = np.flatnonzero(self.table.columns().phase == code)
+        return (self.jobs[key] for key in map(keys.__getitem__, rows) if key is not None)
+
+    def attempts_of(self, name: str) -> list[Job]:
+        """The live jobs of this name, by their attempts, of which there are seldom several."""
+        keys = ((name, attempt) for attempt in (0, *sorted(self._later_attempts.get(name, ()))))
+        return [self.jobs[key] for key in keys if key in self.jobs]
+
+    def latest_of(self, user: str, most: int) -> list[Job]:
+        """The jobs of a user that queue, are held, run or are suspended: the last that were submitted, in that order.
+
+        O(live jobs), 3 ns each.
+        """
+        columns, keys = self.table.columns(), self.table.keys
+        rows = np.flatnonzero((columns.phase != DEAD) & (columns.user == self.table.code("user", user)))
+        suspended = self.totals(("user", user), Phase.SUSPENDED).count
+        found = [job for job in self.in_phase(Phase.SUSPENDED) if job.user == user] if suspended else []
+        for row in rows[np.argsort(columns.submit[rows], kind="stable")][-most:].tolist():
+            key = keys[row]
+            assert key is not None
+            found.append(self.jobs[key])
+        return sorted(found, key=lambda job: job.submit)[-most:]
+
+    def first_queued(self, most: int) -> list[Job]:
+        """The queued jobs that came first, as far as they are looked at (`models.site.seen`)."""
+        rows, keys = self.table.seen().rows, self.table.keys
+        queued = rows[self.table.columns().phase[rows] == QUEUED][:most].tolist()
+        return [self.jobs[key] for key in map(keys.__getitem__, queued) if key is not None]
 
     def enter(self, job: Job, ask: Hashable = None) -> None:
         """Take a job in, in the phase it has; `ask` is what it asks for, where that matters (see `LiveTable`)."""
         self.jobs[job.key] = job
-        self.text_bytes += text_bytes(job)
+        if job.attempt:
+            self._later_attempts.setdefault(job.id, set()).add(job.attempt)
         self._count(job, 1)
         self.table.enter(job.key, _values(job), _names(job, ask))
         if self.follower is not None:
@@ -299,10 +147,14 @@ class SiteState:
 
     def leave(self, job: Job) -> None:
         """Take a job out."""
-        self.text_bytes -= text_bytes(job)
         self._count(job, -1)
         self.table.leave(job.key)
         del self.jobs[job.key]
+        if job.attempt:
+            attempts = self._later_attempts[job.id]
+            attempts.discard(job.attempt)
+            if not attempts:
+                del self._later_attempts[job.id]
         if self.follower is not None:
             self.follower.leave(job)
 
@@ -320,10 +172,8 @@ class SiteState:
     def alter(self, job: Job, **changes: object) -> None:
         """Change a job's request, keeping the totals true."""
         self._count(job, -1)
-        self.text_bytes -= text_bytes(job)
         for name, value in changes.items():
             setattr(job, name, value)
-        self.text_bytes += text_bytes(job)
         self._count(job, 1)
         self.table.change(job.key, _values(job), _names(job))
         if self.follower is not None:
@@ -333,7 +183,6 @@ class SiteState:
         """Put a job in the place of the one that has its key."""
         before = self.jobs[job.key]
         self._count(before, -1)
-        self.text_bytes += text_bytes(job) - text_bytes(before)
         self.jobs[job.key] = job
         self._count(job, 1)
         self.table.change(job.key, _values(job), _names(job, ask))
@@ -371,65 +220,12 @@ def _values(job: Job) -> Values:
     if phase is Phase.RUNNING:
         cpus, start = job.counted_cpus, job.began or 0.0
     ready = submit if eligible is None or eligible < submit else eligible
-    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, _PHASE_CODES.get(phase, DEAD)
+    code = _PHASE_CODES.get(phase, DEAD)
+    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, code, job.tasks_left
 
 
 def _names(job: Job, ask: Hashable = None) -> Names:
     return job.user, job.queue, job.account, ask
-
-
-_TEXTS = (
-    "user",
-    "group",
-    "account",
-    "queue",
-    "executable",
-    "job_type",
-    "job_class",
-    "script",
-    "arguments",
-    "network",
-)
-_texts_of = attrgetter("id", *_TEXTS)
-
-
-class Shared:
-    """What jobs that are read back have in common, in memory once: names, reasons, bounds. Halves what they take."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._bounds: dict[tuple[tuple[str, float], ...], dict[str, float]] = {}
-
-    def settle(self, job: Job) -> Job:
-        """The job, with what others have too replaced by theirs; 5 µs."""
-        job.extras = EXTRAS if job.extras == EXTRAS else job.extras
-        job.progress = PROGRESS if job.progress == PROGRESS else job.progress
-        for name in _TEXTS:
-            text = getattr(job, name)
-            if text is not None:
-                setattr(job, name, self._text(text))
-        for estimate in job.estimates.values():
-            msgspec.structs.force_setattr(estimate, "reason", self._text(estimate.reason))
-            if estimate.bounds is not None:
-                bounds = self._bounds.setdefault(tuple(estimate.bounds.items()), estimate.bounds)
-                msgspec.structs.force_setattr(estimate, "bounds", bounds)
-        for run_estimate in job.run_estimates.values():
-            msgspec.structs.force_setattr(run_estimate, "reason", self._text(run_estimate.reason))
-        job.estimates = {self._text(name): estimate for name, estimate in job.estimates.items()}
-        job.run_estimates = {self._text(name): estimate for name, estimate in job.run_estimates.items()}
-        return job
-
-    def _text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)
-
-
-def text_bytes(job: Job) -> int:
-    """Bytes of the names in a job, and of what few have; 1 µs."""
-    text = "".join(filter(None, _texts_of(job)))
-    names = len(text) if text.isascii() else len(text.encode())
-    if job.extras is not EXTRAS:
-        names += job.extras.stored_bytes
-    return names if job.progress is PROGRESS else names + job.progress.text_bytes
 
 
 def _scopes(job: Job) -> list[Scope]:

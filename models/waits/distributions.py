@@ -27,9 +27,12 @@ from numba import njit
 from models.method import SiteContext
 from models.records import JobKey
 from models.site.history import History
+from models.site.job import Job, Phase
+from models.site.per_job import PerJob
+from models.site.rows import Rows
 from models.site.spearman import RollingSpearman
-from models.site.state import Job, Phase, SiteState
-from models.waits.qespera import Floats, Qespera
+from models.site.state import SiteState
+from models.waits.qespera import Floats, Qespera, contiguous
 
 Samples = npt.NDArray[np.float32]
 """Six sorted sets, (6, SET_VALUES), each padded with NaN."""
@@ -44,8 +47,22 @@ BINS = 10
 """Bins of a histogram."""
 
 
+NO_DEPTH = 1 << 40
+"""Rows that are kept before the history is known, which says how many are enough."""
+
+
+class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A row: a job that started, by its number in the history, its size, estimated run time and wait, and its state."""
+
+    number: int
+    cpus: float
+    run_s: float
+    wait_s: float
+    samples: bytes
+
+
 class SavedDistributions(msgspec.Struct, array_like=True):
-    """What the method keeps for itself."""
+    """What earlier versions saved, where there were no rows."""
 
     pending: list[tuple[JobKey, bytes]]
     numbers: bytes
@@ -57,42 +74,46 @@ class SavedDistributions(msgspec.Struct, array_like=True):
 
 
 class QesperaDistributions(Qespera):
-    """Algorithm 1 with `use_distribution`; about 6 ms a prediction over 6000 jobs, and ten megabytes of state."""
+    """Algorithm 1 with `use_distribution`; about 6 ms a prediction over 6000 jobs, of which the states take ten
+    megabytes, in memory twice and in the rows once."""
 
     name: ClassVar[str] = "qespera-distributions"
     learns = True
     tunable: ClassVar[Mapping[str, Any]] = {**Qespera.tunable, "bins": Annotated[int, Meta(ge=1, le=1000)]}
+    rows: Rows
+    per_job: PerJob[bytes]
 
     def __init__(self, bins: int = BINS, **parameters: Any) -> None:
         super().__init__(**parameters)
         self.bins = bins
-        self._pending: dict[JobKey, Samples] = {}
+        self.rows = Rows(NO_DEPTH)
+        self.per_job = PerJob(bytes)  # the states that the queued jobs found
         self._numbers = np.empty(0, np.int64)  # which job of the site's history each place is of, -1 for none
         self._samples = np.empty((0, SETS, SET_VALUES), np.float32)
         self._window: RollingSpearman | None = None
-        self._pushed = 0
         self._layout = (0, 0)  # the size and the first job of the history that the places are of
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Keep the state that the job finds until it starts."""
-        self._pending[job.key] = samples_of(context.state, job.submit)
+        self.per_job.put(job.key, samples_of(context.state, job.submit).tobytes())
 
     def distribution_distances(self, job: Job, context: SiteContext) -> Floats | None:
         """Distances by equation 2, in the history's order; None while fewer than two jobs were seen."""
         self.notice(job, context)
-        found = self._pending[job.key]
+        found = _samples(self.per_job.get(job.key) or b"")[0]
         history = context.history
         count = len(history)
-        if self._window is None or len(self._window) < 2:
+        if len(self.rows.kept) < 2:
             return None
         self._lay_out(history)
+        assert self._window is not None
         last = history.count - 1
         numbers = last - (last - history.first - np.arange(count)) % history.size
         known = self._numbers[:count] == numbers
         assert job.features is not None
         distance = histogram_distances(
             job.features[:2],
-            np.ascontiguousarray(history.window.values.T[:2]),
+            contiguous(history.window.values.T[:2]),
             found,
             self._samples[:count],
             self._window.weights,
@@ -104,54 +125,54 @@ class QesperaDistributions(Qespera):
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Keep the state that the job found beside its place in the history."""
-        found = self._pending.pop(job.key, None)
-        if found is None:
+        samples = self.per_job.pop(job.key)
+        if samples is None:
             return
         history = context.history
         self._lay_out(history)
         assert self._window is not None and job.features is not None
         place = (history.count - history.first) % history.size
-        self._numbers[place] = history.count
-        self._samples[place] = found
-        self._window.push(np.concatenate((job.features[:2], norms(found, self.bins))), wait_s)
-        self._pushed += 1
+        cpus, run_s = job.features[:2].tolist()
+        found = _Found(history.count, cpus, run_s, wait_s, samples)
+        self._numbers[place], self._samples[place] = found.number, _samples(samples)[0]
+        self._window.push(self._correlated(found), wait_s)
+        self.rows.append(_encode(found))
 
     def forget(self, key: JobKey) -> None:
         """Drop the state that the job found: its wait will not be known."""
-        self._pending.pop(key, None)
-
-    def save(self) -> bytes:
-        """All states, some ten megabytes for 6000 jobs."""
-        rows, targets = self._window.rows() if self._window is not None else (np.empty((0, 8)), np.empty(0))
-        pending = [(key, found.tobytes()) for key, found in self._pending.items()]
-        saved = SavedDistributions(
-            pending=pending,
-            numbers=self._numbers.tobytes(),
-            samples=self._samples.tobytes(),
-            rows=rows.tobytes(),
-            targets=targets.tobytes(),
-            pushed=self._pushed,
-            bins=self.bins,
-        )
-        return msgspec.msgpack.encode(saved)
+        self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; the weights are learnt anew if that was with other bins.
+        """Lay out the rows; they are made of what an earlier version saved, if it did.
 
-        Raises ValueError for anything else.
+        Raises:
+            ValueError: these are none of this method's.
         """
         try:
-            kept = msgspec.msgpack.decode(saved, type=SavedDistributions)
+            if saved:
+                self._take_in(msgspec.msgpack.decode(saved, type=SavedDistributions))
+            found = [_decode(row.value) for row in self.rows.kept]
         except msgspec.MsgspecError as error:
             raise ValueError(f"not a saved state: {error}") from error
-        self._pending = {key: _floats32(found).reshape(SETS, SET_VALUES) for key, found in kept.pending}
-        self._numbers = np.frombuffer(kept.numbers, np.int64).copy()
-        self._samples = _floats32(kept.samples).reshape(-1, SETS, SET_VALUES)
-        self._pushed, self._window, self._layout = 0, None, (0, 0)
-        if len(self._numbers) and kept.bins == self.bins:
-            self._pushed = kept.pushed
-            rows, targets = np.frombuffer(kept.rows).reshape(-1, 2 + SETS), np.frombuffer(kept.targets)
-            self._window = RollingSpearman.from_rows(rows, targets, len(self._numbers), kept.pushed)
+        self._numbers = np.array([one.number for one in found], np.int64)
+        self._samples = _samples(b"".join(one.samples for one in found))
+        self._window, self._layout = None, (0, 0)
+
+    def _take_in(self, saved: SavedDistributions) -> None:
+        """Make rows of what was saved: of the last jobs, for there the states and the numbers beside them agree."""
+        for key, state in saved.pending:
+            self.per_job.put(key, state)
+        numbers, samples = np.frombuffer(saved.numbers, np.int64), _samples(saved.samples)
+        rows, waits_s = np.frombuffer(saved.rows).reshape(-1, 2 + SETS), np.frombuffer(saved.targets)
+        known = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
+        last = min(len(known), len(rows))
+        for place, row, wait_s in zip(known[-last:], rows[-last:].tolist(), waits_s[-last:].tolist(), strict=True):
+            found = _Found(int(numbers[place]), row[0], row[1], wait_s, samples[place].tobytes())
+            self.rows.append(_encode(found))
+
+    def _correlated(self, found: _Found) -> Floats:
+        """Of what the correlation with the wait is the weight of each distance."""
+        return np.concatenate(((found.cpus, found.run_s), norms(_samples(found.samples)[0], self.bins)))
 
     def _lay_out(self, history: History) -> None:
         """Bring the arrays into the order of the history, which may be new or have another size than it had."""
@@ -164,17 +185,20 @@ class QesperaDistributions(Qespera):
         self._samples = np.full((size, SETS, SET_VALUES), np.nan, np.float32)
         places = (numbers - first) % size
         self._numbers[places], self._samples[places] = numbers, samples
-        if self._window is None:
-            self._window = RollingSpearman(2 + SETS, size)
-        elif self._window.size != size:
-            rows, targets = self._window.rows()
-            self._window = RollingSpearman.from_rows(rows, targets, size)
-            self._pushed = len(targets)
+        self.rows.resize(size)
+        learnt = [_decode(row.value) for row in self.rows.kept]
+        correlated = np.array([self._correlated(found) for found in learnt]).reshape(-1, 2 + SETS)
+        self._window = RollingSpearman.from_rows(correlated, [found.wait_s for found in learnt], size)
         self._layout = (size, first)
 
 
-def _floats32(stored: bytes) -> Samples:
-    return np.frombuffer(stored, np.float32).copy()
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Found).decode
+
+
+def _samples(stored: bytes) -> Samples:
+    """The states of one job or several, (jobs, SETS, SET_VALUES); a copy, so that kernels get only writable ones."""
+    return np.frombuffer(stored, np.float32).reshape(-1, SETS, SET_VALUES).copy()
 
 
 def samples_of(state: SiteState, now: float) -> Samples:

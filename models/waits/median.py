@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from models.method import SiteContext, WaitMethod
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 
 WINDOW_JOBS = 1000
 """Jobs that the median is taken of."""

@@ -10,9 +10,10 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from models.method import SiteContext, WaitMethod
+from models.method import Floats, Method, SiteContext, WaitMethod
 from models.records import JobKey
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
+from models.site.per_job import PerJob
 from models.waits.simulated import (
     Plans,
     Simulated,
@@ -44,7 +45,7 @@ WaitsByPolicy = dict[str, float]
 
 
 class _SavedPolicies(msgspec.Struct, array_like=True):
-    """What is saved; the first two fields are what the policies save."""
+    """What is saved; `policies`, `trial` and `pending` are of earlier versions, which kept there what is per job."""
 
     policies: dict[str, bytes]
     trial: bytes
@@ -75,7 +76,13 @@ class Policy(WaitMethod):
         self._since = 0  # submissions since the last that was tried
         self._tries = 0
         self._errors = dict.fromkeys(self._policies, 0.0)
-        self._pending: dict[JobKey, WaitsByPolicy] = {}
+        self.per_job: PerJob[WaitsByPolicy] = PerJob(WaitsByPolicy)
+        """The waits that jobs were predicted by each policy, of those that were tried and queue."""
+
+    @property
+    def parts(self) -> Mapping[str, Method]:
+        """The policies, and what tries them."""
+        return {**self._policies, "trial": self._trial}
 
     @property
     def best(self) -> Simulated:
@@ -98,25 +105,25 @@ class Policy(WaitMethod):
             self._since = 0
             waits = self._trial.waits(job, context, SCHEDULES)
             if waits is not None:
-                self._pending[job.key] = waits
+                self.per_job.put(job.key, waits)
 
     def _has_turn(self, live: int) -> bool:
         if live > MAX_LIVE_JOBS:
             return False
-        first = self._tries < FIRST_TRIED_JOBS and len(self._pending) < FIRST_TRIED_JOBS
+        first = self._tries < FIRST_TRIED_JOBS and len(self.per_job) < FIRST_TRIED_JOBS
         return first or self._since >= self.every * (1 + live // LIVE_JOBS_PER_STEP)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What the best policy would say."""
         return self.best.what_ifs(jobs, context)
 
-    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
+    def starts(self, context: SiteContext, now: float) -> Floats:
         """When the queued jobs will start by the best policy."""
         return self.best.starts(context, now)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started: if it was tried, each policy's error is known."""
-        tried = self._pending.pop(job.key, None)
+        tried = self.per_job.pop(job.key)
         if tried is not None:
             self._tries += 1
             for name, error_s in self._errors.items():
@@ -124,13 +131,11 @@ class Policy(WaitMethod):
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
-        self._pending.pop(key, None)
+        self.per_job.pop(key)
 
     def save(self) -> bytes:
-        """The errors so far, and the waits of queued jobs by each policy."""
-        policies = {name: policy.save() for name, policy in self._policies.items()}
-        pending = list(self._pending.items())
-        return _encode(_SavedPolicies(policies, self._trial.save(), self._since, self._tries, self._errors, pending))
+        """The errors so far."""
+        return _encode(_SavedPolicies({}, b"", self._since, self._tries, self._errors, []))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
@@ -141,7 +146,9 @@ class Policy(WaitMethod):
         self._trial.load(kept.trial)
         self._since, self._tries = kept.since, kept.tries
         self._errors |= {name: error for name, error in kept.errors.items() if name in self._errors}
-        self._pending = {key: tried for key, tried in kept.pending if tried.keys() >= self._errors.keys()}
+        for key, tried in kept.pending:
+            if tried.keys() >= self._errors.keys():
+                self.per_job.put(key, tried)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -19,9 +19,9 @@ from msgspec import Meta
 from scipy.special import bdtr, ndtr, ndtri
 
 from models.method import SiteContext, WaitMethod
+from models.site.job import Estimate, Job
 from models.site.rows import Rows
 from models.site.runs import power_of_two
-from models.site.state import Estimate, Job
 
 UPPER = (0.5, 0.75, 0.9, 0.95)
 """Quantiles that are bounded from above."""

@@ -42,7 +42,7 @@ from msgspec import Meta
 from numba import njit
 
 from models.method import SiteContext, WaitMethod
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from models.waits.dbscan import NOISE, labels, outliers
 
 Floats = npt.NDArray[np.float64]
@@ -161,7 +161,7 @@ class Qespera(WaitMethod):
         """What each of these parameters predicts. The distances, which are the same for all, are computed once."""
         assert job.features is not None
         window = context.history.window
-        columns = _contiguous(window.values.T)
+        columns = contiguous(window.values.T)
         distance = distances(job.features, columns, window.weights, window.minimum, window.maximum)
         state_distance = self.distribution_distances(job, context)
         return [
@@ -176,7 +176,7 @@ class Qespera(WaitMethod):
         return None
 
 
-def _contiguous(columns: Floats) -> Floats:
+def contiguous(columns: Floats) -> Floats:
     """The columns in one piece, and read-only as the full window's are: one type, so one compiled kernel."""
     whole = np.ascontiguousarray(columns)
     whole.flags.writeable = False
@@ -321,8 +321,7 @@ def _nth(distance: Floats, n: int) -> float:
         if int(min(d, 1.0) * 512) == step:
             same[filled] = d
             filled += 1
-    same.sort()
-    return float(same[n - before - 1])
+    return float(same[np.argsort(same)[n - before - 1]])
 
 
 @njit(cache=True)

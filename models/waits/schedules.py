@@ -57,17 +57,15 @@ def wait_s(schedule: Schedule, live: Live, cpus: int, run_s: float, planned_s: f
     return float(schedule(live._replace(queued=last), False)[-1])
 
 
-@njit(cache=True)
 def fcfs(live: Live, whole: bool) -> Floats:
     """First come, first served: nothing starts before an earlier job. O(n·log n)."""
     starts: Floats = _in_order(live, np.arange(len(live.queued.cpus)), whole)
     return starts
 
 
-@njit(cache=True)
 def lwf(live: Live, whole: bool) -> Floats:
     """Least work first: nothing starts before a job of fewer processors times planned seconds. O(n·log n)."""
-    order = np.argsort(live.queued.cpus * live.queued.planned_s, kind="mergesort")
+    order = np.argsort(live.queued.cpus * live.queued.planned_s, kind="stable")
     starts: Floats = _in_order(live, order, whole)
     return starts
 
@@ -94,7 +92,6 @@ def _in_order(live: Live, order: Ints, whole: bool) -> Floats:
     return starts
 
 
-@njit(cache=True)
 def easy(live: Live, whole: bool) -> Floats:
     """EASY backfilling: a later job starts where, by the plan, it does not delay the head of the queue. O(n²).
 
@@ -182,11 +179,13 @@ def conservative(live: Live, whole: bool) -> Floats:
     free = live.cpus - live.running.cpus.sum()
     waiting = np.arange(first, last + 1)
     now = 0.0
-    steps = 0 if np.any(jobs.run_s < jobs.planned_s) else MAX_PLAN_STEPS
+    steps = MAX_PLAN_STEPS
+    for job in range(len(jobs.cpus)):
+        if jobs.run_s[job] < jobs.planned_s[job]:
+            steps = 0
     while steps < MAX_PLAN_STEPS:
-        held = releases[:running]
-        wanted, planned_s = jobs.cpus[waiting], jobs.planned_s[waiting]
-        planned, taken = _plan(now, free, limits[held], jobs.cpus[held], wanted, planned_s, False)
+        wanted, held = _of(jobs, waiting), _of(Jobs(jobs.cpus, limits, limits), releases[:running])
+        planned, taken = _plan(now, free, held.run_s, held.cpus, wanted.cpus, wanted.planned_s, steps >= MAX_PLAN_STEPS)
         steps += taken
         kept = 0
         for place in range(len(waiting)):
@@ -203,11 +202,38 @@ def conservative(live: Live, whole: bool) -> Floats:
             return starts[first:]
         now, running, released = _next_ends(jobs, ends, limits, releases, running)
         free += released
-    ends.sort()
-    times, held = np.array([end for end, _ in ends]), np.array([job for _, job in ends], dtype=np.int64)
-    wanted, run_s = jobs.cpus[waiting], jobs.run_s[waiting]
-    starts[waiting] = _plan(now, free, times, jobs.cpus[held], wanted, run_s, True)[0]
+    times, released = np.empty(running), np.empty(running, np.int64)
+    for place in range(running):
+        times[place], job = heapq.heappop(ends)
+        released[place] = jobs.cpus[job]
+    wanted = _of(jobs, waiting)
+    planned, _ = _plan(now, free, times, released, wanted.cpus, wanted.run_s, steps >= MAX_PLAN_STEPS)
+    for place in range(len(waiting)):
+        starts[waiting[place]] = planned[place]
     return starts[first:]
+
+
+@njit(cache=True)
+def _of(jobs: Jobs, places: Ints) -> Jobs:
+    """These of the jobs."""
+    cpus, run_s, planned_s = np.empty(len(places), np.int64), np.empty(len(places)), np.empty(len(places))
+    for place in range(len(places)):
+        job = places[place]
+        cpus[place], run_s[place], planned_s[place] = jobs.cpus[job], jobs.run_s[job], jobs.planned_s[job]
+    return Jobs(cpus, run_s, planned_s)
+
+
+@njit(cache=True)
+def _joined(one: Jobs, other: Jobs) -> Jobs:
+    """These jobs, then those."""
+    first, total = len(one.cpus), len(one.cpus) + len(other.cpus)
+    cpus, run_s, planned_s = np.empty(total, np.int64), np.empty(total), np.empty(total)
+    for job in range(first):
+        cpus[job], run_s[job], planned_s[job] = one.cpus[job], one.run_s[job], one.planned_s[job]
+    for job in range(first, total):
+        place = job - first
+        cpus[job], run_s[job], planned_s[job] = other.cpus[place], other.run_s[place], other.planned_s[place]
+    return Jobs(cpus, run_s, planned_s)
 
 
 @njit(cache=True)
@@ -216,12 +242,7 @@ def _set_up(live: Live) -> tuple[Jobs, list[tuple[float, int]], Floats, Ints, in
 
     A limit is the planned end. The last is how many run.
     """
-    running, queued = live.running, live.queued
-    jobs = Jobs(
-        np.concatenate((running.cpus, queued.cpus)),
-        np.concatenate((running.run_s, queued.run_s)),
-        np.concatenate((running.planned_s, queued.planned_s)),
-    )
+    running, jobs = live.running, _joined(live.running, live.queued)
     ends = [(running.run_s[job], job) for job in range(len(running.cpus))]
     heapq.heapify(ends)
     releases = np.empty(len(jobs.cpus), np.int64)

@@ -8,15 +8,29 @@ true run times the paper finds errors of 3 to 10 % and of 39 to 43 % of the mean
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
-from models.site.state import Estimate, Job, Phase
-from models.waits.schedules import Jobs, Live, Schedule, conservative, easy, easy_openings, fcfs, lwf, wait_s
+from models.site.job import Estimate, Job
+from models.site.per_job import PerJob
+from models.site.table import QUEUED, RUNNING
+from models.waits.schedules import (
+    Floats,
+    Ints,
+    Jobs,
+    Live,
+    Schedule,
+    conservative,
+    easy,
+    easy_openings,
+    fcfs,
+    lwf,
+    wait_s,
+)
 
 DEFAULT_RUN_S = 3600.0
 """The run time of a job that has neither an estimate nor a walltime."""
@@ -38,42 +52,84 @@ Starts = Callable[[int, float, float], float]
 Outlived = dict[JobKey, float]
 """Whole run times in seconds, predicted again, of jobs that have run for longer than was predicted before."""
 
+_Saved = list[tuple[str, int, float]]
+
+MAX_SIMULATED = 500
+"""Jobs of the queue that are simulated where not all are looked at (`models.site.seen`): the first by the policy."""
+
+
+class Rest(NamedTuple):
+    """The queued jobs in the policy's order, (jobs,): the work that the policy goes by, and how long the site takes for
+    those that are not simulated, up to each of them, in seconds.
+    """
+
+    work: Floats
+    done_s: Floats
+
+    def before(self, work: float) -> float:
+        """How long the site takes for those that come before a job of so much work, which came last."""
+        jobs = int(np.searchsorted(self.work, work, side="right"))
+        return float(self.done_s[jobs - 1]) if jobs else 0.0
+
+
+class Site(NamedTuple):
+    """The site as it is simulated. `rows` are those of the queued jobs in the table, `outlived` the jobs that run for
+    longer than was expected, and `queued` is how many queue in all. Of a deep queue there is a `rest`.
+    """
+
+    live: Live
+    rows: Ints
+    outlived: Outlived
+    queued: int
+    rest: Rest | None = None
+    bound: str = ""
+
 
 class Simulated(WaitMethod):
-    """The schedule of a policy, up to the start of the job. O(live jobs), 1 µs each, and what the schedule costs.
+    """The schedule of a policy, up to the start of the job. O(live jobs), and what the schedule costs.
 
     A job runs for what was predicted when it was submitted; without a prediction for its walltime, and without both for
     an hour. A job that runs for longer is predicted again; if it has outlived that too, it runs for as long again. None
-    runs beyond its walltime. Jobs that are held, or not yet eligible, or larger than the site, are left out.
+    runs beyond its walltime. Jobs that are held, or not yet eligible, or larger than the site, are left out. Of a queue
+    of which not all is looked at, `MAX_SIMULATED` jobs are simulated, and what is behind them is reckoned as work.
 
     Parameters:
         plans: what the scheduler plans with: "walltime", or the prediction where there is none; or always
             "predicted", as in the paper.
     """
 
-    schedule: ClassVar[Schedule]
+    schedule: ClassVar["staticmethod[[Live, bool], Floats]"]
+    by_work: ClassVar[bool] = False
+    """Whether those of less work go first; else it is those that came first."""
+
     tunable: ClassVar[Mapping[str, Any]] = {"plans": Plans}
     learns = False
 
     def __init__(self, plans: Plans = "walltime") -> None:
         self.plans = plans
-        self._outlived: Outlived = {}
+        self.per_job: PerJob[float] = PerJob(float)
+        """Whole run times in seconds, predicted again, of jobs that have outlived what was predicted before."""
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; none where the job is larger than the site, or the size of the site is not known."""
-        live, self._outlived = self._look(context, job.submit)
-        return self._estimate(job, context, live, partial(wait_s, type(self).schedule, live))
+        site = self._take(context, job.submit)
+        return self._estimate(job, context, site, partial(wait_s, type(self).schedule, site.live))
 
     def waits(self, job: Job, context: SiteContext, schedules: Mapping[str, Schedule]) -> dict[str, float] | None:
         """The waits that `predict` would give by each of several schedules; None where one of them gives none."""
-        live, self._outlived = self._look(context, job.submit)
+        site = self._take(context, job.submit)
         found = {}
         for name, schedule in schedules.items():
-            estimate = self._estimate(job, context, live, partial(wait_s, schedule, live))
+            estimate = self._estimate(job, context, site, partial(wait_s, schedule, site.live))
             if estimate.wait_s is None:
                 return None
             found[name] = estimate.wait_s
         return found
+
+    def _take(self, context: SiteContext, now: float) -> Site:
+        site = self.site(context, now)
+        self.per_job.replace(site.outlived)
+        return site
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """The wait of each; jobs that are submitted at the same time share one view of the site.
@@ -81,21 +137,22 @@ class Simulated(WaitMethod):
         Of a job only `submit`, `eligible`, `cpus`, `run_s` and `walltime` count.
         """
         for now, alike in groupby(jobs, lambda job: job.submit):
-            live = self.live(context, now)
-            starts = self._starts(live)
+            site = self.site(context, now)
+            starts = self._starts(site.live)
             for job in alike:
-                yield self._estimate(job, context, live, starts)
+                yield self._estimate(job, context, site, starts)
 
     def _starts(self, live: Live) -> Starts:
         """Gives the start of each of many jobs."""
         return partial(wait_s, type(self).schedule, live)
 
-    def starts(self, context: SiteContext, now: float) -> dict[JobKey, float]:
-        """When each queued job starts that is ready and not larger than the site, if no other comes."""
-        starts_s = type(self).schedule(self.live(context, now), True)
-        ready = (job.key for job in context.state.jobs.values() if _is_ready(job, context.cpus, now))
-        told = zip(ready, starts_s.tolist(), strict=True)
-        return {key: now + start_s for key, start_s in told if start_s < np.inf}
+    def starts(self, context: SiteContext, now: float) -> Floats:
+        """When each queued job starts that is simulated, ready and not larger than the site, if no other comes."""
+        site, seen = self.site(context, now), context.state.table.seen()
+        rows, first = np.unique(site.rows, return_index=True)
+        starts_s, found = type(self).schedule(site.live, True)[first], np.full(len(seen.rows), np.nan)
+        found[np.searchsorted(seen.rows, rows)] = np.where(np.isfinite(starts_s), now + starts_s, np.nan)
+        return found
 
     def last_task_s(self, job: Job, tasks: int, at_once: int | None, context: SiteContext) -> float | None:
         """How many seconds after the first the last of so many tasks starts, each of them like the job; None: unknown.
@@ -103,7 +160,7 @@ class Simulated(WaitMethod):
         Where at most `at_once` of them run at once, so many rows queue, each for the tasks that run one after the other
         in it. Many are taken together: what is simulated are `MAX_TASK_ROWS` rows at most.
         """
-        live = self.live(context, job.submit)
+        live = self.site(context, job.submit).live
         if not 0 < job.cpus <= live.cpus:
             return None
         abreast = min(tasks, at_once or tasks)
@@ -117,58 +174,72 @@ class Simulated(WaitMethod):
         starts_s = type(self).schedule(live._replace(queued=Jobs(*queued)), True)[-rows:]
         return float(starts_s.max() - starts_s.min() + (rounds - 1) * run_s) if np.isfinite(starts_s).all() else None
 
-    def live(self, context: SiteContext, now: float) -> Live:
+    def site(self, context: SiteContext, now: float) -> Site:
         """The site as it is simulated, for `models.waits.schedules.wait_s` to ask of many jobs."""
-        return self._look(context, now)[0]
+        cpus, table = context.cpus, context.state.table
+        columns, seen = table.columns(), table.seen()
+        phase = columns.phase[seen.rows]
+        on = seen.rows[phase == RUNNING]
+        waits = (phase == QUEUED) & (columns.ready[seen.rows] <= now) & (columns.cpus[seen.rows] <= cpus)
+        rows, stands_for = seen.rows[waits], seen.stands_for[waits]
+        running, outlived = self._running(context, on, now)
+        run_s, walltime = columns.run_s[rows], columns.walltime[rows]
+        queued = self._jobs(columns.cpus[rows], run_s, walltime, np.zeros(len(rows)))
+        if seen.whole:
+            return Site(Live(cpus, running, queued), rows, outlived, len(rows))
+        work = queued.cpus * queued.planned_s if self.by_work else np.zeros(len(rows))
+        order = np.argsort(work, kind="stable")
+        ends = np.rint(np.cumsum(stands_for[order])).astype(np.int64)
+        jobs = np.diff(np.minimum(ends, MAX_SIMULATED), prepend=0)
+        line = np.repeat(order, jobs)
+        rest_s = (np.diff(ends, prepend=0) - jobs) * queued.cpus[order] * queued.run_s[order]
+        rest = Rest(work[order], np.cumsum(rest_s) / max(int(running.cpus.sum()), 1))
+        first = Jobs._make(column[line] for column in queued)
+        return Site(Live(cpus, running, first), rows[line], outlived, int(ends[-1]), rest, seen.bound)
 
-    def _look(self, context: SiteContext, now: float) -> tuple[Live, Outlived]:
-        """The site as it is simulated, and the jobs that run for longer than was expected."""
-        cpus = context.cpus
-        running: list[JobRow] = []
-        queued: list[JobRow] = []
-        outlived: Outlived = {}
-        for job in context.state.jobs.values():
-            if job.phase is Phase.RUNNING:
-                elapsed_s = job.ran_s(now)
-                run_s = _expected(job)
-                if run_s <= elapsed_s:
-                    run_s = self._outlived.get(job.key, 0.0)
-                    if run_s <= elapsed_s:
-                        run_s = _expected_beyond(elapsed_s, job, context)
-                    outlived[job.key] = run_s
-                running.append(self._row(job, run_s, elapsed_s))
-            elif _is_ready(job, cpus, now):
-                queued.append(self._row(job, _expected(job)))
-        return Live(cpus, _columns(running), _columns(queued)), outlived
+    def _running(self, context: SiteContext, on: Ints, now: float) -> tuple[Jobs, Outlived]:
+        """The running jobs in these rows of the table, and those that run for longer than was expected."""
+        table = context.state.table
+        columns, outlived = table.columns(), {}
+        elapsed_s = np.maximum(now - columns.start[on], 0.0)
+        run_s, walltime = columns.run_s[on], columns.walltime[on]
+        for place in np.flatnonzero(run_s <= elapsed_s).tolist():
+            key = table.keys[on[place]]
+            assert key is not None
+            longer_s = self.per_job.get(key) or 0.0
+            if longer_s <= elapsed_s[place]:
+                longer_s = _expected_beyond(float(elapsed_s[place]), context.state.jobs[key], context)
+            run_s[place] = outlived[key] = longer_s
+        return self._jobs(columns.cpus[on], run_s, walltime, elapsed_s), outlived
 
-    def _row(self, job: Job, run_s: float, elapsed_s: float = 0.0) -> JobRow:
+    def _jobs(self, cpus: Ints, run_s: Floats, walltime: Floats, elapsed_s: Floats) -> Jobs:
+        planned_s = np.where(walltime > 0.0, walltime, run_s) if self.plans == "walltime" else run_s
+        left_s = np.maximum(run_s - elapsed_s, MIN_REMAINING_S)
+        return Jobs(cpus, left_s, np.maximum(planned_s - elapsed_s, left_s))
+
+    def _row(self, job: Job, run_s: float) -> JobRow:
         planned_s = job.walltime or run_s if self.plans == "walltime" else run_s
-        left_s = max(run_s - elapsed_s, MIN_REMAINING_S)
-        return job.counted_cpus, left_s, max(planned_s - elapsed_s, left_s)
+        left_s = max(run_s, MIN_REMAINING_S)
+        return job.cpus, left_s, max(planned_s, left_s)
 
-    def _estimate(self, job: Job, context: SiteContext, live: Live, starts: Starts) -> Estimate:
+    def _estimate(self, job: Job, context: SiteContext, site: Site, starts: Starts) -> Estimate:
+        live = site.live
         if live.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > live.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {live.cpus} processors")
-        start_s = starts(*self._row(job, _expected(job)))
-        among = f"{len(live.running.cpus)} running and {len(live.queued.cpus)} queued jobs"
-        reason = f"{self.name}: {among}, run times by {context.runtimes.name}"
+        cpus, run_s, planned_s = self._row(job, _expected(job))
+        start_s = starts(cpus, run_s, planned_s)
+        if site.rest is not None:
+            start_s += site.rest.before(cpus * planned_s if self.by_work else 0.0)
+        among = f"{len(live.running.cpus)} running and {site.queued} queued jobs"
+        reason = f"{self.name}: {among}, run times by {context.runtimes.name}{site.bound}"
         return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
 
-    def save(self) -> bytes:
-        """The run times that were predicted again."""
-        return msgspec.msgpack.encode([(*key, run_s) for key, run_s in self._outlived.items()])
-
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave."""
-        rows = msgspec.msgpack.decode(saved, type=list[tuple[str, int, float]])
-        self._outlived = {(job, attempt): run_s for job, attempt, run_s in rows}
-
-
-def _is_ready(job: Job, cpus: int, now: float) -> bool:
-    """Whether a job could start now, if there were room."""
-    return job.phase is Phase.QUEUED and job.ready <= now and job.cpus <= cpus
+        """Take back the run times that were predicted again, where an earlier version saved them."""
+        for job, attempt, run_s in msgspec.msgpack.decode(saved, type=_Saved) if saved else ():
+            self.per_job.put((job, attempt), run_s)
 
 
 def _expected(job: Job) -> float:
@@ -186,11 +257,6 @@ def _expected_beyond(elapsed_s: float, job: Job, context: SiteContext) -> float:
     return min(limit_s, 2 * elapsed_s if run_s is None or run_s <= elapsed_s else run_s)
 
 
-def _columns(rows: list[JobRow]) -> Jobs:
-    table = np.array(rows, dtype=np.float64).reshape(-1, 3).T
-    return Jobs(table[0].astype(np.int64), table[1].copy(), table[2].copy())
-
-
 class SimulatedFcfs(Simulated):
     """As if the site served first come, first served."""
 
@@ -203,6 +269,7 @@ class SimulatedLwf(Simulated):
 
     name = "lwf"
     schedule = staticmethod(lwf)
+    by_work = True
 
 
 class SimulatedEasy(Simulated):

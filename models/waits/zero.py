@@ -1,7 +1,7 @@
 """The trivial rule that every job starts at once."""
 
 from models.method import SiteContext, WaitMethod
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 
 ALWAYS = Estimate(0.0, "always zero")
 

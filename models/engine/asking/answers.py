@@ -1,12 +1,14 @@
 """What an engine answers to a question. Asking changes nothing."""
 
 from collections.abc import Iterable
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
-from models.engine.asking.partitions import considered, left_out, never, partition_states
+from models.engine.asking.held_back import PROMISE_S, HeldBack
+from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
 from models.engine.asking.pending import told_of
 from models.engine.asking.told import told
 from models.engine.asking.what_if import consider
@@ -15,8 +17,9 @@ from models.engine.engine import Engine
 from models.engine.events.arrays import is_row
 from models.engine.outgoing import bounds_of, start_of
 from models.engine.scores import Week
-from models.measures import Tally
+from models.measures import Accuracy, Tally
 from models.records import (
+    AnswerAccuracy,
     AnyAnswer,
     AnyQuestion,
     JobAnswer,
@@ -34,8 +37,10 @@ from models.records import (
     WaitQuestion,
     WeekAccuracy,
 )
+from models.site.job import Job, Phase
 from models.site.shapes import Shape
-from models.site.state import SITE, Job, Phase
+from models.site.state import SITE
+from models.site.table import RUNNING
 
 T = TypeVar("T")
 
@@ -61,7 +66,7 @@ def answer(question: AnyQuestion, engine: Engine, now: float) -> AnyAnswer:
 
 def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[StandingEstimate]:
     """The estimates of these shapes at `now`, worked out one by one as they are taken."""
-    considered = list(shapes)
+    considered, gpus = list(shapes), gpus_of(engine.context)
     predictions = consider(engine, (shape.job(now) for shape in considered))
     for shape, prediction in zip(considered, predictions, strict=True):
         yield StandingEstimate(
@@ -70,51 +75,70 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[St
             walltime=shape.walltime,
             queue=shape.queue,
             gpus=shape.gpus or msgspec.UNSET,
-            live=live_state(engine),
+            live=live_state(engine, gpus),
             site_cpus=engine.context.cpus,
             **_answered(prediction),
         )
 
 
-def live_state(engine: Engine) -> LiveState:
-    """The live state in three numbers."""
+def live_state(engine: Engine, gpus: tuple[int, int] | None = None) -> LiveState:
+    """The live state in few numbers; `gpus` are all and those that are free (`gpus_of`), where they are to be told."""
     queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
+    every, free = gpus or (msgspec.UNSET, msgspec.UNSET)
     return LiveState(
-        queued_jobs=queued.count, running_jobs=running.count, free_cpus=max(engine.context.cpus - running.cpus, 0)
+        queued_jobs=queued.count,
+        running_jobs=running.count,
+        free_cpus=max(engine.context.cpus - running.cpus, 0),
+        gpus=every,
+        free_gpus=free,
     )
 
 
 def drain_s(engine: Engine, now: float) -> float | None:
     """How long the site's processors need for what is left of the live jobs; None where their number is unknown.
 
-    As if they could be packed without a gap, and by the run times as they were predicted. O(live jobs), 0.5 µs each.
+    As if they could be packed without a gap, and by the run times as they were predicted; suspended jobs are left out.
+    O(live jobs), as far as they are looked at (`models.site.seen`).
     """
     if engine.context.cpus == 0:
         return None
-    work = sum(job.counted_cpus * job.tasks_left * _left_s(job, now) for job in engine.context.state.jobs.values())
-    return work / engine.context.cpus
-
-
-def _left_s(job: Job, now: float) -> float:
-    run_s = job.planned_run_s if job.run_s is None else job.run_s
-    return max(run_s - job.ran_s(now), 0.0)
+    table = engine.context.state.table
+    columns, seen = table.columns(), table.seen()
+    rows = seen.rows
+    ran_s = np.where(columns.phase[rows] == RUNNING, np.maximum(now - columns.start[rows], 0.0), 0.0)
+    run_s = np.where(columns.planned_s[rows] > 0.0, columns.run_s[rows], 0.0)  # nothing is counted for the unknown
+    tasks = np.maximum(columns.tasks[rows], 1)
+    work = columns.cpus[rows] * tasks * np.maximum(run_s - ran_s, 0.0) * seen.stands_for
+    return float(work.sum()) / engine.context.cpus
 
 
 def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
     job = considered(question, now)
     (prediction,) = consider(engine, [job])
+    prediction = _doubted(prediction, job, engine, now)
     reason = never(engine, job)
     return WaitAnswer(
         id=question.id,
         site=engine.site,
         run_interval=prediction.run_interval,
-        live=live_state(engine),
+        live=live_state(engine, gpus_of(engine.context)),
         site_cpus=engine.context.cpus,
         why=why(engine, job, prediction) if question.why else None,
         cannot_run=reason or msgspec.UNSET,
         left_out=(left_out(engine, job) if reason is None else {}) or msgspec.UNSET,
+        recent=recent(engine),
         **_answered(prediction),
     )
+
+
+def _doubted(prediction: Prediction, job: Job, engine: Engine, now: float) -> Prediction:
+    """The prediction for a considered job, with a doubt where it starts soon and others of its user are held back."""
+    wait_s = prediction.predicted_wait_s
+    if wait_s is None or wait_s > PROMISE_S or (job.user is None and job.account is None):
+        return prediction
+    doubt = HeldBack(engine, now).beside(job)
+    degraded = "; ".join(filter(None, (doubt, prediction.degraded))) or None
+    return msgspec.structs.replace(prediction, degraded=degraded)
 
 
 def _answered(prediction: Prediction) -> dict[str, Any]:
@@ -125,31 +149,28 @@ def _answered(prediction: Prediction) -> dict[str, Any]:
 
 def _jobs(question: JobsQuestion, engine: Engine, now: float) -> JobsAnswer:
     state = engine.context.state
-    own = [job for job in state.jobs.values() if job.user == question.user and job.phase in LIVE]
-    own.sort(key=lambda job: job.submit)
-    listed = live_jobs(engine, own[-question.most :], now)
-    return JobsAnswer(
-        id=question.id, site=engine.site, made_at=now, user=question.user, jobs=listed, more=len(own) - len(listed)
-    )
+    listed = live_jobs(engine, state.latest_of(question.user, question.most), now)
+    more = sum(state.totals(("user", question.user), phase).count for phase in LIVE) - len(listed)
+    return JobsAnswer(id=question.id, site=engine.site, made_at=now, user=question.user, jobs=listed, more=more)
 
 
 def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
-    """O(live jobs) to find it, and a simulation of the queue."""
     answered = JobAnswer(id=question.id, site=engine.site, made_at=now, job=question.job, text=NOT_LIVE)
-    attempts = [job for job in engine.context.state.jobs.values() if job.id == question.job and job.phase in LIVE]
+    attempts = [job for job in engine.context.state.attempts_of(question.job) if job.phase in LIVE]
     if not attempts:
         return answered
-    job = max(attempts, key=lambda one: one.attempt)
+    job = attempts[-1]
     queued = job.phase is Phase.QUEUED
-    starts = engine.methods.starts(engine.context, now) if queued else {}
-    orders = Orders(engine, starts)
-    live = _live_job(engine, job, starts.get(job.key), orders)
+    orders = Orders(engine, now)
+    live = _live_job(engine, job, orders, HeldBack(engine, now))
+    promised = queued and live.held_back is msgspec.UNSET
     expected = live.predicted_start if live.expected_start is None else live.expected_start
-    expected = max(expected, now) if queued and expected is not None else None
-    by = {q: job.ready + bound_s for q, bound_s in (live.bounds or {}).items()} if queued else {}
+    expected = max(expected, now) if promised and expected is not None else None
+    by = {q: job.ready + bound_s for q, bound_s in (live.bounds or {}).items()} if promised else {}
     ahead = 0 if expected is None else orders.of(job)[0].ahead(job.queue, expected).jobs
     left_s = None if expected is None else expected - now
-    text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason)
+    held_back = None if live.held_back is msgspec.UNSET else live.held_back
+    text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason, held_back)
     return msgspec.structs.replace(
         answered, text=text, live=live, expected_start=expected, starts_by=by, ahead_jobs=ahead
     )
@@ -157,18 +178,17 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
 
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
     """Live jobs, with what was predicted of them by the method that counts, and what is expected now."""
-    queued = any(job.phase is Phase.QUEUED for job in jobs)
-    starts = engine.methods.starts(engine.context, now) if queued else {}
-    orders = Orders(engine, starts)
-    return [_live_job(engine, job, starts.get(job.key), orders) for job in jobs]
+    orders, held_back = Orders(engine, now), HeldBack(engine, now)
+    return [_live_job(engine, job, orders, held_back) for job in jobs]
 
 
-def _live_job(engine: Engine, job: Job, expected_start: float | None, orders: Orders) -> LiveJob:
-    method = engine.settings.method
+def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> LiveJob:
+    method, expected_start = engine.settings.method, orders.start(job)
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     wait_s = None if estimate is None else estimate.wait_s
     bounds = bounds_of(job, method, engine.settings.bounds) if job.later is None else job.later.estimate.bounds
-    why = "" if expected_start is None else explained(orders, job, expected_start - job.ready).text
+    held = held_back.of(job, expected_start) if job.phase is Phase.QUEUED else None
+    why = held or "" if held or expected_start is None else explained(orders, job, expected_start - job.ready).text
     return LiveJob(
         job=job.id,
         attempt=job.attempt,
@@ -181,15 +201,16 @@ def _live_job(engine: Engine, job: Job, expected_start: float | None, orders: Or
         predicted_wait_s=wait_s,
         predicted_run_s=job.run_s,
         predicted_start=start_of(job, wait_s),
-        expected_start=expected_start,
+        expected_start=None if held else expected_start,
         bounds=bounds,
         method=method,
         reason="" if estimate is None else estimate.reason,
-        why="; ".join(filter(None, (why, told_of(job)))) or None,
+        why="; ".join(dict.fromkeys(filter(None, (why, told_of(job))))) or None,
         priority=_known(job.extras.priority),
         pending_reason=_known(job.extras.pending_reason),
         tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
         expected_by=_expected_by(job, engine),
+        held_back=_known(held),
     )
 
 
@@ -213,7 +234,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         made_at=now,
         cpus=context.cpus,
         down_nodes=0 if context.capacity is None else context.capacity.down_nodes,
-        live=live_state(engine),
+        live=live_state(engine, gpus_of(engine.context)),
         held_jobs=held.count,
         queued_cpus=queued.cpus,
         running_cpus=running.cpus,
@@ -223,9 +244,38 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         degraded=engine.degraded,
         history_jobs=len(context.history),
         weeks=weeks(engine, now),
-        queued=live_jobs(engine, list(islice(context.state.in_phase(Phase.QUEUED), question.most)), now),
+        queued=live_jobs(engine, context.state.first_queued(question.most), now),
         partitions=partition_states(context, now) or msgspec.UNSET,
+        answers=_expected(engine),
+        recent=recent(engine),
+        past=engine.past.kept if question.past else msgspec.UNSET,
     )
+
+
+def _expected(engine: Engine) -> list[AnswerAccuracy]:
+    """How right the last estimates were of jobs that were estimated anew while they queued."""
+    last, first = engine.scores.later, engine.scores.later_first
+    return [answer_accuracy("expected", last, first)] if last.jobs else []
+
+
+def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy) -> AnswerAccuracy:
+    """How right answers of a kind were, beside what was `predicted` of the same jobs; there was one at least."""
+    return AnswerAccuracy(
+        kind=kind,
+        jobs=told.jobs,
+        mean_error_s=told.error.total / told.jobs,
+        predicted_error_s=predicted.error.total / max(predicted.jobs, 1),
+        within_factor_2=told.within_x2 / told.jobs,
+        coverage={q: bound.held / bound.jobs for q, bound in sorted(told.bounds.items(), key=lambda b: float(b[0]))},
+    )
+
+
+def recent(engine: Engine) -> MethodAccuracy:
+    """The accuracy of the method that counts in the week that is and the one before; less where it is not so long."""
+    scores, name = engine.scores, engine.settings.method
+    now = scores.accuracy[name].tally() + scores.cancelled[name].tally()
+    begins = [week.tallies[name] for week in list(scores.weeks)[-2:] if name in week.tallies]
+    return _accuracy(name, now.since(begins[0]) if begins else now)
 
 
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:

@@ -2,7 +2,7 @@
 
 import re
 
-from models.site.state import Job, Phase
+from models.site.job import Job, Phase
 
 REASONS = {
     "Priority": "jobs of higher priority are ahead of it",

@@ -12,7 +12,7 @@ from models.engine.outgoing import withhold
 from models.method import SiteContext, WaitMethod
 from models.records import Prediction
 from models.site.features import features_of
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 
 MIN_STARTED_JOBS = 10
 """Answers about a site of which fewer jobs have started say that little is known of it."""

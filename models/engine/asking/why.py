@@ -1,19 +1,19 @@
 """Why a job waits, in words and numbers, and what it could ask for instead to start sooner. Asking changes nothing."""
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from models.durations import AT_ONCE_S, duration
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
-from models.method import SiteContext
-from models.records import Alternative, JobKey, Prediction, Why
+from models.method import Floats, SiteContext
+from models.records import Alternative, Prediction, Why
+from models.site.job import Job, Phase
 from models.site.shapes import HOUR_S
-from models.site.state import SITE, Job, Phase, SiteState
+from models.site.state import SITE, SiteState
 
 MIN_WALLTIME_S = 600.0
 """A walltime is not shortened below this."""
@@ -34,50 +34,70 @@ class Ahead(NamedTuple):
 
 
 class Order:
-    """The queued jobs by when they are expected to start. O(queued · log queued) once, O(log queued) a job asked of.
+    """The queued jobs of an area by when they are expected to start. O(n · log n) of those that are looked at.
 
     Parameters:
-        starts: when each queued job is expected to start, Unix seconds; a job that is not here is left out.
+        starts: when each of them is expected to start, Unix seconds, as of `WaitMethod.starts`; nan is left out.
     """
 
-    def __init__(self, state: SiteState, starts: Mapping[JobKey, float]) -> None:
-        jobs = state.jobs
-        found = sorted((start, key) for key, start in starts.items() if key in jobs)
-        ordered = [jobs[key] for _, key in found]
-        self._starts = [start for start, _ in found]
-        self._queues: dict[str | None, list[float]] = {}
-        for (start, _), job in zip(found, ordered, strict=True):
-            self._queues.setdefault(job.queue, []).append(start)
-        self._work = [0.0, *accumulate(job.counted_cpus * job.tasks_left * _expected_run_s(job) for job in ordered)]
+    def __init__(self, state: SiteState, starts: Floats) -> None:
+        self._table, seen, columns = state.table, state.table.seen(), state.table.columns()
+        told = np.flatnonzero(~np.isnan(starts))
+        order = told[np.argsort(starts[told], kind="stable")]
+        rows = seen.rows[order]
+        known = columns.planned_s[rows] > 0.0  # nothing is counted for those of which nothing is known
+        work = columns.cpus[rows] * columns.tasks[rows] * np.where(known, columns.run_s[rows], 0.0)
+        self._rows, self._by_row, self._stands_for = seen.rows, starts, seen.stands_for[order]
+        self._starts, self._queues = starts[order], columns.queue[rows]
+        self._jobs, self._work = _sums(self._stands_for), _sums(work * self._stands_for)
+        self._same: dict[str | None, Floats] = {}
+
+    def start(self, job: Job) -> float | None:
+        """When a job is expected to start; None where that is not known, or the job is not looked at."""
+        row = self._table.row(job.key)
+        place = int(np.searchsorted(self._rows, row))
+        if place == len(self._rows) or self._rows[place] != row or np.isnan(self._by_row[place]):
+            return None
+        return float(self._by_row[place])
 
     def ahead(self, queue: str | None, start: float) -> Ahead:
-        """Those that start before `start` (Unix seconds)."""
-        jobs = bisect_left(self._starts, start)
-        return Ahead(jobs, bisect_left(self._queues.get(queue, []), start), self._work[jobs])
+        """Those that start before `start` (Unix seconds); of a queue not all of which is looked at, about."""
+        jobs = int(np.searchsorted(self._starts, start))
+        if queue not in self._same:
+            code = self._table.code("queue", queue)
+            same = (self._queues == code) & (code >= 0 or queue is None)
+            self._same[queue] = _sums(np.where(same, self._stands_for, 0.0))
+        same_queue = round(float(self._same[queue][jobs]))
+        return Ahead(round(float(self._jobs[jobs])), same_queue, float(self._work[jobs]))
+
+
+def _sums(values: Floats) -> Floats:
+    """Of the values before each, and of all; (values + 1,)."""
+    return np.concatenate(([0.0], np.cumsum(values)))
 
 
 class Orders:
-    """The order of each area of a site, or of the whole where it has no topology; made as they are asked for.
+    """The order of each area of a site, or of the whole where it has no topology; made as they are asked for."""
 
-    Parameters:
-        starts: as of `Order`, of the jobs of the whole site.
-    """
-
-    def __init__(self, engine: Engine, starts: Mapping[JobKey, float]) -> None:
-        self._context, self._starts = engine.context, starts
+    def __init__(self, engine: Engine, now: float) -> None:
+        self._engine, self._now = engine, now
         self._orders: dict[int, Order] = {}
 
     def of(self, job: Job) -> tuple[Order, Job, SiteContext]:
         """The order in which a job is, how the job is seen there, and what else is known of its area."""
-        seen, there = self._context.of(job)
+        seen, there = self._engine.context.of(job)
         number = -1 if there.layout is None else there.layout.area.number
         if number not in self._orders:
-            self._orders[number] = Order(there.state, self._starts)
+            self._orders[number] = Order(there.state, self._engine.methods.starts(there, self._now))
         return self._orders[number], seen, there
 
-
-def _expected_run_s(job: Job) -> float:
-    return job.planned_run_s if job.run_s is None else job.run_s
+    def start(self, job: Job) -> float | None:
+        """When a live job is expected to start, Unix seconds; None where it does not queue, or it is not known."""
+        if job.phase is not Phase.QUEUED:
+            return None
+        order, seen, there = self.of(job)
+        start = order.start(job)
+        return self._engine.methods.start(seen, there, self._now) if start is None else start
 
 
 def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
@@ -85,8 +105,7 @@ def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
 
     Costs the simulation of the queue, and one what-if for each alternative that is tried: 12 at most.
     """
-    orders = Orders(engine, engine.methods.starts(engine.context, job.submit))
-    found = explained(orders, job, prediction.predicted_wait_s, prediction.reason)
+    found = explained(Orders(engine, job.submit), job, prediction.predicted_wait_s, prediction.reason)
     return msgspec.structs.replace(found, instead=_sooner(engine, job, prediction))
 
 

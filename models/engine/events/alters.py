@@ -9,7 +9,7 @@ from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, stale
 from models.engine.settings import EngineSettings
 from models.records import Alter
-from models.site.state import Job
+from models.site.job import Job
 
 PLAIN = ("account", "queue", "cpus", "nodes", "gpus", "memory", "eligible")
 """What a job itself has, by the fields' names in an alter event."""
@@ -37,9 +37,6 @@ class Alters:
         if overtaken:
             yield stale(event)
             return
-        if self._live.full and _names(event):
-            yield self._live.no_room(event.job)
-            return
         changes = _changes(event, PLAIN)
         if event.walltime is not None or event.unlimited:
             unlimited = event.unlimited or (event.walltime or 0.0) > self._max_walltime_s
@@ -60,12 +57,6 @@ class Alters:
 
 def _changes(event: Alter, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(event, name)) is not None}
-
-
-def _names(event: Alter) -> bool:
-    """Whether it names anything that may be longer than before."""
-    texts = (event.queue, event.account, event.qos, event.reservation, event.dependency, event.pending_reason)
-    return any(texts) or event.partitions is not None or event.gpu_types is not None
 
 
 def _resized(job: Job, event: Alter) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from models.engine.live import LiveJobs
 from models.engine.outgoing import Anomaly, stale
 from models.records import Alter, Hold, Release
-from models.site.state import Job, Phase
+from models.site.job import Job, Phase
 
 
 class Eligibility:

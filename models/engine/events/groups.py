@@ -6,7 +6,7 @@ import msgspec
 
 from models.engine.live import LiveJobs
 from models.records import JobKey
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 
 
 class Groups:

@@ -7,7 +7,7 @@ from models.engine.outgoing import Anomaly
 from models.engine.scores import MAX_RIVALS, Scores
 from models.records import ExpectedStart
 from models.registry import METHODS, RUN_METHODS
-from models.site.state import Estimate, Phase
+from models.site.job import Estimate, Phase
 
 
 class Rivals:
@@ -36,5 +36,4 @@ class Rivals:
         if len(self._scores.rivals) == MAX_RIVALS:
             return False
         self._scores.add_rival(name)
-        self._live.make_room(name)
         return True

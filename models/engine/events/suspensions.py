@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from models.engine.live import LiveJobs
 from models.engine.outgoing import Anomaly, stale
 from models.records import JobKey, Resume, Suspend
-from models.site.state import Job, Phase
+from models.site.job import Job, Phase
 
 RENEW_S = 60.0
 """A job that stands still may seem to have run for so much longer than it has."""

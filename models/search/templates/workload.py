@@ -22,8 +22,8 @@ from models.runtimes.template import (
     student_quantiles,
     sums_of,
 )
+from models.site.job import REQUEST, Job
 from models.site.runs import ATTRIBUTES, Template
-from models.site.state import REQUEST, Job
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -231,10 +231,10 @@ def _tell(
             continue
         last = ended[category]
         if ends[moment]:
-            now = plus(sums[category], data[POINT, last], data[NODES, last])
+            now = plus(sums[category], data[POINT, last], data[NODES, last], np.int64(1))
             out = last - history
             if out >= begins[category]:
-                now = plus(now, data[POINT, out], data[NODES, out], -1)
+                now = plus(now, data[POINT, out], data[NODES, out], np.int64(-1))
             sums[category] = now
             ended[category] += 1
         elif not np.isnan(scales[job]):

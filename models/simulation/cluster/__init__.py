@@ -1,7 +1,8 @@
 """A simulated site of real nodes: partitions, GPUs, memory, limits, maintenance, and the scheduler that runs it.
 
-Predictions take a site for divisible resources in pools. Here a job has its tasks on nodes, so that predictions are
-tested against something truer than what they assume. Deterministic from a seed.
+Predictions take larger sites for divisible resources in pools, and are not told where jobs lie. Here each task has its
+place on a node, so that predictions are tested against something truer than what they assume. Deterministic from a
+seed.
 
     jobs = generate_for(MIXED, seed=1, days=14, start_time=1_700_000_000)
     for event in run_cluster(jobs, MIXED.cluster, "alpha"):

@@ -6,9 +6,10 @@
 - `fitting`: whether a job fits; compiled too.
 - `reasons`: why a job can never run.
 
-The model is one of divisible pools. A job holds processors, GPUs and memory; it fits where the shares of it that its
-pools can take sum up to one. Left out is how jobs lie on the nodes within a pool: 16 processors that are free on 16
-nodes count as much as 16 on one. What a job needs of a single node decides only which pools are possible at all.
+A job holds processors, GPUs and memory. In an area of few nodes it lies on these in parts, such as tasks. A larger area
+is taken for divisible pools: a job fits where the shares of it that the pools can take sum up to one. Left out there is
+how jobs lie on the nodes within a pool: 16 processors that are free on 16 nodes count as much as 16 on one, and what a
+job needs of a single node decides only which pools are possible at all.
 """
 
 from models.site.topology.asks import Ask, Asked, ask_of

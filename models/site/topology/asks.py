@@ -44,6 +44,7 @@ class Ask(NamedTuple):
     group: str | None = None
     qos: str | None = None
     reservation: str | None = None
+    tasks: int | None = None
 
 
 def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) -> Ask:
@@ -72,6 +73,7 @@ def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) ->
         job.group,
         rare.qos,
         rare.reservation,
+        rare.tasks or None,
     )
 
 

@@ -7,12 +7,15 @@ import numpy as np
 
 from models.records import Reservation
 from models.site.topology.asks import Ask
-from models.site.topology.fitting import fit
+from models.site.topology.fitting import Ints, fit
 from models.site.topology.reasons import applies
 from models.site.topology.topology import RESOURCES, Area, Floats, Topology, whole_nodes
 
 MAX_RESERVATIONS = 12
 """Reservations of an area that are looked at, the first to begin."""
+
+MAX_NODES = 64
+"""Of an area with at most so many nodes it is simulated where on them jobs lie."""
 
 MAX_KNOWN = 4096
 """What so many kinds of jobs take is known by heart."""
@@ -29,12 +32,14 @@ class Kind(NamedTuple):
     """What jobs that ask for the same have in common.
 
     `demand` is what one takes of each room if it is there alone, (rooms, resources), -1 where it may not start;
-    `running` is the same of one that runs, also where its partition is down by now. `counted` are what limits count:
-    processors, GPUs, nodes, bytes, jobs. It may run for `longest_s` at most.
+    `running` is the same of one that runs, also where its partition is down by now. In each room its `parts` lie on
+    nodes, (rooms,), as of `fit_parts`. `counted` are what limits count: processors, GPUs, nodes, bytes, jobs. It may
+    run for `longest_s` at most.
     """
 
     demand: Floats
     running: Floats
+    parts: Ints
     partitions: tuple[str, ...]
     tier: int
     longest_s: float
@@ -48,8 +53,21 @@ class Timeline(NamedTuple):
     holds: Floats
 
 
+class Nodes(NamedTuple):
+    """The nodes of an area, (nodes,): the `room` of each, and its `number` there.
+
+    Which of them are down or reserved is not told: the last of each room.
+    """
+
+    room: Ints
+    number: Ints
+
+
 class Layout:
-    """The rooms of an area: its pools in their order, then those of reservations that are for somebody."""
+    """The rooms of an area: its pools in their order, then those of reservations that are for somebody.
+
+    Where its `nodes` are few, each of them is looked at as a room of its own.
+    """
 
     def __init__(self, topology: Topology, area: Area) -> None:
         self.topology = topology
@@ -60,6 +78,7 @@ class Layout:
         for one in self._reservations:
             if not one.maintenance:
                 self.rooms += tuple(Room(place, one) for place in self._pools(one))
+        self.nodes = self._each()
         self.kind = lru_cache(MAX_KNOWN)(self._kind)
         self.limits = lru_cache(MAX_KNOWN)(self._limits)
 
@@ -73,7 +92,8 @@ class Layout:
             nodes = whole_nodes(ask, topology.node_of(self.rooms[possible[0]].pool))
         counted = np.array([cpus, gpus, nodes, max(memory, ask.memory), 1.0])
         partitions, longest_s = topology.named(ask), topology.longest_s(ask)
-        return Kind(demand, self._demand(ask, True), partitions, topology.tier(ask), longest_s, counted)
+        running, parts = self._demand(ask, True), self._parts(ask)
+        return Kind(demand, running, parts, partitions, topology.tier(ask), longest_s, counted)
 
     def _demand(self, ask: Ask, runs: bool) -> Floats:
         """It is in the rooms of its reservation, if that was told, else in those of its partitions that are up."""
@@ -90,6 +110,26 @@ class Layout:
                 found[number] = np.where(np.isfinite(topology.node_of(place)), topology.demand(ask, place), 0.0)
         return found
 
+    def _parts(self, ask: Ask) -> Ints:
+        """How many parts a job has in each room, 0 in all where some part of it is more than a node has.
+
+        They are the nodes or whole nodes that it asks for, else its tasks, else its GPUs with their share of the
+        processors, else its processors.
+        """
+        found, topology = np.zeros(len(self.rooms), np.int64), self.topology
+        wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
+        for number, room in enumerate(self.rooms):
+            node = topology.node_of(room.pool)
+            if ask.exclusive:
+                found[number] = -whole_nodes(ask, node)
+            elif ask.nodes is not None:
+                found[number] = -ask.nodes
+            else:
+                found[number] = ask.tasks or ask.gpus or ask.cpus
+            if topology.is_possible(ask, room.pool) and np.any(wanted > abs(found[number]) * node):
+                return np.zeros_like(found)
+        return found
+
     def _limits(self, ask: Ask, user: str | None, account: str | None) -> tuple[tuple[int, str | None], ...]:
         """The limits that hold for a job, by number, and whose jobs each counts together."""
         named = self.topology.named(ask)
@@ -100,21 +140,49 @@ class Layout:
             if applies(limit, user, account, ask, named) and (limit.per == "all" or whose.get(limit.per) is not None)
         )
 
-    def wholly(self) -> Floats:
-        """What the rooms hold with all their nodes, (rooms, resources), also those that are down or reserved."""
-        nodes = [self.topology.pools[room.pool].nodes * self.topology.node_of(room.pool) for room in self.rooms]
-        return np.array(nodes).reshape(-1, len(RESOURCES))
+    def wholly(self, by_node: bool = False) -> Floats:
+        """What the rooms hold with all their nodes, (rooms, resources), also those that are down or reserved.
 
-    def timeline(self, now: float) -> Timeline:
-        """What the rooms hold from `now` (Unix seconds) on, as nodes are down and reservations begin and end."""
+        Parameters:
+            by_node: of the area's `nodes` instead, (nodes, resources).
+        """
+        each = self._node_of_each()
+        if by_node and self.nodes is not None:
+            return each[self.nodes.room]
+        counts = np.array([self.topology.pools[room.pool].nodes for room in self.rooms])
+        return np.asarray(each * counts[:, None])
+
+    def timeline(self, now: float, by_node: bool = False) -> Timeline:
+        """What the rooms hold from `now` (Unix seconds) on, as nodes are down and reservations begin and end.
+
+        Parameters:
+            by_node: what the area's `nodes` hold instead.
+        """
         ahead = [one for one in self._reservations if one.end > now]
         times = {now, *(one.start for one in ahead), *(one.end for one in ahead)}
         begins = np.array(sorted(time for time in times if time >= now))
         nodes = np.array([[self._nodes(room, time) for room in self.rooms] for time in begins.tolist()], np.float64)
-        each = np.array([self.topology.node_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
+        each = self._node_of_each()
+        if by_node and self.nodes is not None:
+            each = each[self.nodes.room]
+            nodes = (nodes[:, self.nodes.room] > self.nodes.number).astype(np.float64)
         holds = np.zeros((len(begins), *each.shape))
         np.multiply(nodes[:, :, None], each, out=holds, where=nodes[:, :, None] > 0.0)
         return Timeline(begins - now, holds)
+
+    def _node_of_each(self) -> Floats:
+        """What one node of each room has, (rooms, resources)."""
+        return np.array([self.topology.node_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
+
+    def _each(self) -> Nodes | None:
+        """The nodes of the rooms; None where they are too many."""
+        counts = [
+            self.topology.pools[place].nodes if one is None else self._taken(one, place) for place, one in self.rooms
+        ]
+        if sum(counts) > MAX_NODES:
+            return None
+        room = np.repeat(np.arange(len(counts)), counts)
+        return Nodes(room, np.concatenate([np.arange(count) for count in (*counts, 0)]))
 
     def earliest_s(self, ask: Ask, planned_s: float, now: float) -> float:
         """Seconds from `now` before which the declared reservations let no such job start, whatever else runs.

@@ -7,7 +7,8 @@
 - `quantiles`: each bound apart, for each kind of job: by how long the site's mixture says that it waits. A kind of
   which little is known leans on the site.
 - `at_once`: the probability that a wait is under a minute.
-- `deadlines`: a job that queues beyond a bound is known to exceed it, long before it starts.
+- `deadlines`: a job that queues beyond a bound is known to exceed it, long before it starts. Of a burst of jobs that
+  were all told the same, the first few count so, and the others when they leave.
 - `conditional`: what is left of a wait.
 
 Every estimate counts once its job has started, or as soon as it is known on which side of it the wait will be. A job

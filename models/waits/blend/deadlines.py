@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from models.records import JobKey
 
 Deadline = tuple[float, JobKey, int]
 """When (Unix seconds), of which job, and which of its bounds."""
+
+
+MAX_TAKEN = 200
+"""Deadlines that are taken at once, at most, lest an event after a long silence takes long: 5 ms."""
 
 
 class Deadlines:
@@ -30,10 +35,18 @@ class Deadlines:
                 heappush(self._heap, deadline)
 
     def until(self, now: float) -> Iterator[Deadline]:
-        """Those before `now`, which are no longer watched."""
-        self.passed = max(self.passed, now)
-        while self._heap and self._heap[0][0] < self.passed:
+        """Those before `now`, which are no longer watched; where they are too many, the first `MAX_TAKEN` of them.
+
+        The others have their turn the next times. Those of one time are taken together, as `restore` needs it.
+        """
+        taken, last, passed = 0, -inf, max(self.passed, now)
+        while self._heap and self._heap[0][0] < passed:
+            if taken >= MAX_TAKEN and self._heap[0][0] > last:
+                passed = self._heap[0][0]
+                break
+            last, taken = self._heap[0][0], taken + 1
             yield heappop(self._heap)
+        self.passed = passed
 
     def restore(self, passed: float, deadlines: Iterable[Deadline]) -> None:
         """Go on from there; of these `deadlines`, the ones before it were taken."""

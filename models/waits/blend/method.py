@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from itertools import tee
+from itertools import chain, tee
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -12,14 +12,16 @@ import numpy as np
 from models.durations import AT_ONCE_S
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
+from models.site.job import Estimate, Job, Phase
 from models.site.notes import JobNotes
 from models.site.rows import Rows
+from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
-from models.site.state import Estimate, Job, Phase
+from models.site.table import QUEUED
 from models.waits.blend.at_once import AtOnce
-from models.waits.blend.conditional import Told
+from models.waits.blend.conditional import Told, medians_after
 from models.waits.blend.deadlines import Deadline, Deadlines
-from models.waits.blend.mixture import UNIT_S, Floats
+from models.waits.blend.mixture import Floats, seconds
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
 from models.waits.blend.recent import RecentQuantiles
 from models.waits.blend.site_policy import SitePolicy
@@ -45,6 +47,8 @@ AT_ONCE = 2 * QUANTILES
 
 MIN_NAMED = 0.05
 """The least weight with which an expert is named in the reason."""
+
+_UNKNOWN = (np.nan,) * QUANTILES
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 
@@ -86,6 +90,7 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
     quantiles: bytes
     at_once: bytes
     passed: float
+    put_off: list[tuple[str, int, int]] = []
 
 
 class Blend(WaitMethod):
@@ -106,6 +111,9 @@ class Blend(WaitMethod):
         self._recent = RecentQuantiles(PROBABILITIES)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
+        self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
+        self._put_off: dict[JobKey, int] = {}
+        """Of queued jobs, the places (as bits) of bounds that they exceed and that are judged once they have left."""
 
     @property
     def parts(self) -> Mapping[str, WaitMethod]:
@@ -178,7 +186,8 @@ class Blend(WaitMethod):
         weights = self._quantiles.weights(said)
         first = sorted(weights, key=lambda name: -weights[name])[:3]
         reason = ", ".join(f"{name} {weights[name]:.0%}" for name in first if weights[name] >= MIN_NAMED)
-        wait_s, reason = said.bounds[MEDIAN].item(), f"mixed of {reason}"
+        reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
+        wait_s = said.bounds[MEDIAN].item()
         if context.history.count < MIN_STARTED_JOBS:
             return Estimate(wait_s, f"{reason}; too few jobs have started for bounds")
         at_once = consistent(self._at_once.say(_inputs(said)), said.bounds)
@@ -191,8 +200,12 @@ class Blend(WaitMethod):
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
             note = _Note.decode(value, self._quantiles.experts)
-            if note is not None and note.ready == job.ready and time >= note.watched:
+            if note is None or note.ready != job.ready or time < note.watched:
+                continue
+            if self._quantiles.bound_now(note.said, place) is None:
                 self._hear(note.said, place, held=False)
+            else:
+                self._put_off[key] = self._put_off.get(key, 0) | 1 << place
 
     def _hear(self, said: Said, place: int, held: bool) -> None:
         if place == AT_ONCE:
@@ -201,8 +214,11 @@ class Blend(WaitMethod):
             self._quantiles.hear(said, place, held)
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext) -> None:
-        """A job has left the queue after `wait_s` seconds: the marks that it did not exceed, or not by then, held."""
-        value = self._notes.take(job.key)
+        """A job has left the queue after `wait_s` seconds: what was not known of its marks by then is known now.
+
+        A bound that would be another one by now is judged as that.
+        """
+        value, put_off = self._notes.take(job.key), self._put_off.pop(job.key, 0)
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
             known = job.ready == note.ready
@@ -210,8 +226,9 @@ class Blend(WaitMethod):
                 self._quantiles.left(note.said, wait_s)
             for place, mark_s in enumerate(note.marks):
                 exceeded = known and note.watched <= note.ready + mark_s < self._deadlines.passed
-                if not exceeded:
-                    self._hear(note.said, place, held=wait_s <= mark_s)
+                if not exceeded or put_off >> place & 1:
+                    now_s = self._quantiles.bound_now(note.said, place)
+                    self._hear(note.said, place, held=wait_s <= (mark_s if now_s is None else now_s))
         self._pass(at, context)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
@@ -237,6 +254,7 @@ class Blend(WaitMethod):
         for expert in self.parts.values():
             expert.forget(key)
         self._notes.forget(key)
+        self._put_off.pop(key, None)
 
     @property
     def degraded(self) -> str | None:
@@ -249,14 +267,28 @@ class Blend(WaitMethod):
         found = (expert.pending() for expert in self.parts.values())
         return next((future for future in found if future is not None), None)
 
-    def starts(self, context: SiteContext, now: float) -> Mapping[JobKey, float]:
-        """When the queued jobs will start: what is left of their waits, given that they waited so long."""
-        found = {}
-        for job in context.state.in_phase(Phase.QUEUED):
-            later = self.re_estimate(job, context, now)
-            if later is not None and later.wait_s is not None:
-                found[job.key] = job.ready + later.wait_s
-        return found
+    def starts(self, context: SiteContext, now: float) -> Floats:
+        """When the queued jobs will start: what is left of their waits, given that they waited so long. 1 µs a job."""
+        rows, ready = context.state.table.seen().rows, context.state.table.columns().ready
+        waited_s = np.maximum(now - ready[rows], 0.0)
+        return np.asarray(ready[rows] + medians_after(waited_s, np.array(PROBABILITIES), self._bounds(context)))
+
+    def _bounds(self, context: SiteContext) -> Floats:
+        """The bounds that the jobs that are looked at were told, (seen, probabilities); nan for those that were not.
+
+        The last are kept until something changes.
+        """
+        state, seen = context.state, context.state.table.seen()
+        if self._told[0] is not seen:
+            bounds: list[Iterable[float]] = []
+            for row, phase in zip(seen.rows.tolist(), state.table.columns().phase[seen.rows].tolist(), strict=True):
+                key = state.table.keys[row] if phase == QUEUED else None
+                first = None if key is None else state.jobs[key].estimates.get(self.name)
+                told = None if first is None else first.bounds
+                bounds.append(_UNKNOWN if told is None or len(told) != QUANTILES else told.values())
+            flat = np.fromiter(chain.from_iterable(bounds), np.float64, QUANTILES * len(bounds))
+            self._told = seen, flat.reshape(-1, QUANTILES)
+        return self._told[1]
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
         """The whole wait of a queued job, from what was said at its submission, given that it has waited since.
@@ -273,7 +305,8 @@ class Blend(WaitMethod):
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; 20 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
-        saved = _Saved(experts, self._quantiles.save(), self._at_once.save(), self._deadlines.passed)
+        put_off = [(*key, places) for key, places in self._put_off.items()]
+        saved = _Saved(experts, self._quantiles.save(), self._at_once.save(), self._deadlines.passed, put_off)
         return msgspec.msgpack.encode(saved)
 
     def load(self, saved: bytes) -> None:
@@ -284,6 +317,7 @@ class Blend(WaitMethod):
                 expert.load(kept.experts[name])
         self._quantiles.load(kept.quantiles)
         self._at_once.load(kept.at_once)
+        self._put_off = {(job, attempt): places for job, attempt, places in kept.put_off}
         self._notes.load()
         noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
         watched = (deadline for key, note in noted if note is not None for deadline in note.deadlines(key))
@@ -299,5 +333,5 @@ def consistent(at_once: float, bounds_s: Floats) -> float:
 
 def _inputs(said: Said) -> Floats:
     """What the probability to start at once is worked out from: the estimates and the bounds, seconds."""
-    estimates = said.experts[MEDIAN, :-1].astype(np.float64)
-    return np.concatenate((UNIT_S * ((1.0 + estimates) ** 4 - 1.0), said.bounds))
+    estimates = [seconds(value) for value in said.experts[MEDIAN, :-1].tolist()]
+    return np.array([*estimates, *said.bounds])

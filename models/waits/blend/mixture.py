@@ -7,11 +7,12 @@ is mixed apart (J. Berrisch and F. Ziel, "CRPS learning", Journal of Econometric
 and less, so it follows a change of the best one.
 
 Waits are compared on a scale between seconds, where a few long ones decide, and logarithms, where a minute matters as
-much at ten hours as at one: the fourth root. On KTH the square root was as good in mean error and worse in its share of
-the response time, the logarithm the other way round.
+much at ten hours as at one: the power of 0.35. On it the mean error of the jobs from the 8001st on is 0.9 % less on CTC
+(up to the 20,371st) and 0.7 % less on KTH than on the fourth root, the scale of earlier versions, with as many waits
+within a factor of 2.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
@@ -19,9 +20,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
+N = TypeVar("N", bound=np.floating)
 
 UNIT_S = 10.0
 """Below this the scale is linear: seconds count where half of the jobs start within some."""
+
+EXPONENT, EARLIER_EXPONENT = 0.35, 0.25
+"""Of the scale, and of that of earlier versions: what these stored is taken over by `rescaled` and `STRETCH`."""
+
+STRETCH = 2.5
+"""How much longer a distance around an hour is on the scale than on the earlier one."""
 
 LONGEST_S = 1e10
 
@@ -52,20 +60,30 @@ FLOOR = 1e-4
 def scaled(wait_s: float) -> float:
     """A wait in seconds on the scale.
 
-    >>> scaled(0.0), scaled(150.0)
-    (0.0, 1.0)
+    >>> [round(scaled(wait_s), 3) for wait_s in (0.0, 150.0, 3600.0)]
+    [0.0, 1.639, 6.855]
     """
-    return float((1.0 + wait_s / UNIT_S) ** 0.25 - 1.0)
+    return float((1.0 + wait_s / UNIT_S) ** EXPONENT - 1.0)
 
 
 @njit(cache=True)
 def seconds(value: float) -> float:
     """The inverse of `scaled`; what is below 0 is 0.
 
-    >>> seconds(1.0), seconds(-1.0)
+    >>> round(seconds(scaled(150.0)), 6), seconds(-1.0)
     (150.0, 0.0)
     """
-    return float(min(UNIT_S * ((1.0 + max(value, 0.0)) ** 4 - 1.0), LONGEST_S))
+    return float(min(UNIT_S * ((1.0 + max(value, 0.0)) ** (1.0 / EXPONENT) - 1.0), LONGEST_S))
+
+
+def rescaled(values: NDArray[N]) -> NDArray[N]:
+    """Waits on the earlier scale, on the one of now.
+
+    >>> round(float(rescaled(np.array([1.0]))[0] - scaled(150.0)), 9)
+    0.0
+    """
+    found = (1.0 + values.astype(np.float64)) ** (EXPONENT / EARLIER_EXPONENT) - 1.0
+    return np.asarray(found, values.dtype)
 
 
 class Learnt(NamedTuple):
@@ -111,7 +129,10 @@ def weights(prior: Floats, total: Floats, squares: Floats, extent: Floats) -> Fl
         if prior[k] > 0.0:
             found[k] = np.exp(max(logs[k] - best, -MAX_EXPONENT))
     whole = found.sum()
-    return found / whole if whole > 0.0 else found
+    if whole > 0.0:
+        for k in range(count):
+            found[k] /= whole
+    return found
 
 
 @njit(cache=True)
@@ -120,13 +141,18 @@ def _rate(experts: int, squares: float, extent: float) -> float:
 
 
 @njit(cache=True)
-def mix(said: Floats, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
+def mix(said: Singles, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixed:
     """The mixture of what the experts said, (experts,) on the scale, nan: nothing; nan where none said anything."""
-    heard = np.where(np.isnan(said), 0.0, prior)
+    heard, own = np.zeros(len(said)), np.zeros(len(said))
+    for k in range(len(said)):
+        if not np.isnan(said[k]):
+            heard[k] = prior[k]
     if heard.sum() <= 0.0:
         return Mixed(np.nan, np.nan, np.nan)
     by_site = weights(heard, learnt.total[0, q], learnt.squares[0, q], learnt.extent[0, q])
-    own = np.where(heard > 0.0, by_site + FLOOR, 0.0)
+    for k in range(len(said)):
+        if heard[k] > 0.0:
+            own[k] = by_site[k] + FLOOR
     by_kind = weights(own, learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q])
     site = own_value = 0.0
     for k in range(len(said)):
@@ -144,7 +170,7 @@ def learn(learnt: Learnt, kind: int, q: int, probability: float, said: Singles, 
     That is known at its start, or as soon as it has waited for longer.
     """
     slope = 1.0 - probability if held else -probability
-    _learn(learnt, 0, q, said, mixed.site, slope, 1.0 - 1.0 / SITE_JOBS)
+    _learn(learnt, np.int64(0), q, said, mixed.site, slope, 1.0 - 1.0 / SITE_JOBS)
     _learn(learnt, kind, q, said, mixed.kind, slope, 1.0 - 1.0 / KIND_JOBS)
 
 

@@ -7,7 +7,22 @@ import msgspec
 import numpy as np
 from numba import njit
 
-from models.waits.blend.mixture import Floats, Learnt, Mixed, Singles, follow, learn, mix, scaled, seconds, weights
+from models.waits.blend.mixture import (
+    EARLIER_EXPONENT,
+    EXPONENT,
+    STRETCH,
+    Floats,
+    Learnt,
+    Mixed,
+    Singles,
+    follow,
+    learn,
+    mix,
+    rescaled,
+    scaled,
+    seconds,
+    weights,
+)
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
 """The bounds that are given; that of a half is the point estimate."""
@@ -15,11 +30,19 @@ PROBABILITIES = (0.1, 0.5, 0.9, 0.95)
 QUANTILES = len(PROBABILITIES)
 MEDIAN = PROBABILITIES.index(0.5)
 
-STEPS = (0.02, 0.01, 0.02, 0.02)
-"""How far a job moves the shift of each bound, on the scale. The median moves less, for its error counts too."""
+STEPS = (0.044, 0.022, 0.07, 0.07)
+"""How far a job moves the shift of each bound, on the scale. The median moves less, for its error counts too; the upper
+bounds have the farthest way to go."""
 
-KIND_EDGES_S = (60.0, 3600.0)
-"""Jobs are of one kind by how long the site's mixture says that they wait: the edges, seconds."""
+FAR = 0.35
+"""How far, on the scale, a shift may have moved since a job was told a bound, and the job still says whether that bound
+was right. Thousands of jobs that were submitted within minutes all exceed the same bound: each would move the shift on,
+though the first few did what was needed. Beyond this a job is judged once it has left, by the bound of then. On KTH
+1 % of the jobs find that a shift has moved by more than half of that, on CTC by more than twice that."""
+
+KIND_EDGES_S = (60.0, 3600.0, 4 * 3600.0)
+"""Jobs are of one kind by how long the site's mixture says that they wait: the edges, seconds. Those of many hours
+decide the mean error, and other experts know these best. Earlier versions had no third edge."""
 
 KINDS = len(KIND_EDGES_S) + 1
 
@@ -35,18 +58,23 @@ limits: it is the median alone, while its own mean error is at most this factor 
 ALONE_FLAG = 0x80
 """Beside the kind in what is encoded: the kept expert was the median alone."""
 
+SCALE_FLAG = 0x40
+"""There too: the scale is that of now. Earlier versions stored another one."""
+
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
 
 class Said(NamedTuple):
     """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 3) on the scale, by
     the weights of the site, by those of the kind, and by both; and its bounds, (quantiles,) in seconds. The bounds are
-    the mixture by both, shifted, but the median where the kept expert says it `alone`. nan: nothing is known.
+    the mixture by both, shifted, but the median where the kept expert says it `alone`. nan: nothing is known. `shifts`,
+    (quantiles,) on the scale, are those of then.
     """
 
     experts: Singles
     mixed: Floats
     bounds: Floats
+    shifts: Floats
     kind: int
     alone: bool = False
 
@@ -56,20 +84,26 @@ class Said(NamedTuple):
         return [*self.bounds.tolist(), *(seconds(value) for value in self.mixed[:, BOTH].tolist())]
 
     def encode(self) -> bytes:
-        """As bytes, 270 for eight experts."""
-        whole = (self.experts.astype("<f4"), self.mixed.astype("<f8"), self.bounds.astype("<f8"))
-        return bytes([self.kind | (ALONE_FLAG if self.alone else 0)]) + b"".join(part.tobytes() for part in whole)
+        """As bytes, 290 for eight experts."""
+        parts = (self.mixed, self.bounds, self.shifts)
+        whole = (self.experts.astype("<f4"), *(part.astype("<f8") for part in parts))
+        head = self.kind | SCALE_FLAG | (ALONE_FLAG if self.alone else 0)
+        return bytes([head]) + b"".join(part.tobytes() for part in whole)
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said | None":
-        """The inverse; None where there were other experts."""
+        """The inverse; None where there were other experts. Of earlier versions' the shifts are nan."""
         sizes = (4 * QUANTILES * experts, 8 * QUANTILES * MIXED, 8 * QUANTILES)
-        if len(value) != 1 + sum(sizes):
+        if len(value) == 1 + sum(sizes):
+            value += np.full(QUANTILES, np.nan).tobytes()
+        if len(value) != 1 + sum(sizes) + 8 * QUANTILES:
             return None
         said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
         mixed = np.frombuffer(value, "<f8", QUANTILES * MIXED, 1 + sizes[0]).reshape(QUANTILES, MIXED)
-        bounds, head = np.frombuffer(value, "<f8", QUANTILES, 1 + sizes[0] + sizes[1]), value[0]
-        return cls(said, mixed, bounds, head & ~ALONE_FLAG, bool(head & ALONE_FLAG))
+        bounds, shifts = np.frombuffer(value, "<f8", 2 * QUANTILES, 1 + sizes[0] + sizes[1]).reshape(2, QUANTILES)
+        if not value[0] & SCALE_FLAG:
+            said, mixed, shifts = rescaled(said), rescaled(mixed), np.full(QUANTILES, np.nan)
+        return cls(said, mixed, bounds, shifts, value[0] & ~(ALONE_FLAG | SCALE_FLAG), bool(value[0] & ALONE_FLAG))
 
 
 class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
@@ -80,6 +114,7 @@ class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     seen: bytes
     shift: bytes
     kept_errors: bytes = bytes(24)
+    exponent: float = EARLIER_EXPONENT
 
 
 class Quantiles:
@@ -118,7 +153,12 @@ class Quantiles:
         kept, share = self._keeper(waits_s[MEDIAN]), self.kept_share
         alone = may_be_alone and kept >= 0 and self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1]
         kind = _say(waits_s, self._prior, kept, share, alone, self._learnt, said, mixed, bounds)
-        return Said(said, mixed, bounds, kind, bool(alone))
+        return Said(said, mixed, bounds, self._shifts(kind), kind, bool(alone))
+
+    def _shifts(self, kind: int) -> Floats:
+        """What is added to the mixtures of such jobs now, (quantiles,) on the scale."""
+        shifts: Floats = self._learnt.shift[0] + self._learnt.shift[kind]
+        return shifts
 
     def _keeper(self, medians: Floats | Singles) -> int:
         """The place of the expert that keeps a share of these medians; -1: of none."""
@@ -134,25 +174,34 @@ class Quantiles:
         """A job of which this was said has left the queue after so long: whether the kept expert helped is known."""
         medians = said.experts[MEDIAN]
         if (place := self._keeper(medians)) >= 0:
-            without, kept = said.mixed[MEDIAN, BOTH], medians[place]
+            without, kept = said.mixed[MEDIAN, BOTH], float(medians[place])
             waits_s = seconds(without + KEPT_SHARE * (kept - without)), seconds(without), seconds(kept)
             self._kept_errors *= 1.0 - 1.0 / KEPT_JOBS
             self._kept_errors += np.abs(np.array(waits_s) - wait_s)
 
+    def bound_now(self, said: Said, place: int) -> float | None:
+        """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
+        if place >= QUANTILES:
+            return None
+        shift = self._learnt.shift
+        moved = shift[0, place] + shift[said.kind, place] - said.shifts[place]
+        return seconds(scaled(said.bounds[place]) + moved) if abs(moved) > FAR else None
+
     def hear(self, said: Said, place: int, held: bool) -> None:
         """It is known whether a job of which this was said waits no longer than the mark at this place; 5 µs.
 
-        The shift learns from the bound, the weights from the mixture: a shift that makes up for bad experts must not
-        keep the weights from leaving them.
+        That is the bound of now, where there is one: `bound_now`. The shift learns from the bound, the weights from the
+        mixture: a shift that makes up for bad experts must not keep the weights from leaving them.
         """
         q = place % QUANTILES
         if np.isnan(said.bounds[q]):
             return
         if place >= QUANTILES:
             learn(self._learnt, said.kind, q, PROBABILITIES[q], said.experts[q], Mixed(*said.mixed[q]), held)
-        elif not (held and said.bounds[q] <= 0.0) and not (
-            said.alone and q == MEDIAN
-        ):  # it cannot be lower; or unmoved
+            return
+        now_s = self.bound_now(said, place)
+        lowest = (said.bounds[q] if now_s is None else now_s) <= 0.0
+        if not (held and lowest) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
             follow(self._learnt, said.kind, q, PROBABILITIES[q], STEPS[q], held)
 
     def weights(self, said: Said) -> dict[str, float]:
@@ -163,11 +212,16 @@ class Quantiles:
 
     def save(self) -> bytes:
         """What was learnt, under the experts' names."""
-        parts = (*self._learnt, self._kept_errors)
-        return msgspec.msgpack.encode(_SavedLearnt(self._names, *(part.tobytes() for part in parts)))
+        total, squares, extent, seen, shift, errors = (part.tobytes() for part in (*self._learnt, self._kept_errors))
+        saved = _SavedLearnt(self._names, total, squares, extent, seen, shift, errors, EXPONENT)
+        return msgspec.msgpack.encode(saved)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; of other experts' the names tell which are still here."""
+        """Take back what `save` gave; of other experts' the names tell which are still here.
+
+        What was learnt on the earlier scale is stretched: the weights stay, and the shifts reach about as far. Where
+        there were fewer kinds, the last begin with what was learnt of the last.
+        """
         kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
         errors = np.frombuffer(kept.kept_errors)
         self._kept_errors = np.zeros(3)
@@ -175,11 +229,15 @@ class Quantiles:
         places = {name: place for place, name in enumerate(kept.experts)}
         here = [place for place, name in enumerate(self._names) if name in places]
         there = [places[self._names[place]] for place in here]
+        kinds = np.minimum(np.arange(1 + KINDS), len(kept.shift) // (8 * QUANTILES) - 1)
         for own, part in zip(self._learnt, (kept.total, kept.squares, kept.extent, kept.seen, kept.shift), strict=True):
             if own.ndim == 2:
-                own[:] = np.frombuffer(part).reshape(own.shape)
+                own[:] = np.frombuffer(part).reshape(-1, QUANTILES)[kinds]
             else:
-                own[:, :, here] = np.frombuffer(part).reshape(*own.shape[:2], -1)[:, :, there]
+                own[:, :, here] = np.frombuffer(part).reshape(-1, QUANTILES, len(kept.experts))[kinds][:, :, there]
+        if kept.exponent != EXPONENT:
+            for own, by in zip(self._learnt, (STRETCH, STRETCH**2, STRETCH, 1.0, STRETCH), strict=True):
+                own *= by
 
 
 @njit(cache=True)
@@ -199,15 +257,15 @@ def _say(
         for k in range(waits_s.shape[1]):
             if not np.isnan(waits_s[q, k]):
                 said[q, k] = scaled(max(waits_s[q, k], 0.0))
-    kind = 1
-    first = mix(said[MEDIAN].astype(np.float64), prior, learnt, 1, MEDIAN)
+    kind = np.int64(1)
+    first = mix(said[MEDIAN], prior, learnt, kind, np.int64(MEDIAN))
     for edge in KIND_EDGES_S:
         kind += seconds(first.site) >= edge
     value = np.full(QUANTILES, np.nan)
     for q in (MEDIAN, 0, 2, 3):
         if q != MEDIAN:
             said[q, -1] = value[MEDIAN]
-        found = mix(said[q].astype(np.float64), prior, learnt, kind, q)
+        found = mix(said[q], prior, learnt, kind, q)
         mixed[q, 0], mixed[q, 1], mixed[q, 2] = found
         value[q] = found.both
         if q == MEDIAN and kept >= 0:
@@ -220,4 +278,4 @@ def _say(
     bounds[1] = seconds(middle)
     bounds[2] = seconds(max(high, middle))
     bounds[3] = seconds(max(highest, high, middle))
-    return kind
+    return int(kind)

@@ -10,7 +10,7 @@ from models.durations import DAY_S
 from models.method import SiteContext
 from models.site.features import FEATURES
 from models.site.features import features_of as summaries_of
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.boosted import live, recent
 from models.waits.boosted.recent import Codes, Recent
 

@@ -221,6 +221,11 @@ class Forest:
         )
 
 
+def warm_up() -> None:
+    """Have compiled what reads a forest; the first one is there only when some jobs have left the queue."""
+    Forest([], Trees(*(np.zeros(0, kind) for kind in _KINDS))).predict(np.zeros((0, 0), np.float32))
+
+
 def _trees(text: str) -> Iterator[list[Floats]]:
     """The parts of each tree in LightGBM's text."""
     for block in text.split("\nTree=")[1:]:

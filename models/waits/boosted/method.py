@@ -11,9 +11,9 @@ from msgspec import Meta
 
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
+from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
-from models.site.state import Estimate, Job
 from models.waits.boosted.features import Extra, RowMaker, Stored
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows

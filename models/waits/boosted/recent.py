@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import takewhile
 from math import log1p
 from typing import NamedTuple, TypeVar
 from zlib import crc32
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from numba import njit
 
 from models.durations import AT_ONCE_S
-from models.site.state import Job
+from models.site.job import Job
 
 Floats = npt.NDArray[np.float64]
 
@@ -190,7 +189,7 @@ class Recent:
     def features(self, codes: Codes, now: float, rows: int) -> Floats:
         """The features of `NAMES` for a job submitted at `now`, when there are `rows`, float64."""
         out = np.empty(len(NAMES))
-        slots = [self._slots.get((place, *(codes[part] for part in kind)), -1) for place, kind in enumerate(_PARTS)]
+        slots = [self._slots.get((place, *map(codes.__getitem__, kind)), -1) for place, kind in enumerate(_PARTS)]
         _by_kind(
             out,
             np.array(slots),
@@ -198,11 +197,12 @@ class Recent:
             self._numbers,
             self._times,
             self._counts,
-            now,
+            float(now),
             rows - self._horizon,
         )
         waits = np.array(self._site_waits)
-        _by_site(out[3 * len(_PARTS) :], waits)
+        for place, last in enumerate((waits[-_SHORT:], waits), len(_PARTS)):
+            _of_site(out[3 * place : 3 * place + 3], np.sort(last), last)
         out[-2] = _since(self._site_starts, now - HOUR_S)
         out[-1] = _since(self._submissions, now - HOUR_S)
         return out
@@ -220,7 +220,15 @@ class Recent:
 
 def _since(times: Sequence[float] | deque[float], begin: float) -> float:
     """How many of the last of these times lie after `begin`."""
-    return float(sum(1 for _ in takewhile(lambda time: time > begin, reversed(times))))
+    return float(_after(np.array(times, np.float64), begin))
+
+
+@njit(cache=True, nogil=True)
+def _after(times: Floats, begin: float) -> int:
+    count = 0
+    while count < len(times) and times[len(times) - 1 - count] > begin:
+        count += 1
+    return count
 
 
 N = TypeVar("N", bound=np.generic)
@@ -263,17 +271,14 @@ def _by_kind(
 
 
 @njit(cache=True)
-def _by_site(out: Floats, waits: Floats) -> None:
-    at_once = np.log1p(AT_ONCE_S / SCALE_S)
-    for place in range(2):
-        last = waits[-20:] if place == 0 else waits
-        if len(last) == 0:
-            out[3 * place : 3 * place + 3] = UNKNOWN
-            continue
-        total, under = 0.0, 0.0
-        for wait in last:
-            total += wait
-            under += 1.0 if wait <= at_once else 0.0
-        out[3 * place] = total / len(last)
-        out[3 * place + 1] = np.sort(last)[len(last) // 2]
-        out[3 * place + 2] = under / len(last)
+def _of_site(out: Floats, ascending: Floats, waits: Floats) -> None:
+    """The mean and the median of these waits, and the share of those at once."""
+    count, at_once = len(waits), np.log1p(AT_ONCE_S / SCALE_S)
+    if count == 0:
+        out[0], out[1], out[2] = UNKNOWN, UNKNOWN, UNKNOWN
+        return
+    total, under = 0.0, 0.0
+    for wait in waits:
+        total += wait
+        under += 1.0 if wait <= at_once else 0.0
+    out[0], out[1], out[2] = total / count, ascending[count // 2], under / count

@@ -7,7 +7,7 @@ import msgspec
 
 from models.durations import DAY_S
 from models.method import SiteContext
-from models.site.state import Job, Phase
+from models.site.job import Job, Phase
 
 JobAttribute = Literal["group", "user", "executable", "queue", "cpus", "walltime", "time_of_day"]
 PolicyAttribute = Literal["group", "user", "queue"]

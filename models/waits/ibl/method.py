@@ -8,9 +8,10 @@ from msgspec import Meta
 
 from models.method import RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
+from models.site.job import Estimate, Job, RunEstimate
+from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory
-from models.site.state import Estimate, Job, RunEstimate
 from models.waits.ibl.attributes import JobAttribute, PolicyAttribute, Seen, StateAttribute, request_of, state_of
 from models.waits.ibl.distance import Columns, Point, mean, median, nearest
 from models.waits.ibl.memory import Memory, Selection
@@ -135,13 +136,13 @@ class Ibl(WaitMethod):
         self.parameters = IblParameters(**parameters)
         self._learnt = LearntJobs(self.parameters.history, self.parameters.waits)
         self.rows = self._learnt.rows
-        self._pending: dict[JobKey, bytes] = {}
+        self.per_job: PerJob[bytes] = PerJob(bytes)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; nothing while no job has started. Beside the comparison, 1 µs for each live job."""
         p, memory = self.parameters, self._learnt.memory
         seen = Seen(request_of(job), state_of(context, job.submit, p.policy))
-        self._pending[job.key] = msgspec.msgpack.encode(seen)
+        self.per_job.put(job.key, msgspec.msgpack.encode(seen))
         found = predict(
             memory.point(seen), memory.columns, memory.first, memory.count, p.neighbours, p.job_share, p.middle
         )
@@ -149,28 +150,26 @@ class Ibl(WaitMethod):
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Remember the job by the state that it found."""
-        seen = self._pending.pop(job.key, None)
+        seen = self.per_job.pop(job.key)
         if seen is not None:
             self._learnt.learn(_read_seen(seen), wait_s)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
-        self._pending.pop(key, None)
-
-    def save(self) -> bytes:
-        """The states that the queued jobs found."""
-        return msgspec.msgpack.encode(list(self._pending.items()))
+        self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave, and lay out the rows.
+        """Lay out the rows, and take back the states that the queued jobs found, where an earlier version saved them.
 
         Raises:
             ValueError: it is something else.
         """
         try:
-            self._pending = dict(msgspec.msgpack.decode(saved, type=_Pending))
+            pending = msgspec.msgpack.decode(saved, type=_Pending) if saved else []
         except msgspec.MsgspecError as error:
             raise ValueError(f"not a saved state: {error}") from error
+        for key, seen in pending:
+            self.per_job.put(key, seen)
         self._learnt.restore()
 
 

@@ -101,22 +101,22 @@ def fair_of(people: People, site_cpus: int) -> Fair:
     halves, scales = len(HALVES), len(_USER_SCALES)
     users = np.empty((len(people.users), halves * scales))
     accounts = np.empty((len(people.accounts), len(_ACCOUNT_SCALES)))
-    whole = max(site_cpus, 1) * HALVES / LN_2  # what the machine's use sums up to, if it was always full
-    for user in range(len(users)):
-        for half in range(halves):
+    for half in range(halves):
+        whole = max(site_cpus, 1) * HALVES[half] / LN_2  # what the machine's use sums up to, if it was always full
+        for user in range(len(users)):
+            share = people.users[user, half] / whole if user else 0.0
             for scale in range(scales):
-                share = people.users[user, half] / whole[half]
                 users[user, half * scales + scale] = 2.0 ** (-share / _USER_SCALES[scale])
+    whole = max(site_cpus, 1) * HALVES[halves - 1] / LN_2
     for account in range(len(accounts)):
-        share = people.accounts[account, halves - 1] / whole[halves - 1]
+        share = people.accounts[account, halves - 1] / whole if account else 0.0
         for scale in range(len(_ACCOUNT_SCALES)):
             accounts[account, scale] = 2.0 ** (-share / _ACCOUNT_SCALES[scale])
-    users[0], accounts[0] = 1.0, 1.0
     return Fair(users, accounts)
 
 
 @njit(cache=True)
-def features_of(queued: Queued, jobs: Ints, before: Ints, people: People, site_cpus: int) -> Floats:
+def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site_cpus: int) -> Floats:
     """The features of some of the queued jobs, (jobs, COUNT).
 
     Parameters:
@@ -132,8 +132,10 @@ def features_of(queued: Queued, jobs: Ints, before: Ints, people: People, site_c
         out[3] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
         out[4] = queued.cpus[job] / max(site_cpus, 1)
         out[5] = 1.0 if out[4] <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
-        out[USER:ACCOUNT] = fair.users[user]
-        out[ACCOUNT:HELD] = fair.accounts[queued.account[job]]
+        for place in range(ACCOUNT - USER):
+            out[USER + place] = fair.users[user, place]
+        for place in range(HELD - ACCOUNT):
+            out[ACCOUNT + place] = fair.accounts[queued.account[job], place]
         share = (people.held[user] + queued.cpus[job]) / max(site_cpus, 1)
         for place in range(len(_HELD_SHARES)):
             out[HELD + place] = 1.0 if share > _HELD_SHARES[place] else 0.0
@@ -143,12 +145,13 @@ def features_of(queued: Queued, jobs: Ints, before: Ints, people: People, site_c
 
 
 @njit(cache=True)
-def before_each(user: Ints, users: int) -> Ints:
+def before_each(user: Ints, users: int, stands_for: Floats) -> Floats:
     """Of each queued job, how many of its user's queued jobs came before it; 0 for the jobs of nobody known."""
-    seen, before = np.zeros(users, np.int64), np.empty(len(user), np.int64)
+    seen, before = np.zeros(users), np.empty(len(user))
     for job in range(len(user)):
         before[job] = seen[user[job]]
-        seen[user[job]] += user[job] > 0
+        if user[job] > 0:
+            seen[user[job]] += stands_for[job]
     return before
 
 

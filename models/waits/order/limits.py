@@ -45,20 +45,25 @@ class LimitsSeen:
     def __init__(self) -> None:
         self._started: Counts = np.zeros((3, STEPS + 1), np.float32)
         self._refused: Counts = np.zeros((3, STEPS + 1), np.float32)
+        self._found: tuple[float, ...] | None = None  # the limits as steps, until something is counted
 
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors has started, whose user held so many, with so many running jobs."""
+        self._found = None
         self._started *= KEPT
         self._refused *= KEPT
         _count(self._started, held, runs, cpus, site_cpus)
 
     def refused(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors could have started, and has not."""
+        self._found = None
         _count(self._refused, held, runs, cpus, site_cpus)
 
     def limits(self, site_cpus: int) -> Limits:
-        """The limits that have been found; 20 µs."""
-        alone, several, jobs = (_limit(*counts) for counts in zip(self._started, self._refused, strict=True))
+        """The limits that have been found; 20 µs where something was counted since."""
+        if self._found is None:
+            self._found = tuple(_limit(*counts) for counts in zip(self._started, self._refused, strict=True))
+        alone, several, jobs = self._found
         return Limits(alone * site_cpus / STEPS, several * site_cpus / STEPS, jobs)
 
     def save(self) -> bytes:
@@ -70,6 +75,7 @@ class LimitsSeen:
         counts = np.frombuffer(saved, np.float32)
         if len(counts) == 2 * self._started.size:
             self._started, self._refused = counts.reshape(2, *self._started.shape).copy()
+            self._found = None
 
 
 def _count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:

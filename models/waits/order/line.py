@@ -1,5 +1,7 @@
 """The queue in its learnt order, and where in it a job comes that is only considered."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +15,8 @@ from models.waits.order.sight import Sight
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MAX_SIMULATED = 2000
-"""Jobs of the queue that are simulated: the first in the order."""
+MAX_SIMULATED, MAX_SIMULATED_OF_PART = 2000, 250
+"""Jobs of the queue that are simulated, the first in the order: where all are looked at, and where a part is."""
 
 
 class Ahead(NamedTuple):
@@ -27,9 +29,10 @@ class Ahead(NamedTuple):
     work: float
 
 
-class Ordered(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Ordered:
     """A site and the order of its queue: `order` are places in `sight.queued`. By place, `tiers` descend, and within
-    each `scores` do; `work` (one longer than the order) is that of the jobs before.
+    each `scores` do; `work` and `jobs` (one longer than the order) are those of the jobs before.
     """
 
     sight: Sight
@@ -38,48 +41,78 @@ class Ordered(NamedTuple):
     scores: Floats
     tiers: Ints
     work: Floats
+    jobs: Ints
 
     @classmethod
     def of(cls, sight: Sight, preference: Preference, limits: Limits) -> "Ordered":
         """Put the queue in order, by the tiers of partitions first, where a site tells such; O(queued · log queued)."""
         queued = sight.queued
         scores = _scores(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
-        tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
-        order = np.lexsort((-scores, -tiers))
-        work = np.concatenate(([0.0], np.cumsum(queued.cpus[order] * queued.run_s[order])))
-        return cls(sight, limits, order, scores[order], tiers[order], work)
+        if sight.rooms is None:
+            tiers = np.zeros(len(scores), np.int64)
+            order = np.argsort(-scores, kind="stable")
+        else:
+            tiers = sight.rooms.tiers
+            order = np.lexsort((-scores, -tiers))
+        stand_for = sight.stands_for[order]
+        work = _sums(queued.cpus[order] * queued.run_s[order] * stand_for)
+        jobs = np.rint(_sums(stand_for)).astype(np.int64)
+        return cls(sight, limits, order, scores[order], tiers[order], work, jobs)
+
+    @cached_property
+    def simulated(self) -> Ints:
+        """The jobs that are simulated, as places in `sight.queued`: one that stands for others is there for each."""
+        if self.sight.whole:
+            return self.order[: self.most]
+        return np.repeat(self.order, np.diff(np.minimum(self.jobs, self.most)))
+
+    @property
+    def most(self) -> int:
+        """So many jobs are simulated at most."""
+        return MAX_SIMULATED if self.sight.whole else MAX_SIMULATED_OF_PART
+
+    @cached_property
+    def begun_s(self) -> Floats:
+        """In how many seconds each of them starts, infinity for never."""
+        return _schedule(self.sight, self.simulated, self.limits)
 
     def starts(self) -> tuple[Ints, Floats]:
         """Of the jobs that are simulated: their rows in the table, and in how many seconds they start, or infinity."""
-        simulated = self.order[:MAX_SIMULATED]
-        return self.sight.rows[simulated], _schedule(self.sight, simulated, self.limits)
+        simulated, first = np.unique(self.simulated, return_index=True)
+        return self.sight.rows[simulated], self.begun_s[first]
 
     def due(self) -> Ints:
         """Which jobs could start now if there were no limits but those that were told, as places in `sight.queued`."""
-        sight, simulated = self.sight, self.order[:MAX_SIMULATED]
+        sight = self.sight
         if not len(self.order) or (sight.rooms is None and sight.queued.cpus.min() > sight.free):
             return self.order[:0]
-        return simulated[np.isfinite(_schedule(sight, simulated, Limits(), only_now=True))]
+        return self.simulated[np.isfinite(_schedule(sight, self.simulated, Limits(), only_now=True))]
 
     def ahead(self, with_job: Sight, preference: Preference) -> Ahead:
         """What is ahead of the job that `with_job` has more than `sight`; O(queued² + queued·running) at worst.
 
-        Of a longer queue than `MAX_SIMULATED`, what follows is reckoned as work, done at the rate at which the machine
+        Of a longer queue than `most`, what follows is reckoned as work, done at the rate at which the machine
         works now.
         """
         queued, last = with_job.queued, len(self.order)
         user = queued.user[last]
-        earlier = np.count_nonzero(queued.user[:last] == user) if user else 0
+        earlier = self.sight.stands_for[queued.user[:last] == user].sum() if user else 0.0
         score = _scores(with_job, np.array([last]), np.array([earlier]), preference, self.limits)[0]
         place = self._place(score, 0 if with_job.rooms is None else int(with_job.rooms.tiers[last]))
-        if place >= MAX_SIMULATED:
-            begun_s = self.starts()[1]
+        jobs, work = int(self.jobs[place]), float(self.work[place])
+        if jobs >= self.most:
+            start_s = float(self.begun_s[np.isfinite(self.begun_s)].max(initial=0.0))
             busy = max(self.sight.cpus - self.sight.free, 1)
-            start_s = begun_s[np.isfinite(begun_s)].max(initial=0.0)
-            return Ahead(start_s + float(self.work[place] - self.work[MAX_SIMULATED]) / busy, place, self.work[place])
-        simulated = np.insert(self.order[:MAX_SIMULATED], place, last)
-        start_s = _schedule(with_job, simulated, self.limits, place)[place]
-        return Ahead(float(start_s), place, float(self.work[place]))
+            return Ahead(start_s + (work - self._simulated_work) / busy, jobs, work)
+        simulated = np.concatenate((self.simulated[:jobs], (last,), self.simulated[jobs:]))
+        return Ahead(float(_schedule(with_job, simulated, self.limits, jobs)[jobs]), jobs, work)
+
+    @property
+    def _simulated_work(self) -> float:
+        if self.sight.whole:
+            return float(self.work[self.most])
+        queued = self.sight.queued
+        return float((queued.cpus[self.simulated] * queued.run_s[self.simulated]).sum())
 
     def _place(self, score: float, tier: int) -> int:
         """Where in the order a job comes: behind those of its tier that have its score too."""
@@ -87,21 +120,27 @@ class Ordered(NamedTuple):
         return first + int(np.searchsorted(-self.scores[first:end], -score, side="right"))
 
 
+def _sums(values: Floats) -> Floats:
+    """Of the values before each, and of all; (values + 1,)."""
+    return np.concatenate(([0.0], np.cumsum(values)))
+
+
 def _schedule(sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False) -> Floats:
     """Seconds until each job starts, in the order of `places` in `sight.queued`, as of `schedule`."""
     queued, users = sight.queued, len(sight.people.users)
     if sight.rooms is not None:
-        return sight.rooms.schedule(places, users, limits, asked, only_now)
+        rooms, places = (sight.rooms, places) if sight.whole else sight.rooms.repeated(places)
+        return rooms.schedule(places, users, limits, asked, only_now)
     line = Line(queued.cpus[places], queued.run_s[places], queued.planned_s[places], queued.user[places])
     return np.asarray(schedule(sight.free, sight.running, line, users, limits, asked, only_now))
 
 
-def before(sight: Sight) -> Ints:
+def before(sight: Sight) -> Floats:
     """Of each queued job, how many of its user's queued jobs came before it."""
-    return np.asarray(before_each(sight.queued.user, len(sight.people.users)))
+    return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for))
 
 
-def _scores(sight: Sight, jobs: Ints, before: Ints, preference: Preference, limits: Limits) -> Floats:
+def _scores(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
     features = features_of(sight.queued, jobs, before, sight.people, sight.cpus)
     if limits.several < np.inf:
         features[:, HELD:BEFORE] = 0.0  # what a user holds is looked at as time goes on

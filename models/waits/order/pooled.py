@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from models.site.topology.fitting import fit
+from models.site.topology.fitting import fit, fit_parts
 from models.waits.order.schedule import GRAIN, Limits, is_over
 from models.waits.schedules import insert, remove
 
@@ -25,12 +25,14 @@ MAX_HEADS = 4
 
 class World(NamedTuple):
     """From `begins` on (seconds from now) the rooms hold `holds`, (times, rooms, resources); kinds of jobs take
-    `demand`, (kinds, rooms, resources), below 0 where they may not be, and are of a `group` of partitions.
+    `demand`, (kinds, rooms, resources), below 0 where they may not be, in `parts`, (kinds, rooms), as of `fit_parts`,
+    and are of a `group` of partitions.
     """
 
     begins: Floats
     holds: Floats
     demand: Floats
+    parts: Ints
     group: Ints
 
 
@@ -58,25 +60,35 @@ class Declared(NamedTuple):
 
 
 @njit(cache=True)
-def occupied(wholly: Floats, demand: Floats, kind: Ints, first: int) -> Floats:
+def occupied(places: Floats, demand: Floats, parts: Ints, kind: Ints, begun: Ints) -> Floats:
     """What the first jobs, which run, take of each room, (jobs, rooms, resources).
 
     Where they lie is not told: those that may be in one room alone are put there, then the others fill up. O(jobs).
+
+    Parameters:
+        places: what they are put into, (places, rooms, resources): the first of these where they fit, else the next.
+        begun: those that run, in the order in which they are put there.
     """
-    rooms, resources = wholly.shape
-    free, taken, shares = wholly.copy(), np.zeros((first, rooms, resources)), np.zeros(rooms)
+    rooms, resources = places.shape[1:]
+    free, taken, shares = places.copy(), np.zeros((len(begun), rooms, resources)), np.zeros(rooms)
     for choosy in (True, False):
-        for job in range(first):
+        for job in begun:
             wanted = demand[kind[job]]
-            possible = np.count_nonzero(wanted[:, 0] >= 0.0)
+            possible, only = 0, 0
+            for room in range(rooms - 1, -1, -1):
+                if wanted[room, 0] >= 0.0:
+                    possible, only = possible + 1, room
             if possible == 0 or (possible == 1) != choosy:
                 continue
-            if not fit(free, wanted, shares):
-                shares[np.argmax(wanted[:, 0] >= 0.0)] += 1.0 - shares.sum()
-            for room in range(rooms):
-                if shares[room] > 0.0:
-                    taken[job, room] = shares[room] * wanted[room]
-                    free[room] -= taken[job, room]
+            place = 0
+            while place < len(free) and not fit_parts(free[place], wanted, parts[kind[job]], shares):
+                place += 1
+            if place == len(free):
+                place = 0
+                if not fit(free[0], wanted, shares):
+                    shares[only] += 1.0 - shares.sum()
+            _take(taken[job], wanted, shares)
+            _add(free[place], taken[job], -1.0)
     return taken
 
 
@@ -101,7 +113,7 @@ def schedule_rooms(
         line: places in `jobs`, the first to start first.
         users, limits, asked, only_now: as of `schedule`.
     """
-    begins, holds, demand = world.begins, world.holds, world.demand
+    begins, holds, demand, parts = world.begins, world.holds, world.demand, world.parts
     rooms, resources = holds.shape[1:]
     first, total = len(occupied), len(jobs.kind)
     held, runs, counted = np.zeros(users, np.int64), np.zeros(users, np.int64), declared.held.copy()
@@ -113,10 +125,10 @@ def schedule_rooms(
     for job in range(first):
         held[jobs.user[job]] += jobs.cpus[job]
         runs[jobs.user[job]] += 1
-        used += takes[job]
+        _add(used, takes[job], 1.0)
         for time in range(1, len(begins)):
             if planned_end[job] > begins[time]:
-                ahead[time] += takes[job]
+                _add(ahead[time], takes[job], 1.0)
     ends = [(jobs.run_s[job], job) for job in range(first)]
     heapq.heapify(ends)
     releases = np.empty(total, np.int64)
@@ -126,36 +138,38 @@ def schedule_rooms(
     for place in range(len(line)):
         left[jobs.kind[line[place]]] += 1
     shares, room = np.empty(rooms), np.empty((rooms, resources))
-    never = _never(holds, demand)
+    never = _never(holds, demand, parts)
     shadows, untils = np.empty(MAX_HEADS), np.empty(MAX_HEADS)
     claims, extras = np.empty((MAX_HEADS, rooms, resources)), np.empty((MAX_HEADS, rooms, resources))
     groups = np.empty(MAX_HEADS, np.int64)
-    now, count, run, at = 0.0, len(line), first, 0
+    now, count, run, at = 0.0, len(line), first, np.int64(0)
     while True:
-        kept, seen, heads = 0, 0, 0
+        kept, seen, heads = 0, 0, np.int64(0)
         full = never.copy()  # kinds that find no room now
-        hopeful = np.count_nonzero(left[~never])
+        hopeful = 0
+        for kind in range(len(left)):
+            hopeful += left[kind] > 0 and not never[kind]
         while seen < count and hopeful > 0:
             place = waiting[seen]
             seen += 1
             job = line[place]
             kind, user = jobs.kind[job], jobs.user[job]
             end, started = now + jobs.planned_s[job], False
-            has_head = heads == MAX_HEADS or np.any(groups[:heads] == world.group[kind])
+            has_head = heads == MAX_HEADS or _has(groups, heads, world.group[kind])
             if not (full[kind] and has_head) and not _is_over(job, jobs, held, runs, limits, counted, declared):
                 if not full[kind]:
-                    room[:] = holds[at] - used
-                    full[kind] = not fit(room, demand[kind], shares)
+                    _rest(room, holds[at], used)
+                    full[kind] = not fit_parts(room, demand[kind], parts[kind], shares)
                     hopeful -= full[kind]
                 if not full[kind]:
                     _lessen_ahead(room, end, at, begins, holds, ahead)
                     for head in range(heads):
                         if shadows[head] < end:
                             _lessen(room, extras[head])
-                    started = fit(room, demand[kind], shares)
+                    started = fit_parts(room, demand[kind], parts[kind], shares)
                 if not started and not has_head and not never[kind]:
                     shadow = _reserve(
-                        now, at, jobs.planned_s[job], demand[kind], begins, holds, used, ahead, takes,
+                        now, at, jobs.planned_s[job], demand[kind], parts[kind], begins, holds, used, ahead, takes,
                         planned_end, releases[:run], heads, shadows, untils, claims, extras,
                     )  # fmt: skip
                     if shadow < np.inf:
@@ -168,15 +182,14 @@ def schedule_rooms(
             starts[place] = now
             if place == asked:
                 return starts
-            for where in range(rooms):
-                takes[job, where] = shares[where] * np.maximum(demand[kind, where], 0.0)
-            used += takes[job]
+            _take(takes[job], demand[kind], shares)
+            _add(used, takes[job], 1.0)
             for time in range(at + 1, len(begins)):
                 if end > begins[time]:
-                    ahead[time] += takes[job]
+                    _add(ahead[time], takes[job], 1.0)
             for head in range(heads):
                 if shadows[head] < end:
-                    extras[head] -= takes[job]
+                    _add(extras[head], takes[job], -1.0)
             held[user] += jobs.cpus[job]
             runs[user] += 1
             _count(jobs.counts[job], counted, declared.take[kind], 1.0)
@@ -204,7 +217,7 @@ def schedule_rooms(
             now = max(now, end)
             remove(job, planned_end, releases, run)
             run -= 1
-            used -= takes[job]
+            _add(used, takes[job], -1.0)
             held[jobs.user[job]] -= jobs.cpus[job]
             runs[jobs.user[job]] -= 1
             _count(jobs.counts[job], counted, declared.take[jobs.kind[job]], -1.0)
@@ -214,31 +227,33 @@ def schedule_rooms(
 def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) -> NDArray[np.bool_]:
     """Which jobs that do not run could start now, each alone, (queued,); no user has a limit but those declared."""
     first, begins = len(occupied), world.begins
-    used = occupied.sum(axis=0)
-    ahead = np.zeros(world.holds.shape)
-    for time in range(1, len(begins)):
-        for job in range(first):
+    used, room, ahead = np.zeros(world.holds.shape[1:]), np.empty(world.holds.shape[1:]), np.zeros(world.holds.shape)
+    for job in range(first):
+        _add(used, occupied[job], 1.0)
+        for time in range(1, len(begins)):
             if jobs.planned_s[job] > begins[time]:
-                ahead[time] += occupied[job]
+                _add(ahead[time], occupied[job], 1.0)
     found, shares = np.zeros(len(jobs.kind) - first, np.bool_), np.empty(len(used))
     nobody = np.zeros(1, np.int64)
     for job in range(first, len(jobs.kind)):
         if not _is_over(job, jobs, nobody, nobody, Limits(np.inf, np.inf, np.inf), declared.held, declared):
-            room = world.holds[0] - used
-            _lessen_ahead(room, jobs.planned_s[job], 0, begins, world.holds, ahead)
-            found[job - first] = fit(room, world.demand[jobs.kind[job]], shares)
+            _rest(room, world.holds[0], used)
+            _lessen_ahead(room, jobs.planned_s[job], np.int64(0), begins, world.holds, ahead)
+            found[job - first] = fit_parts(room, world.demand[jobs.kind[job]], world.parts[jobs.kind[job]], shares)
     return found
 
 
 @njit(cache=True)
-def _never(holds: Floats, demand: Floats) -> NDArray[np.bool_]:
+def _never(holds: Floats, demand: Floats, parts: Ints) -> NDArray[np.bool_]:
     """Which kinds of jobs fit at no time, whatever else runs, (kinds,)."""
     most, shares = holds[0].copy(), np.empty(holds.shape[1])
     for time in range(1, len(holds)):
-        most = np.maximum(most, holds[time])
+        for room in range(holds.shape[1]):
+            for what in range(holds.shape[2]):
+                most[room, what] = max(most[room, what], holds[time, room, what])
     never = np.empty(len(demand), np.bool_)
     for kind in range(len(demand)):
-        never[kind] = not fit(most, demand[kind], shares)
+        never[kind] = not fit_parts(most, demand[kind], parts[kind], shares)
     return never
 
 
@@ -248,9 +263,11 @@ def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, count
     user, take = jobs.user[job], declared.take[jobs.kind[job]]
     if 0 < user < len(held) and is_over(jobs.cpus[job], held[user], runs[user], limits):
         return True
-    for count in jobs.counts[job]:  # noqa: SIM110 (numba knows no any() of a generator)
-        if count >= 0 and np.any(counted[count] + take > declared.most[count]):
-            return True
+    for count in jobs.counts[job]:
+        if count >= 0:
+            for what in range(len(take)):
+                if counted[count, what] + take[what] > declared.most[count, what]:
+                    return True
     return False
 
 
@@ -258,7 +275,44 @@ def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, count
 def _count(counts: Ints, counted: Floats, take: Floats, sign: float) -> None:
     for count in counts:
         if count >= 0:
-            counted[count] += sign * take
+            for what in range(len(take)):
+                counted[count, what] += sign * take[what]
+
+
+@njit(cache=True)
+def _has(groups: Ints, count: int, group: int) -> bool:
+    """Whether a group is one of the first."""
+    for number in range(count):  # noqa: SIM110 (numba knows no any() of a generator)
+        if groups[number] == group:
+            return True
+    return False
+
+
+# What is done with all resources of all rooms, (rooms, resources): as loops, since numba takes seconds to compile each
+# such expression of arrays.
+
+
+@njit(cache=True)
+def _add(room: Floats, other: Floats, sign: float) -> None:
+    for where in range(room.shape[0]):
+        for what in range(room.shape[1]):
+            room[where, what] += sign * other[where, what]
+
+
+@njit(cache=True)
+def _rest(room: Floats, holds: Floats, used: Floats) -> None:
+    """Fill in what is left of what the rooms hold."""
+    for where in range(room.shape[0]):
+        for what in range(room.shape[1]):
+            room[where, what] = holds[where, what] - used[where, what]
+
+
+@njit(cache=True)
+def _take(taken: Floats, demand: Floats, shares: Floats) -> None:
+    """Fill in what a job takes of which these shares are in the rooms."""
+    for where in range(taken.shape[0]):
+        for what in range(taken.shape[1]):
+            taken[where, what] = shares[where] * max(demand[where, what], 0.0)
 
 
 @njit(cache=True)
@@ -275,7 +329,9 @@ def _lessen_ahead(room: Floats, end: float, at: int, begins: Floats, holds: Floa
     for time in range(at + 1, len(begins)):
         if begins[time] >= end:
             break
-        _lessen(room, holds[time] - ahead[time])
+        for where in range(room.shape[0]):
+            for what in range(room.shape[1]):
+                room[where, what] = min(room[where, what], holds[time, where, what] - ahead[time, where, what])
 
 
 @njit(cache=True)
@@ -284,6 +340,7 @@ def _reserve(
     at: int,
     planned_s: float,
     demand: Floats,
+    parts: Ints,
     begins: Floats,
     holds: Floats,
     used: Floats,
@@ -302,18 +359,18 @@ def _reserve(
     Parameters:
         heads: how many claims there are before it; `extras` is what is free when each of these begins, beside it.
     """
-    in_use, done, time, shares = used.copy(), 0, now, np.empty(len(demand))
+    in_use, done, time, shares, free = used.copy(), 0, now, np.empty(len(demand)), np.empty(demand.shape)
     while True:
-        free = holds[at] - in_use
+        _rest(free, holds[at], in_use)
         for head in range(heads):
             if shadows[head] <= time < untils[head]:
-                free -= claims[head]
+                _add(free, claims[head], -1.0)
         room, end = free.copy(), time + planned_s
         _lessen_ahead(room, end, at, begins, holds, ahead)
         for head in range(heads):
             if time < shadows[head] < end:
                 _lessen(room, extras[head])
-        if fit(room, demand, shares):
+        if fit_parts(room, demand, parts, shares):
             break
         later = begins[at + 1] if at + 1 < len(begins) else np.inf
         if done < len(releases):
@@ -325,15 +382,14 @@ def _reserve(
             return np.inf
         time = max(time, later)
         while done < len(releases) and planned_end[releases[done]] <= time:
-            in_use -= takes[releases[done]]
+            _add(in_use, takes[releases[done]], -1.0)
             done += 1
         while at + 1 < len(begins) and begins[at + 1] <= time:
             at += 1
     shadows[heads], untils[heads] = time, end
-    for where in range(len(demand)):
-        claims[heads, where] = shares[where] * np.maximum(demand[where], 0.0)
-    extras[heads] = free - claims[heads]
+    _take(claims[heads], demand, shares)
+    _rest(extras[heads], free, claims[heads])
     for head in range(heads):
         if time <= shadows[head] < end:
-            extras[head] -= claims[heads]
+            _add(extras[head], claims[heads], -1.0)
     return time

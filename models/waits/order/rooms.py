@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.site.state import Job
+from models.site.job import Job
 from models.site.table import LiveTable
 from models.site.topology import Ask, ask_of
-from models.site.topology.layout import Kind, Layout
+from models.site.topology.layout import Kind, Layout, Nodes
 from models.waits.order.features import Queued, Running
-from models.waits.order.pooled import Declared, Jobs, World, may_start, occupied, schedule_rooms
+from models.waits.order.placement import in_parts, lie, stacked
+from models.waits.order.pooled import Declared, Jobs, World, may_start, schedule_rooms
 from models.waits.order.schedule import Limits
 
 Floats = NDArray[np.float64]
@@ -25,10 +26,12 @@ Counts = dict[tuple[int, str | None], int]
 class Rooms(NamedTuple):
     """The rooms of an area at a moment, and its live jobs, those first that run; `asks` are the kinds of them.
 
-    `tiers` are those of the queued jobs' partitions, `counts` where limits count them.
+    The rooms are those of its layout, or its `nodes`. `tiers` are those of the queued jobs' partitions, `counts` where
+    limits count them.
     """
 
     layout: Layout
+    nodes: Nodes | None
     asks: list[Ask]
     world: World
     jobs: Jobs
@@ -45,6 +48,13 @@ class Rooms(NamedTuple):
         )
         return np.asarray(found)
 
+    def repeated(self, line: Ints) -> tuple["Rooms", Ints]:
+        """The same with a job of its own for each place of the line, and these; a place may be there several times."""
+        first = len(self.occupied)
+        which = np.concatenate((np.arange(first), first + line))
+        jobs = Jobs._make(column[which] for column in self.jobs)
+        return self._replace(jobs=jobs, tiers=self.tiers[line]), np.arange(len(line))
+
     def rivals(self, started: int) -> Bools:
         """Which queued jobs could have started instead of this one of them: in the same partitions, where they fit."""
         group = self.world.group[self.jobs.kind[len(self.occupied) :]]
@@ -53,9 +63,20 @@ class Rooms(NamedTuple):
 
 
 def see_rooms(
-    layout: Layout, table: LiveTable, on: Ints, rows: Ints, running: Running, queued: Queued, now: float
+    layout: Layout,
+    nodes: Nodes | None,
+    table: LiveTable,
+    on: Ints,
+    rows: Ints,
+    running: Running,
+    queued: Queued,
+    now: float,
 ) -> Rooms:
-    """See the jobs in these rows of an area's table, which run and which queue; O(live jobs), 0.2 ms and more."""
+    """See the jobs in these rows of an area's table, which run and which queue; O(live jobs), 0.2 ms and more.
+
+    Parameters:
+        nodes: those on which the jobs are laid one by one; None: they are laid into pools.
+    """
     columns, live = table.columns(), np.concatenate((on, rows))
     codes, kind = np.unique(columns.ask[live], return_inverse=True)
     asks: list[Ask] = [table.asks[code] for code in codes.tolist()]
@@ -81,16 +102,16 @@ def see_rooms(
         np.concatenate((running.user, queued.user)),
         counted,
     )
-    demand = _stack(layout, [one.running for one in kinds])
-    taken = np.asarray(occupied(layout.wholly(), demand, kind, len(on)))
+    world = _world(layout, nodes, kinds, now)
+    taken = lie(layout, nodes, kinds, kind, columns.start[on], world.holds[0])
     declared = _declared(layout, kinds, counts, counted[: len(on)], kind[: len(on)])
     tiers = np.array([one.tier for one in kinds], np.int64)[kind[len(on) :]]
-    return Rooms(layout, asks, _world(layout, kinds, now), jobs, taken, declared, counts, tiers)
+    return Rooms(layout, nodes, asks, world, jobs, taken, declared, counts, tiers)
 
 
 def with_queued(rooms: Rooms, job: Job, queued: Queued) -> Rooms:
     """The same with one more job, which is the last of these queued ones; O(live jobs)."""
-    layout, ask, counts = rooms.layout, ask_of(job), dict(rooms.counts)
+    layout, nodes, ask, counts = rooms.layout, rooms.nodes, ask_of(job), dict(rooms.counts)
     asks = rooms.asks if ask in rooms.asks else [*rooms.asks, ask]
     number, one = asks.index(ask), layout.kind(ask)
     counted = _places([layout.limits(ask, job.user, job.account)], counts)[0]
@@ -109,7 +130,9 @@ def with_queued(rooms: Rooms, job: Job, queued: Queued) -> Rooms:
     if len(asks) > len(rooms.asks):
         groups = [layout.kind(known).partitions for known in asks]
         world = world._replace(
-            demand=np.concatenate((world.demand, one.demand[None])), group=np.append(world.group, _group(groups))
+            demand=np.concatenate((world.demand, stacked(layout, nodes, [one.demand]))),
+            parts=np.concatenate((world.parts, in_parts(layout, nodes, [one]))),
+            group=np.append(world.group, _group(groups)),
         )
         declared = declared._replace(take=np.concatenate((declared.take, one.counted[None])))
     if len(counts) > len(rooms.counts):
@@ -138,20 +161,17 @@ def _wider(counts: Ints, wide: int) -> Ints:
     return np.pad(counts, ((0, 0), (0, wide - counts.shape[1])), constant_values=-1)
 
 
-def _stack(layout: Layout, found: Sequence[Floats]) -> Floats:
-    return np.array(found, np.float64).reshape(len(found), len(layout.rooms), -1 if found else 3)
-
-
 def _group(partitions: Sequence[tuple[str, ...]]) -> int:
     """The number of the last one's partitions: the place of the first that has the same."""
     return partitions.index(partitions[-1])
 
 
-def _world(layout: Layout, kinds: Sequence[Kind], now: float) -> World:
+def _world(layout: Layout, nodes: Nodes | None, kinds: Sequence[Kind], now: float) -> World:
     groups = [one.partitions for one in kinds]
     numbers = np.array([groups.index(partitions) for partitions in groups], np.int64)
-    begins, holds = layout.timeline(now)
-    return World(begins, holds, _stack(layout, [one.demand for one in kinds]), numbers)
+    begins, holds = layout.timeline(now, by_node=nodes is not None)
+    demand = stacked(layout, nodes, [one.demand for one in kinds])
+    return World(begins, holds, demand, in_parts(layout, nodes, kinds), numbers)
 
 
 def _most(layout: Layout, counts: Counts) -> Floats:

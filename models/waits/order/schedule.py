@@ -5,7 +5,7 @@ neither starts nor has processors reserved.
 """
 
 import heapq
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -16,8 +16,6 @@ from models.waits.schedules import insert, remove, reservation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Column = NDArray[Any]
-
 
 GRAIN = 0.02
 """Jobs that end within so small a share of the time until then are taken to end together: a few hundred looks at the
@@ -57,17 +55,20 @@ def schedule(free: int, running: Running, line: Line, users: int, limits: Limits
     """
     first, total = len(running.cpus), len(line.cpus)
     held, runs = np.zeros(users, np.int64), np.zeros(users, np.int64)
-    cpus, user = np.concatenate((running.cpus, line.cpus)), np.concatenate((running.user, line.user))
-    limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned end, once it runs
+    cpus, user = np.empty(first + total, np.int64), np.empty(first + total, np.int64)
+    limit_s = np.empty(first + total)  # the planned run time, and the planned end once it runs
     for job in range(first):
+        cpus[job], user[job], limit_s[job] = running.cpus[job], running.user[job], running.planned_s[job]
         held[user[job]] += cpus[job]
         runs[user[job]] += 1
+    for job in range(total):
+        cpus[first + job], user[first + job], limit_s[first + job] = line.cpus[job], line.user[job], line.planned_s[job]
     ends = [(running.left_s[job], job) for job in range(first)]
     heapq.heapify(ends)
     releases = np.empty(first + total, np.int64)
     releases[:first] = np.argsort(running.planned_s, kind="mergesort")
     starts, waiting = np.full(total, np.inf), np.arange(total)
-    fewest, shortest = _least(line.cpus), _least(line.planned_s)  # of each job and those behind it
+    fewest, shortest = _least(line.cpus, line.planned_s)  # of each job and those behind it
     now, count, run = 0.0, total, first
     while True:
         kept, place, head, shadow, extra = 0, 0, -1, -1.0, 0
@@ -126,9 +127,10 @@ def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
 
 
 @njit(cache=True)
-def _least(values: Column) -> Column:
-    """The least value of each job and those behind it; once some have started, no more than that."""
-    least = values.copy()
-    for place in range(len(least) - 2, -1, -1):
-        least[place] = min(least[place], least[place + 1])
-    return least
+def _least(cpus: Ints, planned_s: Floats) -> tuple[Ints, Floats]:
+    """The least values of each job and those behind it; once some have started, no more than these."""
+    fewest, shortest = cpus.copy(), planned_s.copy()
+    for place in range(len(cpus) - 2, -1, -1):
+        fewest[place] = min(fewest[place], fewest[place + 1])
+        shortest[place] = min(shortest[place], shortest[place + 1])
+    return fewest, shortest

@@ -1,15 +1,18 @@
 """A site as the method sees it at a moment: its live jobs as columns, and what their users and accounts have used."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from models.method import SiteContext
-from models.site.state import UNKNOWN_RUN_S, Job
+from models.site.job import Job
+from models.site.state import UNKNOWN_RUN_S
 from models.site.table import QUEUED, RUNNING, Columns
 from models.waits.order.features import People, Queued, Running, accrue
+from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference
 from models.waits.order.rooms import Rooms, see_rooms, with_queued
 from models.waits.order.usage import HALF_LIVES_S, Usage
@@ -24,6 +27,8 @@ MIN_REMAINING_S = 1.0
 class Sight(NamedTuple):
     """The site at a moment. `rows` are those of the queued jobs in the table.
 
+    Of a deep queue some stand for others too: how many each `stands_for`, unless these are the `whole` queue.
+
     `rooms` are those of a site's area; a site without a topology has none.
 
     Codes are those of the table plus 1: 0 is nobody, and the last is kept for one who has no live job.
@@ -35,7 +40,9 @@ class Sight(NamedTuple):
     queued: Queued
     running: Running
     people: People
-    rooms: Rooms | None = None
+    rooms: Rooms | None
+    stands_for: Floats
+    whole: bool
 
     @property
     def free(self) -> int:
@@ -50,23 +57,21 @@ class Sums(NamedTuple):
     accounts: Usage
 
 
-def look(context: SiteContext, now: float, sums: Sums, preference: Preference, as_queued: int = -1) -> Sight:
-    """See a site; O(live jobs), 50 µs and more.
+def look(
+    context: SiteContext, now: float, sums: Sums, preference: Preference, by_node: bool, as_queued: int = -1
+) -> Sight:
+    """See a site; 50 µs and more, O(live jobs) as far as they are looked at (`models.site.seen`).
 
     Parameters:
+        by_node: whether nodes are looked at one by one, where a site tells of few enough.
         as_queued: the row of a running job that is seen as if it still queued; -1 for none.
     """
     table = context.state.table
-    columns = table.columns()
-    waits = (columns.phase == QUEUED) & (columns.ready <= now)
-    runs = columns.phase == RUNNING
-    if as_queued >= 0:
-        waits[as_queued], runs[as_queued] = True, False
-    waits &= columns.cpus <= context.cpus
-    rows, on = np.flatnonzero(waits), np.flatnonzero(runs)
-    queued = _queued(columns, rows, now, preference.places([*table.names("queue"), None]))
-    elapsed_s = np.maximum(now - columns.start[on], 0.0)
-    running = _running(columns, on, elapsed_s)
+    seen, columns = table.seen(), table.columns()
+    places = preference.places([*table.names("queue"), None])
+    rows, stands_for, on, queued, running, elapsed_s = _look(
+        columns, seen.rows, seen.stands_for, float(now), context.cpus, as_queued, places
+    )
     users, accounts = (
         _used(usage, table.names(kind), now) for usage, kind in zip(sums, ("user", "account"), strict=True)
     )
@@ -75,31 +80,67 @@ def look(context: SiteContext, now: float, sums: Sums, preference: Preference, a
     accrue(people.accounts, running.cpus, running.account, elapsed_s)
     rooms = None
     if context.layout is not None:
-        rooms = see_rooms(context.layout, table, on, rows, running, queued, now)
-    return Sight(now, context.cpus, rows, queued, running, people, rooms)
+        nodes = nodes_of(context.layout, table) if by_node else None
+        rooms = see_rooms(context.layout, nodes, table, on, rows, running, queued, now)
+    return Sight(now, context.cpus, rows, queued, running, people, rooms, stands_for, seen.whole)
 
 
+@njit(cache=True, nogil=True)
+def _look(
+    columns: Columns, seen: Ints, stands_for: Floats, now: float, cpus: int, as_queued: int, places: Ints
+) -> tuple[Ints, Floats, Ints, Queued, Running, Floats]:
+    """The rows of the queued jobs, how many each stands for, those of the running ones, both as columns, and for how
+    long these have run; O(rows), 20 ns each.
+    """
+    waits, on = np.empty(len(seen), np.int64), np.empty(len(seen), np.int64)
+    many, queued, running = np.empty(len(seen)), 0, 0
+    for number in range(len(seen)):
+        row = seen[number]
+        phase = columns.phase[row]
+        if row == as_queued or (phase == QUEUED and columns.ready[row] <= now):
+            if columns.cpus[row] <= cpus:
+                waits[queued], many[queued] = row, stands_for[number]
+                queued += 1
+        elif phase == RUNNING:
+            on[running] = row
+            running += 1
+    rows, many, on = waits[:queued].copy(), many[:queued].copy(), on[:running].copy()
+    elapsed_s = np.empty(running)
+    return rows, many, on, _queued(columns, rows, now, places), _running(columns, on, elapsed_s, now), elapsed_s
+
+
+@njit(cache=True, nogil=True)
 def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
-    run_s, walltime = columns.run_s[rows], columns.walltime[rows]
-    return Queued(
-        columns.cpus[rows],
-        run_s,
-        np.where(walltime > 0.0, walltime, run_s),
-        now - columns.ready[rows],
-        columns.user[rows].astype(np.int64) + 1,
-        columns.account[rows].astype(np.int64) + 1,
-        places[columns.queue[rows]],
-    )
+    size = len(rows)
+    cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    run_s, planned_s, age_s, queue = np.empty(size), np.empty(size), np.empty(size), np.empty(size, np.int64)
+    for place in range(size):
+        row = rows[place]
+        walltime = columns.walltime[row]
+        cpus[place], run_s[place] = columns.cpus[row], columns.run_s[row]
+        planned_s[place] = walltime if walltime > 0.0 else run_s[place]
+        age_s[place] = now - columns.ready[row]
+        user[place], account[place] = columns.user[row] + 1, columns.account[row] + 1
+        queue[place] = places[columns.queue[row]]
+    return Queued(cpus, run_s, planned_s, age_s, user, account, queue)
 
 
-def _running(columns: Columns, on: Ints, elapsed_s: Floats) -> Running:
-    run_s, walltime = columns.run_s[on], columns.walltime[on]
-    limit_s = np.where(walltime > 0.0, walltime, np.inf)
-    run_s = np.where(run_s > elapsed_s, run_s, np.minimum(2 * elapsed_s, limit_s))
-    left_s = np.maximum(run_s - elapsed_s, MIN_REMAINING_S)
-    planned_s = np.maximum(np.where(walltime > 0.0, walltime, run_s) - elapsed_s, left_s)
-    user, account = columns.user[on].astype(np.int64) + 1, columns.account[on].astype(np.int64) + 1
-    return Running(columns.cpus[on], left_s, planned_s, user, account)
+@njit(cache=True, nogil=True)
+def _running(columns: Columns, on: Ints, elapsed_s: Floats, now: float) -> Running:
+    size = len(on)
+    cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    left_s, planned_s = np.empty(size), np.empty(size)
+    for place in range(size):
+        row = on[place]
+        walltime, run_s = columns.walltime[row], columns.run_s[row]
+        elapsed_s[place] = max(now - columns.start[row], 0.0)
+        if run_s <= elapsed_s[place]:
+            run_s = min(2 * elapsed_s[place], walltime if walltime > 0.0 else np.inf)
+        left_s[place] = max(run_s - elapsed_s[place], MIN_REMAINING_S)
+        whole_s = walltime if walltime > 0.0 else run_s
+        planned_s[place] = max(whole_s - elapsed_s[place], left_s[place])
+        cpus[place], user[place], account[place] = columns.cpus[row], columns.user[row] + 1, columns.account[row] + 1
+    return Running(cpus, left_s, planned_s, user, account)
 
 
 def _used(usage: Usage, names: Sequence[str], now: float) -> Floats:
@@ -125,9 +166,22 @@ def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preferenc
         account = len(people.accounts) - 1
         people = people._replace(accounts=people.accounts.copy())
         people.accounts[account] = sums.accounts.of([job.account], now)[0]
-    run_s = (job.walltime or UNKNOWN_RUN_S) if job.run_s is None else job.run_s
-    run_s = min(run_s, job.walltime) if job.walltime else run_s
+    run_s = expected_run_s(job)
     row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, preference.places([job.queue])[0])
-    queued = Queued(*(np.append(column, value) for column, value in zip(sight.queued, row, strict=True)))
+    queued = Queued(*(_with(column, value) for column, value in zip(sight.queued, row, strict=True)))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
-    return sight._replace(queued=queued, people=people, rooms=rooms)
+    stands_for = _with(sight.stands_for, 1.0)
+    return sight._replace(queued=queued, people=people, rooms=rooms, stands_for=stands_for)
+
+
+def _with(column: NDArray[Any], value: float) -> NDArray[Any]:
+    """A column and one more value; a fifth of the time of `np.append`, 1 µs."""
+    longer = np.empty(len(column) + 1, column.dtype)
+    longer[:-1], longer[-1] = column, value
+    return longer
+
+
+def expected_run_s(job: Job) -> float:
+    """How long a job is expected to run, seconds: as predicted, but no longer than its walltime."""
+    run_s = (job.walltime or UNKNOWN_RUN_S) if job.run_s is None else job.run_s
+    return min(run_s, job.walltime) if job.walltime else run_s

@@ -1,6 +1,7 @@
 """What users and accounts have used of a site lately: processor-seconds, with exponential decay."""
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
@@ -72,7 +73,7 @@ class Usage:
 
     def of(self, names: Sequence[str], now: float) -> Floats:
         """What each name had used, (names, half-lives), processor-seconds as they count `now`; 0 where unknown."""
-        slots = np.array([self._slots.get(name, -1) for name in names], np.int64)
+        slots = np.array([*map(self._slots.get, names, repeat(-1))], np.int64)
         ages_s = np.maximum(now - self._times[slots], 0.0)
         used = self._sums[slots] * np.exp2(-ages_s[:, None] / HALVES)
         return np.where(slots[:, None] >= 0, used, 0.0)

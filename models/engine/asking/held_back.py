@@ -1,0 +1,144 @@
+"""Which jobs are held back: they were promised a start that did not come, and there is room for them.
+
+What holds them is not in the events: a limit of the site's that it does not tell, or a priority. So as long as such a
+job queues no start is promised to it, and none within minutes to other jobs of its user in its queue.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from models.durations import duration
+from models.engine.asking.pending import plainly
+from models.engine.engine import Engine
+from models.engine.outgoing import bounds_of
+from models.method import SiteContext
+from models.site.job import Job, Phase
+from models.site.state import SITE
+from models.site.table import QUEUED
+from models.site.topology import ask_of
+from models.waits.order.placement import Vacancy
+
+OVERDUE_S = 600.0
+"""A promise is broken so many seconds after the start that was expected, at the earliest."""
+
+PROMISE_S = 600.0
+"""A start that is expected within so many seconds is a promise."""
+
+UNKNOWN = "held back by a limit or a priority"
+"""Why a job does not start for which there is room, where its scheduler does not say."""
+
+_Group = tuple[str | None, str | None, str | None]
+
+
+class _Oldest(NamedTuple):
+    """Of the held-back jobs of a group: about how many there are, since when the first of them is, and its reason."""
+
+    jobs: float
+    since: float
+    reason: str
+
+
+class HeldBack:
+    """The jobs of a site that are held back `now` (Unix seconds), as far as they are looked at (`models.site.seen`).
+
+    O(live jobs), 2 µs each of those that are overdue and not larger than what is free.
+    """
+
+    def __init__(self, engine: Engine, now: float) -> None:
+        self._engine, self._now = engine, now
+        self._vacant: dict[int, Vacancy] = {}
+        self._groups: dict[_Group, _Oldest] = {}
+        state = engine.context.state
+        for job, jobs in _overdue(engine.context, now):
+            since = self._since(job)
+            if since is not None:
+                first = self._groups.get(group_of(job), _Oldest(0.0, since, because(job)))
+                self._groups[group_of(job)] = _Oldest(first.jobs + jobs, min(first.since, since), first.reason)
+        if self._groups:
+            for job in state.in_phase(Phase.RUNNING):
+                group = group_of(job)
+                if group in self._groups and (job.start or 0.0) > self._groups[group].since:
+                    del self._groups[group]  # one of them has started since: what held them may be over
+
+    def of(self, job: Job, expected_start: float | None) -> str | None:
+        """Why a queued job is promised no start, in words; None where it may be.
+
+        Parameters:
+            expected_start: when it is expected to start otherwise, Unix seconds.
+        """
+        if self._since(job) is not None:
+            return because(job)
+        if expected_start is None or expected_start > self._now + PROMISE_S:
+            return None
+        return self.beside(job)
+
+    def _since(self, job: Job) -> float | None:
+        """Since when a queued job is held back; None where it is not."""
+        since = broken_at(self._engine, job)
+        held = since is not None and since <= self._now and self._has_room(job)
+        return since if held else None
+
+    def _has_room(self, job: Job) -> bool:
+        """Whether what a job asks for is free where it competes, and no reservation is ahead of it."""
+        seen, there = self._engine.context.of(job)
+        free = there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus
+        if free < seen.cpus or there.earliest(seen, self._now) > self._now:
+            return False
+        if there.layout is None:
+            return True
+        number = there.layout.area.number
+        if number not in self._vacant:
+            self._vacant[number] = Vacancy(there.layout, there.state.table, self._now)
+        return self._vacant[number].has_room(ask_of(seen))
+
+    def beside(self, job: Job) -> str | None:
+        """Why a start within minutes is not promised to a job: others of its user in its queue are held back."""
+        found = self._groups.get(group_of(job))
+        if found is None or (job.user is None and job.account is None):
+            return None
+        jobs = "1 other job" if found.jobs == 1 else f"{found.jobs:.0f} other jobs"
+        whose = f"of {job.user}" if job.user is not None else f"of the account {job.account}"
+        where = f" in {job.queue}" if job.queue is not None else ""
+        since = duration(max(self._now - found.since, 0.0))
+        are = "is" if found.jobs == 1 else "are"
+        return f"{jobs} {whose}{where} {are} {UNKNOWN}, for {since}, although there is room"
+
+
+def group_of(job: Job) -> _Group:
+    """Whose job it is and where: what is alike in jobs that the same limit holds back."""
+    return job.user, job.account, job.queue
+
+
+def because(job: Job) -> str:
+    """What holds a job back, by the scheduler's own word where it is known."""
+    told = "" if job.extras.pending_reason is None else plainly(job.extras.pending_reason)
+    return told or UNKNOWN
+
+
+def broken_at(engine: Engine, job: Job) -> float | None:
+    """From when on the start that was promised to a job at its submission is overdue; None where none was promised.
+
+    The promise is the greatest of its bounds, and ten minutes beyond the expected start at least.
+    """
+    method = engine.settings.method
+    first = job.estimates.get(method)
+    if first is None or first.wait_s is None or job.depends or job.unscored:
+        return None
+    bounds: Mapping[str, float] = bounds_of(job, method, engine.settings.bounds) or {}
+    return job.ready + max(first.wait_s + OVERDUE_S, *bounds.values(), OVERDUE_S)
+
+
+def _overdue(context: SiteContext, now: float) -> Iterator[tuple[Job, float]]:
+    """Queued jobs that may be held back: they have waited for long enough, and as many processors are free.
+
+    And how many jobs each of them stands for.
+    """
+    for view in context.views():
+        table, free = view.state.table, view.cpus - view.state.totals(SITE, Phase.RUNNING).cpus
+        columns, (rows, stands_for, _) = table.columns(), table.seen()
+        fits = (columns.phase[rows] == QUEUED) & (columns.cpus[rows] <= free)
+        fits &= columns.ready[rows] + OVERDUE_S <= now
+        for row, jobs in zip(rows[fits].tolist(), stands_for[fits].tolist(), strict=True):
+            key = table.keys[row]
+            if key is not None:
+                yield context.state.jobs[key], jobs
