@@ -5,7 +5,7 @@ A number without a unit is refused: to Slurm it is minutes, to PBS seconds.
 
 import re
 
-from streams.errors import UserError
+from streams.errors import NotUnderstood
 
 PATTERN = (
     r"(?=[^1-9]*[1-9])("  # more than nothing
@@ -34,9 +34,9 @@ def seconds_of(text: str) -> float:
     text = text.strip()
     if _number.fullmatch(text):
         number = text[:20]
-        raise UserError(f"{number!r} is no duration without its unit; expected {number}m, {number}h or {number}s")
+        raise NotUnderstood(f"{number!r} is no duration without its unit; expected {number}m, {number}h or {number}s")
     if not _duration.fullmatch(text):
-        raise UserError(f"{text[:40]!r} is no duration; expected {EXPECTED}")
+        raise NotUnderstood(f"{text[:40]!r} is no duration; expected {EXPECTED}")
     if ":" in text:
         days, _, clock = text.rpartition("-")
         hours, minutes, seconds = map(int, clock.split(":"))

@@ -1,11 +1,18 @@
 """Errors that the user can mend."""
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
+T = TypeVar("T")
+
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 """How OpenSSL says that a certificate is not trusted, and why."""
+
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that do not decode."""
 
 
 class UserError(Exception):
@@ -22,6 +29,18 @@ class NotUnderstood(UserError):
     """What was given is not understood: there is nothing in it that this program reads."""
 
     exit_code = 2
+
+
+def read_as(name: str, read: Callable[[str], T], text: str) -> T:
+    """What `read` makes of a text that was given under this name; the error names it where it is not understood.
+
+    Raises:
+        NotUnderstood: as `read`.
+    """
+    try:
+        return read(text)
+    except NotUnderstood as error:
+        raise NotUnderstood(f"{name}: {error}") from None
 
 
 class Unreachable(UserError):

@@ -4,8 +4,18 @@ from typing import Any
 
 import msgspec
 
-from models.records import VERSION, AnyAnswer, AnyEvent, AnyQuestion, DeadLetter, Outcome, Prediction, StandingEstimate
-from streams.errors import UserError
+from models.records import (
+    VERSION,
+    AnyAnswer,
+    AnyEvent,
+    AnyQuestion,
+    DeadLetter,
+    Notice,
+    Outcome,
+    Prediction,
+    StandingEstimate,
+)
+from streams.errors import NotUnderstood
 
 RECORDS: dict[str, Any] = {
     "event": AnyEvent,
@@ -15,6 +25,7 @@ RECORDS: dict[str, Any] = {
     "estimate": StandingEstimate,
     "question": AnyQuestion,
     "answer": AnyAnswer,
+    "notice": Notice,
 }
 """The records by name: one kind a topic."""
 
@@ -33,7 +44,7 @@ def schema(record: str | None = None) -> dict[str, Any]:
         choice = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in named]}
         return _head("records", "What is on queuecast's topics.") | choice | {"$defs": named | components}
     if record not in RECORDS:
-        raise UserError(f"no record {record!r}; there are: {', '.join(RECORDS)}")
+        raise NotUnderstood(f"no record {record!r}; there are: {', '.join(RECORDS)}")
     (found_one,), components = msgspec.json.schema_components([RECORDS[record]], ref_template="#/$defs/{name}")
     return _head(record, f"The value of a message of queuecast's topic {record}s.") | found_one | {"$defs": components}
 

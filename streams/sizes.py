@@ -2,7 +2,7 @@
 
 import re
 
-from streams.errors import UserError
+from streams.errors import NotUnderstood
 
 PATTERN = r"[0-9]{1,16}([.][0-9]{1,6})?[kKmMgGtT]?([iI]?[bB])?"
 """Matches sizes and nothing else. It has no flags, so that a JSON Schema can use it too."""
@@ -28,11 +28,11 @@ def bytes_of(text: str) -> int:
     text = text.strip()
     found = _size.fullmatch(text.upper()) if _pattern.fullmatch(text) else None
     if found is None:
-        raise UserError(f"{text[:40]!r} is no size of memory; expected {EXPECTED}")
+        raise NotUnderstood(f"{text[:40]!r} is no size of memory; expected {EXPECTED}")
     unit = found["unit"]
     size = round(float(found["number"]) * 1024.0 ** (1 + _UNITS.index(unit) if unit else 0))
     if size > MOST_BYTES:
-        raise UserError(f"{text[:40]!r} is more than 2^60 bytes")
+        raise NotUnderstood(f"{text[:40]!r} is more than 2^60 bytes")
     return size
 
 

@@ -4,15 +4,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from shutil import get_terminal_size
+from textwrap import TextWrapper
+from unicodedata import east_asian_width
+
+from models.durations import duration
 
 DEFAULT_COLUMNS = 80
-"""How wide accuracy is shown where no terminal, and no COLUMNS in the environment, says how wide it is."""
+"""How wide tables are where no terminal, and no COLUMNS in the environment, says how wide it is."""
 
-GAP = 3
+GAP = 2
 """The space between two columns of a table."""
-
-MAX_TABLE_COLUMNS = 400
-"""How wide a table may be. It can be wider than the terminal, which then wraps its lines."""
 
 
 def printable(text: str) -> str:
@@ -33,21 +34,41 @@ def _escaped(character: str) -> str:
 
 
 def moment(time: float) -> str:
-    """A Unix time as text for people: UTC, to the second.
+    """A Unix time as text for people, to the second, with its zone.
 
     >>> moment(835823160.0)
-    '1996-06-26 21:06:00'
+    '1996-06-26 21:06:00 UTC'
     """
+    return _clock(time, "%Y-%m-%d %H:%M:%S UTC")
+
+
+def minute(time: float, zone: bool = True) -> str:
+    """A Unix time to the minute; without its zone where the head of a column says it.
+
+    >>> minute(835823160.0), minute(835823160.0, zone=False)
+    ('1996-06-26 21:06 UTC', '1996-06-26 21:06')
+    """
+    return _clock(time, "%Y-%m-%d %H:%M UTC" if zone else "%Y-%m-%d %H:%M")
+
+
+def span(seconds: float | None) -> str:
+    """A duration; a dash where it is unknown.
+
+    >>> span(7200.0), span(5430.0), span(None)
+    ('2h', '1h31m', '–')
+    """
+    return "–" if seconds is None else duration(seconds)
+
+
+def _clock(time: float, form: str) -> str:
     try:
-        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+        return f"{datetime.fromtimestamp(time, UTC):{form}}"
     except (OverflowError, ValueError, OSError):  # not a date that can be written
         return f"{time:g}"
 
 
 def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> None:
     """Print a table of accuracy, one line for each method and one column for each measure.
-
-    Where it is wider than the terminal, its columns come in several tables, one below the other.
 
     Parameters:
         rows: by method, the values by measure.
@@ -57,24 +78,14 @@ def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> N
     order = [name for name in COMMON_MEASURES if name in names] + [
         name for name in names if name not in COMMON_MEASURES
     ]
-    if not rows:
-        return
-    lines = [[method, *(_number(name, row.get(name)) for name in order)] for method, row in rows.items()]
-    heads = [title, *("AAE h" if name == "AAE" else name for name in order)]
-    widths = [max(map(len, column)) + GAP for column in zip(heads, *lines, strict=True)]
-    for first, last in _parts(widths, get_terminal_size((DEFAULT_COLUMNS, 0)).columns + GAP):
-        show_table([title, *heads[first:last]], ([line[0], *line[first:last]] for line in lines))
+    if rows:
+        lines = [[method, *(_number(name, row.get(name)) for name in order)] for method, row in rows.items()]
+        show_table([title, *("AAE h" if name == "AAE" else name for name in order)], lines)
 
 
-def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
-    """Ranges of columns after the first that fit beside it: as many tables as it takes."""
-    first, used = 1, widths[0]
-    for place in range(1, len(widths)):
-        if used + widths[place] > room and place > first:
-            yield first, place
-            first, used = place, widths[0]
-        used += widths[place]
-    yield first, len(widths)
+def columns() -> int:
+    """How wide tables may be: as the terminal."""
+    return get_terminal_size((DEFAULT_COLUMNS, 0)).columns
 
 
 COMMON_MEASURES = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")
@@ -88,15 +99,55 @@ def _number(name: str, value: float | None) -> str:
 
 
 def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
-    """Print a table; the first column is left-aligned, the others are right-aligned."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table; the first column is left-aligned, the others are right-aligned.
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for position, head in enumerate(heads):
-        table.add_column(Text(head), justify="right" if position else "left", no_wrap=True)
-    for line in lines:
-        table.add_row(*(Text(printable(cell)) for cell in line))
-    Console(file=sys.stdout, width=MAX_TABLE_COLUMNS, highlight=False).print(table)
+    Where it is wider than the terminal, its columns come in several tables, each with the first one.
+    """
+    cells = [[printable(cell) for cell in line] for line in (heads, *lines)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    for first, last in _parts([width + GAP for width in widths], columns() + GAP):
+        places = [0, *range(first, last)]
+        shown = [[_padded(line[at], widths[at], at > 0) for at in places] for line in cells]
+        rule = "─" * sum(widths[at] + GAP for at in places)
+        text = [(" " * GAP).join(line).rstrip() for line in shown]
+        sys.stdout.write("\n".join((text[0], rule[GAP:], *text[1:])) + "\n")
+
+
+def show_listed(head: str, lines: Iterable[tuple[str, str]], width: int | None = None) -> None:
+    """Print texts under a heading, as `show_named` does; nothing where there is none."""
+    found = list(lines)
+    if found:
+        sys.stdout.write(f"\n{head}:\n")
+        show_named(found, width)
+
+
+def show_named(lines: Iterable[tuple[str, str]], width: int | None = None) -> None:
+    """Print texts, each behind its name, broken within the terminal's width."""
+    found = [(printable(name), printable(text)) for name, text in lines]
+    room = width or columns()
+    names = min(max((_width(name) for name, _ in found), default=0), room // 3)
+    for name, text in found:
+        begin = f"  {_padded(name, names, False)}  "
+        whole = TextWrapper(room, initial_indent=begin, subsequent_indent=" " * (names + 4), break_on_hyphens=False)
+        sys.stdout.write(whole.fill(text) + "\n")
+
+
+def _width(text: str) -> int:
+    """How many columns a text takes."""
+    return len(text) if text.isascii() else sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    room = " " * (width - _width(text))
+    return room + text if right else text + room
+
+
+def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    """Ranges of columns after the first that fit beside it: as many tables as it takes."""
+    first, used = 1, widths[0]
+    for place in range(1, len(widths)):
+        if used + widths[place] > room and place > first:
+            yield first, place
+            first, used = place, widths[0]
+        used += widths[place]
+    yield first, len(widths)

@@ -1,14 +1,14 @@
 """The tokens of the HTTP service and what each may see; which passwords and tokens are none."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from streams.errors import UserError, place_and_problem
+from streams.errors import NotUnderstood, place_and_problem
+from streams.toml import read_toml
 
 Rights = Literal["rank", "own", "all"]
 
@@ -40,7 +40,7 @@ def check_secret(place: str, value: str | None) -> None:
         UserError: it is; the value is not shown.
     """
     if value is not None and PLACEHOLDER.fullmatch(value):
-        raise UserError(f"{place}: this is an example's, which everybody knows; set one of your own")
+        raise NotUnderstood(f"{place}: this is an example's, which everybody knows; set one of your own")
 
 
 def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
@@ -53,9 +53,9 @@ def check_tokens(place: str, tokens: dict[str, ServeToken]) -> None:
     for name, token in tokens.items():
         check_secret(f"{place}.{name}", token.token)
         if (token.rights == "own") != (token.user is not None):
-            raise UserError(f'{place}.{name}: rights = "own" needs a user, and other rights take none')
+            raise NotUnderstood(f'{place}.{name}: rights = "own" needs a user, and other rights take none')
         if (other := names.setdefault(token.token, name)) != name:
-            raise UserError(f"{place}: {other} and {name} have the same token; nobody could tell them apart")
+            raise NotUnderstood(f"{place}: {other} and {name} have the same token; nobody could tell them apart")
 
 
 def read_tokens(path: Path) -> dict[str, ServeToken]:
@@ -64,19 +64,14 @@ def read_tokens(path: Path) -> dict[str, ServeToken]:
     Raises:
         UserError: the file cannot be read or is wrong; no token is shown.
     """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not TOML: {error}") from None
+    values = read_toml(path)
     found = {}
     for name, value in values.items():
         try:
             found[name] = msgspec.convert(value, ServeToken)
         except msgspec.ValidationError as error:
             place, problem = place_and_problem(error)
-            raise UserError(f"{path}: {'.'.join(filter(None, (name, place)))}: {problem}") from None
+            raise NotUnderstood(f"{path}: {'.'.join(filter(None, (name, place)))}: {problem}") from None
     if not found:
-        raise UserError(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")
+        raise NotUnderstood(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")
     return found

@@ -57,7 +57,7 @@ class Report(msgspec.Struct):
 
     def skip(self, part: Skipped) -> None:
         """Count a part that was skipped."""
-        what = part.expected if part.field is None else f"{part.field}: {part.expected}"
+        what = part.expected if part.field is None else f"{part.field} to be {part.expected}"
         reason = what if what in self.skipped or len(self.skipped) < MAX_REASONS else OTHER_REASONS
         parts = self.skipped.setdefault(reason, SkippedParts())
         parts.count += 1

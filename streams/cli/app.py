@@ -15,7 +15,8 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import client, logs, offline, service, site, source, tune
+from streams.cli import access, client, logs, look, notify, offline, service, site, source, tune
+from streams.cli.help import command_of
 from streams.cli.output import tell
 from streams.errors import UserError
 
@@ -32,7 +33,7 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no error
     try:
-        code = app(args=arguments, prog_name="queuecast", standalone_mode=False)
+        code = command_of(app)(args=arguments, prog_name="queuecast", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except BrokenPipeError:  # the reader has closed the pipe
@@ -58,9 +59,11 @@ def _fail(message: str, code: int = 1) -> int:
 
 
 def _misunderstood(error: typer.TyperException) -> int:
-    if message := error.format_message():  # without one, the help was printed
+    if type(error).__name__ == "NoArgsIsHelpError":  # whose message is the help
+        sys.stdout.write(error.format_message() + "\n")
+    elif message := error.format_message():
         command = getattr(getattr(error, "ctx", None), "command_path", "queuecast")
-        return _fail(f"{message} See `{command} --help`.", error.exit_code)
+        return _fail(f"{message.rstrip('.')}. See `{command} --help`.", error.exit_code)
     return error.exit_code
 
 
@@ -79,7 +82,10 @@ def options(
     context: typer.Context,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Settings, TOML. Default: QUEUECAST_CONFIG, else queuecast.toml here."),
+        typer.Option(
+            metavar="FILE",
+            help="Settings, TOML. Default: QUEUECAST_CONFIG, else queuecast.toml here, else of the `up` that runs.",
+        ),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
@@ -95,11 +101,11 @@ def application(*more: typer.Typer) -> typer.Typer:
         name="queuecast",
         help="Predicts batch queue waits and run times from schedulers' events, as a stream, for many HPC sites.",
         no_args_is_help=True,
-        add_completion=False,
+        rich_markup_mode=None,  # plain help: it costs no import, and no width
         pretty_exceptions_enable=False,
     )
     made.callback()(options)
-    for module in (logs, offline, tune, service, site, source, client):
+    for module in (client, look, notify, logs, offline, tune, service, site, source, access):
         made.add_typer(module.commands)
     for group in more:
         made.add_typer(group)

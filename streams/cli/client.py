@@ -3,19 +3,22 @@
 import math
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli.options import read_trace, settings_of
-from streams.cli.output import print_json, progress, tell
-from streams.errors import place_and_problem
-from streams.terminal import printable
+from streams.cli.look import ask_job
+from streams.cli.options import read_trace, settings_of, settings_without_servers
+from streams.cli.output import print_json, progress, tell, told_if_silent
+from streams.errors import UserError, read_as
+from streams.terminal import moment, printable
 
 if TYPE_CHECKING:
+    from streams.settings import Settings
     from streams.sources.contract import Recorded
     from streams.sources.publisher import Publisher
 
@@ -35,7 +38,8 @@ def feed(
         str, typer.Option(metavar="max|N", help="N times the pace at which it happened, or as fast as it goes.")
     ] = "max",
     limit: Annotated[
-        int | None, typer.Option(min=1, help="The first jobs of each trace only, and what became of them.")
+        int | None,
+        typer.Option(min=1, help="The first jobs of each trace only, and leave them there."),
     ] = None,
     until: Annotated[
         float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
@@ -49,6 +53,7 @@ def feed(
         Path | None,
         typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
     ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the worker has caught up.")] = True,
 ) -> None:
     """Send traces or other logs to the events topic, each as a site, side by side from their beginnings.
 
@@ -62,19 +67,61 @@ def feed(
     pace = _speed(speed)
     settings = settings_of(context)
     with ExitStack() as stack:
-        whole = _recorded(stack, traces, site or (), format_name, skip_broken)
-        sources = [source if limit is None else source.first(limit) for source in whole]
-        total = sum(source.count for source in sources) if until is None and cursors is None else None
+        sources = _recorded(stack, traces, site or (), format_name, skip_broken)
+        sites = [source.site for source in sources]
+        total = sum(source.count for source in sources) if until is None and limit is None and cursors is None else None
         files = stack.enter_context(feeding.cursor_files(settings, sources, cursors)) if cursors else []
         for source, file in zip(sources, files, strict=False):
             if file.cursor is not None:
                 tell(f"{source.site}: goes on where {file.path} says")
-        stop, advance = stack.enter_context(stop_on_sigterm()), stack.enter_context(progress("events", total))
-        sites = [source.site for source in sources]
+        begins = {source.site: source.begin for source in sources}
+        _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
         steps = feeding.until(feeding.timeline(sources, files), math.inf if until is None else until * 3600)
-        publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop, sites)
+        if limit is not None:
+            steps = feeding.first_jobs(steps, limit, len(sites))
+        stop = stack.enter_context(stop_on_sigterm())
+        with progress("events sent", total) as advance:
+            publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
+    if wait:
+        _await_workers(settings, sites)
+
+
+def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> None:
+    """Tell of sites that had events already from when these begin: such are passed over, and theirs may be mixed."""
+    from streams.operate.catching_up import known_until
+
+    if going_on:  # from its cursor a site gets what follows
+        return
+    for site, last in known_until(settings, begins).items():
+        if last >= begins[site]:
+            tell(
+                f"{site} has had events until {moment(last)}, and these begin at {moment(begins[site])}: what it knows "
+                "already is passed over; --site names another"
+            )
+
+
+def _await_workers(settings: "Settings", sites: Sequence[str]) -> None:
+    """Wait until what was sent is predicted, and say so; not where no worker runs, or where one may not know."""
+    from streams.operate.catching_up import NoWorker, unread
+
+    began = time.monotonic()
+    looks = unread(settings, sites)
+    waiting = "the worker has not caught up yet; Ctrl-C leaves it to it"
+    try:
+        before = total = next(looks)
+        with told_if_silent(waiting), progress("events predicted", total) as advance:
+            for left in looks:
+                for _ in range(before - left):
+                    advance()
+                before = left
+    except NoWorker:
+        tell("no worker runs: what was sent waits on its topic until one does")
+    except UserError:  # whoever may only write events may not know
+        return
+    else:
+        sys.stdout.write(f"the worker has caught up, {time.monotonic() - began:.1f} s after the last event was sent\n")
 
 
 def _recorded(
@@ -133,9 +180,11 @@ def watch(
     from streams.client.watch import SkippedRecord, WatchFilter, json_line, line
     from streams.client.watch import watch as records
 
-    shown = 0
-    with closing(records(settings_of(context), WatchFilter(site, job), outcomes, from_beginning)) as found:
+    shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
+    following = records(settings_of(context), WatchFilter(site, job), outcomes, from_beginning)
+    with closing(following) as found, told_if_silent(waiting) as heard:
         for record, raw, late in found:
+            heard()
             if isinstance(record, SkippedRecord):
                 tell(f"skipped: {record.reason}")
                 continue
@@ -193,29 +242,21 @@ def ask(
     and asking changes nothing. The exit code is 1 where no site has an estimate.
     With --job it says when that job starts, and why not yet.
     """
-    import msgspec
-
     from models.ranking import JobRequest
     from streams.client import ask as asking
+    from streams.client.grid import job_request
     from streams.durations import seconds_of
-    from streams.sizes import bytes_of
 
     if job_id is not None:
-        _ask_job(context, job_id, site or (), url, token, as_json)
+        ask_job(context, job_id, site or (), url, token, as_json)
         return
     names = JobRequest.__struct_fields__
     described = {name: value for name, value in context.params.items() if name in names and value is not None}
     if "" in (site or ()):
         raise typer.BadParameter("--site: expected a name.")
-    described["walltime"] = None if walltime is None else seconds_of(walltime)
-    described["memory"] = None if memory is None else bytes_of(memory)
-    try:
-        job = msgspec.convert(described, JobRequest)
-    except msgspec.ValidationError as error:
-        place, problem = place_and_problem(error)
-        raise typer.BadParameter(f"--{place.replace('_', '-')}: {problem}.") from None
-    run_s = None if run is None else seconds_of(run)
-    settings = settings_of(context)
+    job = job_request(**described)
+    run_s = None if run is None else read_as("--run", seconds_of, run)
+    settings = settings_without_servers(context) if url else settings_of(context)
     if url:
         found = asking.ask_service(url, token or settings.serve.token, job, site or (), run_s)
     else:
@@ -225,21 +266,3 @@ def ask(
     else:
         asking.show(found)
     asking.check(found)
-
-
-def _ask_job(
-    context: typer.Context, job: str, sites: Sequence[str], url: str | None, token: str | None, as_json: bool
-) -> None:
-    from streams.client import job as asking
-
-    settings = settings_of(context)
-    if not 1 <= len(job) <= 256 or "" in sites:
-        raise typer.BadParameter("--job and --site: expected names.")
-    if url:
-        found = asking.ask_job_of_service(url, token or settings.serve.token, job, sites)
-    else:
-        found = asking.ask_job(settings, job, sites)
-    if as_json:
-        print_json(found)
-    else:
-        asking.show(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Range, settings_of
+from streams.cli.options import Range, settings_without_servers
 from streams.cli.output import print_json, progress, tell
 from streams.errors import UserError
 from streams.terminal import show_accuracy
@@ -116,7 +116,7 @@ def replay(
     from streams.offline.replay import replay as replayed
 
     _check_ranges(ids, rows)
-    settings = settings_for(settings_of(context).engine, method or (), runtimes or ())
+    settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
     with opened(files, site, format_name, skip_broken) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
@@ -188,7 +188,7 @@ def compare(
     from streams.offline.compare import compare as compared
 
     _check_ranges(ids, rows)
-    settings = settings_of(context).engine
+    settings = settings_without_servers(context).engine
     with opened(files, site, format_name, skip_broken) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
@@ -284,8 +284,10 @@ def _write_html(
 def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, earlier: str | None) -> None:
     from streams.bulk.anonymise import Anonymiser, key_of, write_anonymous
     from streams.durations import seconds_of
+    from streams.errors import read_as
 
-    anonymiser = Anonymiser(key_of(key), 0.0 if earlier is None else seconds_of(earlier))
+    shift_s = 0.0 if earlier is None else read_as("--earlier", seconds_of, earlier)
+    anonymiser = Anonymiser(key_of(key), shift_s)
     count = write_anonymous(out, log.events(), anonymiser)
     _show_findings(log, report, False)
     sys.stdout.write(f"{out}: {count:,} events with other names; `queuecast replay {out}` reads them\n")

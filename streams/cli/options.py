@@ -18,10 +18,26 @@ TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workl
 
 
 def settings_of(context: typer.Context) -> "Settings":
-    """The settings in force.
+    """The settings in force: where none are named, those of the `queuecast up` that runs here, which is told on stderr.
 
     Raises:
         UserError: the settings cannot be read, or are wrong.
+    """
+    from streams.running import config_here
+    from streams.settings import load_settings, settings_file
+
+    named = settings_file(context.obj)
+    context.obj = config_here(context.obj)
+    if named is None and context.obj is not None:
+        tell(f"using the queuecast that runs here: {context.obj}")
+    return load_settings(context.obj)
+
+
+def settings_without_servers(context: typer.Context) -> "Settings":
+    """The settings in force for what needs no server, and so is the same whatever runs.
+
+    Raises:
+        UserError: as `settings_of`.
     """
     from streams.settings import load_settings
 

@@ -3,9 +3,13 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 from typing import Any
 
 from streams.terminal import printable
+
+SILENCE_S = 4.0
+"""After how many seconds a command that waits for others says that nothing has come yet."""
 
 
 def tell(message: str) -> None:
@@ -18,6 +22,18 @@ def print_json(document: Any) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+
+
+@contextmanager
+def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callable[[], None]]:
+    """Write a line to stderr if nothing has come for so long; gives a function that says that something has."""
+    timer = Timer(seconds, tell, (message,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -33,7 +33,8 @@ def topics(
     """
     import msgspec
 
-    from streams.topics import check_topics, configurations, create_topics, partitions_of
+    from streams.admin import check_topics, create_topics, partitions_of
+    from streams.topics import configurations
 
     settings = settings_of(context)
     if rehash:
@@ -53,8 +54,7 @@ def topics(
             "than those where they are; --rehash adds partitions and moves the sites with all that they know"
         )
     lines = [
-        [name, str(counts[name]), _retention(configured[name]), "made" if new else "was there"]
-        for name, new in made.items()
+        [name, str(counts[name]), _retention(configured[name]), "made" if new else ""] for name, new in made.items()
     ]
     show_table(["topic", "partitions", "kept", ""], lines)
     check_topics(settings, dict.fromkeys(counts, "describe"))
@@ -63,17 +63,19 @@ def topics(
 def _retention(configuration: dict[str, str]) -> str:
     """What a topic keeps, and for how long."""
     if configuration["cleanup.policy"] == "compact":
-        return "the latest of each site"
+        return "latest of each site"
     hours = int(configuration["retention.ms"]) // 3_600_000
     kept = f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"
-    return f"the latest of each shape, {kept}" if "compact" in configuration["cleanup.policy"] else kept
+    return f"latest of each shape, {kept}" if "compact" in configuration["cleanup.policy"] else kept
 
 
 @commands.command(epilog="Example: queuecast schema prediction > prediction.schema.json")
 def schema(
     record: Annotated[
         str | None,
-        typer.Argument(help="event, prediction, outcome, dead-letter, estimate, question or answer. Default: all."),
+        typer.Argument(
+            help="event, prediction, outcome, dead-letter, estimate, question, answer, notice. Default: all."
+        ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of the records on the topics."""
@@ -133,6 +135,10 @@ def doctor(
     source: Annotated[
         list[str] | None, typer.Option(metavar="HOST:PORT", help="Look at the source with this web port; repeatable.")
     ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="Look at the `notify` with this web port; repeatable."),
+    ] = None,
 ) -> None:
     """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
 
@@ -143,10 +149,12 @@ def doctor(
     import msgspec
 
     from streams.operate.doctor import examine
+    from streams.operate.notices import check_notifier
     from streams.operate.sources import check_source
 
     failed = False
-    for result in chain(examine(settings_of(context)), map(check_source, source or ())):
+    others = chain(map(check_source, source or ()), map(check_notifier, notify or ()))
+    for result in chain(examine(settings_of(context)), others):
         sys.stdout.write(msgspec.json.encode(result).decode() if as_json else printable(str(result)))
         sys.stdout.write("\n")
         failed |= result.state == "fail"

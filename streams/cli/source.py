@@ -36,9 +36,10 @@ def source(
     no event is lost, the last ones may be sent twice, and workers pass these over.
     What cannot be read is told here and counted, and the rest goes on.
     """
+    from streams.scraping import serve_metrics
     from streams.sources.publisher import stop_on_sigterm
     from streams.sources.registry import source_named
-    from streams.sources.run import Watch, options_for, run_source, serve_metrics
+    from streams.sources.run import Watch, options_for, run_source
 
     settings, watch, kind = settings_of(context), Watch(tell), source_named(name)
     opened = kind.open(location, site, watch.on_skipped, **options_for(kind, options or ()))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streams.cli.options import Range, TraceFile, read_trace, settings_of
+from streams.cli.options import Range, TraceFile, read_trace, settings_without_servers
 from streams.cli.output import progress, tell
 from streams.errors import UserError
 
@@ -82,7 +82,7 @@ def tune(
     """
     kind = runtimes or method
     _check_tune(context, kind)
-    settings, read = settings_of(context).engine, read_trace(trace, skip_broken)
+    settings, read = settings_without_servers(context).engine, read_trace(trace, skip_broken)
     plan, cores = (population, generations, seed), workers or os.cpu_count() or 1
     if kind == "template":
         profile = _search_templates(read, settings, search, (*plan, choice), jobs, running, cores, resume)

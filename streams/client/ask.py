@@ -2,32 +2,23 @@
 
 import json
 import math
-import re
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from models.durations import duration
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative
-from streams.client.ranking import ask_ranking
-from streams.client.run import with_client
-from streams.errors import Unreachable, UserError
+from streams.client.blocking import Client
+from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.settings import Settings
 from streams.sizes import size_text
-from streams.terminal import moment, printable
+from streams.terminal import minute, moment, printable, show_listed, show_table, span
 
-MIN_COLUMNS_FOR_REASONS = 110
-"""A terminal this wide has room for the reasons in the table; a narrower one gets them below it."""
+if TYPE_CHECKING:
+    from urllib.error import HTTPError
 
 SHOWN_BOUND = "0.9"
 """The bound that the table shows."""
@@ -48,7 +39,8 @@ def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: f
     Raises:
         UserError: Kafka cannot be reached or refuses, or no site is known.
     """
-    return with_client(settings, lambda client: ask_ranking(client, job, settings.serve.sites, sites, run_s, why=True))
+    with Client(settings, patience_s=0) as grid:
+        return grid.rank(job, sites=sites, run_s=run_s, why=True)
 
 
 def ask_service(
@@ -76,9 +68,12 @@ def fetched(url: str, path: str, token: str | None, kind: type[Fetched]) -> Fetc
     Raises:
         UserError: the service cannot be reached or refuses, or the address is not one.
     """
+    import urllib.error  # with http.client: who asks through Kafka needs neither
+    import urllib.request
+
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
-        raise UserError(f"--url is {url!r}; expected http://host:port or https://…")
+        raise NotUnderstood(f"--url is {url!r}; expected http://host:port or https://…")
     request = urllib.request.Request(f"{url.rstrip('/')}{path}", headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=SERVICE_TIMEOUT_S) as answer:
@@ -98,7 +93,7 @@ def _with_unit(seconds: float | None) -> str | None:
     return None if seconds is None else f"{math.ceil(seconds)}s"
 
 
-def _detail(error: urllib.error.HTTPError) -> str:
+def _detail(error: "HTTPError") -> str:
     try:
         return str(json.loads(error.read())["detail"])
     except (ValueError, KeyError, TypeError):
@@ -121,19 +116,18 @@ def check(ranking: Ranking) -> None:
 
 
 def show(ranking: Ranking, width: int | None = None) -> None:
-    """Print what was asked, the ranking as a table, and below it the reasons and the sites that were left out.
+    """Print what was asked, the ranking as a table, and below it each site's state, the reasons and who is left out.
 
     Parameters:
-        width: in columns; by default the terminal's.
+        width: in columns, of what is below the table; by default the terminal's.
     """
-    console = Console(file=sys.stdout, width=width, highlight=False)
-    console.print(Text(printable(understood(ranking.job))))
-    with_reasons = console.width >= MIN_COLUMNS_FOR_REASONS
+    sys.stdout.write(printable(understood(ranking.job)) + "\n\n")
     if ranking.ranking:
-        console.print(_table(ranking.ranking, with_reasons))
-    _list(console, "why", [] if with_reasons else [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
-    _list(console, "sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)])
-    _list(console, "left out", [(_place(out), out.reason) for out in ranking.left_out])
+        show_table(["site", "starts (UTC)", "wait", "90 % within", "run", "response"], map(_row, ranking.ranking))
+    show_listed("now", [(ranked.site, _state(ranked)) for ranked in ranking.ranking], width)
+    show_listed("why", [(ranked.site, _why(ranked)) for ranked in ranking.ranking], width)
+    show_listed("sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)], width)
+    show_listed("left out", [(_place(out), out.reason) for out in ranking.left_out], width)
 
 
 def _place(out: LeftOut) -> str:
@@ -146,7 +140,7 @@ def understood(job: JobRequest) -> str:
     if job.counted_gpus:
         words += f" and {job.counted_gpus} {'gpu' if job.counted_gpus == 1 else 'gpus'}"
         words += f" of type {job.gpu_type}" if job.gpu_type else ""
-    words += " without a walltime" if job.walltime is None else f" for {_span(job.walltime)}"
+    words += " without a walltime" if job.walltime is None else f" for {span(job.walltime)}"
     memory = None if job.memory is None else size_text(job.memory)
     named = ("queue", "partition", "user", "group", "account", "qos", "reservation", "executable")
     more = {"nodes": job.nodes, "tasks": job.tasks, "memory": memory, **{name: getattr(job, name) for name in named}}
@@ -154,32 +148,21 @@ def understood(job: JobRequest) -> str:
     return ", ".join([words, *whole, *(f"{name} {value}" for name, value in more.items() if value)])
 
 
-def _table(ranking: Sequence[RankedSite], with_reasons: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("site", overflow="fold", min_width=6)
-    for head in ("response", "wait", "90 % within", "run", "start"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("queued, running, free", justify="right")
-    if with_reasons:
-        table.add_column("why", overflow="fold", ratio=1)
-    for ranked in ranking:
-        live = ranked.live
-        cells = [
-            ranked.site,
-            _span(ranked.predicted_response_s),
-            _span(ranked.predicted_wait_s),
-            _span((ranked.bounds or {}).get(SHOWN_BOUND)),
-            _span(ranked.predicted_run_s),
-            "–" if ranked.predicted_start is None else moment(ranked.predicted_start)[:-3],
-            f"{live.queued_jobs}, {live.running_jobs}, {live.free_cpus}",
-            *([_why(ranked)] if with_reasons else []),
-        ]
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    return table
+def _row(ranked: RankedSite) -> list[str]:
+    start = "–" if ranked.predicted_start is None else minute(ranked.predicted_start, zone=False)
+    bound = span((ranked.bounds or {}).get(SHOWN_BOUND))
+    times = ranked.predicted_wait_s, ranked.predicted_run_s, ranked.predicted_response_s
+    wait, run, response = map(span, times)
+    return [ranked.site, start, wait, bound, run, response]
 
 
-def _span(seconds: float | None) -> str:
-    return "–" if seconds is None else re.sub("(?<=[dhm])0[hms]$", "", duration(seconds))
+def _state(ranked: RankedSite) -> str:
+    """The site's state that the answer is of, and the moment of that state."""
+    live = ranked.live
+    jobs = f"{live.queued_jobs} jobs queued, {live.running_jobs} running"
+    as_of = "" if ranked.as_of is None else f"; as of {moment(ranked.as_of)}"
+    stale = "" if ranked.stale is None else f"; stale: {ranked.stale}"
+    return f"{jobs}, {live.free_cpus} of {ranked.site_cpus} processors free{as_of}{stale}"
 
 
 def _why(ranked: RankedSite) -> str:
@@ -192,23 +175,10 @@ def _why(ranked: RankedSite) -> str:
 def _sooner(ranked: RankedSite) -> str:
     """What would start sooner: `ask for 2h instead of 4h: 40m sooner`."""
     found = [] if ranked.why is None else ranked.why.instead
-    return "; ".join(f"{_instead(one)}: {_span(one.sooner_s)} sooner" for one in found)
+    return "; ".join(f"{_instead(one)}: {span(one.sooner_s)} sooner" for one in found)
 
 
 def _instead(one: Alternative) -> str:
     if one.walltime is not None:
-        return f"ask for {_span(one.walltime)}"
+        return f"ask for {span(one.walltime)}"
     return f"ask for {one.cpus} cpus" if one.cpus is not None else f"queue {one.queue}"
-
-
-def _list(console: Console, head: str, lines: Sequence[tuple[str, str]]) -> None:
-    """Print lines under a heading, each behind its site's name; a long line is broken within its column."""
-    if not lines:
-        return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(overflow="fold", max_width=24)
-    table.add_column(overflow="fold")
-    for site, text in lines:
-        table.add_row(Text(f"  {printable(site)}"), Text(printable(text)))
-    console.print(f"\n{head}:")
-    console.print(table)

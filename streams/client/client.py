@@ -7,6 +7,8 @@ topic, outcomes from near the end of theirs; both are kept in memory.
 
 import asyncio
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -19,11 +21,10 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTo
 from models.records import AnyAnswer, AnyQuestion
 from streams.broker import broker_answers
 from streams.client.estimates import EstimateCache
-from streams.client.questions import PendingQuestions
-from streams.errors import Unreachable, UserError
+from streams.client.questions import PendingQuestions, asking_for
+from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
-from streams.topics import Topics, check_topics, refused
-from streams.worker.intake import UNDECODABLE
+from streams.topics import Topics
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class QuestionClient:
         self._settings = settings
         self._topics = Topics(settings.kafka.prefix)
         self._cached_topics = [self._topics.estimates, *([self._topics.outcomes] if outcomes else [])]
+        self._asker = f"{settings.kafka.username or os.getuid()}@{socket.gethostname()}"
         self._pending = PendingQuestions(self._send, settings.serve.answer_seconds)
         self._open = AsyncExitStack()
         self._producer: Any = None
@@ -83,6 +85,8 @@ class QuestionClient:
         """
         if self.startup_problem is not None:
             raise Unreachable(self.startup_problem)
+        if question.asker is None:
+            question = msgspec.structs.replace(question, asker=asking_for.get() or self._asker)
         return await self._pending.ask(question)
 
     async def problem(self) -> str | None:
@@ -106,6 +110,8 @@ class QuestionClient:
                 await self._start(opened)
                 self._open = opened.pop_all()
         except (KafkaError, OSError) as error:
+            from streams.admin import check_topics  # with kafka-python, which takes longer to import than an answer
+
             await asyncio.to_thread(check_topics, self._settings, self._topics.asking)  # its errors say what to do
             raise Unreachable(f"kafka at {self._kafka.bootstrap}: {error}") from None
         self.startup_problem = None
@@ -135,10 +141,11 @@ class QuestionClient:
         for client in clients:
             opened.push_async_callback(_close, client)
         await asyncio.gather(*(client.start() for client in clients))
-        partitions = await self._partitions([self._topics.answers])
-        self._answers.assign(partitions)
-        await self._answers.seek_to_end(*partitions)
-        await self._catch_up(cached)
+        # Both before the first fetch, behind which a request would wait.
+        answers, estimates = [await self._partitions(names) for names in ([self._topics.answers], self._cached_topics)]
+        self._answers.assign(answers)
+        await self._answers.seek_to_end(*answers)
+        await self._catch_up(cached, estimates)
         for consumer, take in ((self._answers, self._take_answer), (cached, self._take_cached)):
             task = asyncio.create_task(self._follow(consumer, take))
             opened.push_async_callback(_cancel, task)
@@ -154,9 +161,8 @@ class QuestionClient:
             raise UnknownTopicOrPartitionError(missing)
         return [TopicPartition(topic, part) for topic in topics for part in await self._producer.partitions_for(topic)]
 
-    async def _catch_up(self, consumer: Any) -> None:
+    async def _catch_up(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
         """Read the estimates and outcomes that are on their topics now."""
-        partitions = await self._partitions(self._cached_topics)
         consumer.assign(partitions)
         self.cache.partitions = sum(place.topic == self._topics.estimates for place in partitions)
         begins, ends = await asyncio.gather(consumer.beginning_offsets(partitions), consumer.end_offsets(partitions))
@@ -200,6 +206,8 @@ class QuestionClient:
         try:
             await self._producer.send_and_wait(self._topics.questions, _encode(question), question.site.encode())
         except TopicAuthorizationFailedError:
+            from streams.admin import refused
+
             raise refused(self._kafka, "write", self._topics.questions) from None
         except KafkaError as error:
             kind = Unreachable if error.retriable else UserError

@@ -1,20 +1,17 @@
 """The command `ask --job`: when a live job starts, asked through Kafka or of an HTTP service."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from models.records import JobAnswer, JobQuestion
+from models.records import JobAnswer
 from streams.client.ask import fetched
-from streams.client.client import QuestionClient
-from streams.client.questions import new_id
-from streams.client.ranking import ask_all
-from streams.client.run import with_client
+from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
-from streams.terminal import moment, printable
+from streams.terminal import minute, moment, printable, show_named, span
 
 
 class _Site(msgspec.Struct):
@@ -34,15 +31,12 @@ def ask_job(settings: Settings, job: str, sites: Sequence[str] = ()) -> list[Job
         UserError: Kafka cannot be reached or refuses, or no worker answers.
     """
 
-    async def ask(client: QuestionClient) -> list[JobAnswer]:
-        asked = list(sites) or [*client.cache.sites, *settings.serve.sites]
-        answers = await ask_all(client, [JobQuestion(id=new_id(), site=site, job=job) for site in dict.fromkeys(asked)])
-        found = [answer for answer in answers.values() if isinstance(answer, JobAnswer)]
-        if not found:
-            raise UserError(f"no worker answers for {', '.join(asked) or 'any site'}")
-        return found
-
-    return with_client(settings, ask)
+    with Client(settings, patience_s=0) as grid:
+        by_site = grid.job(job, sites)
+    found = [answer for answer in by_site.values() if answer is not None]
+    if not found:
+        raise UserError(f"no worker answers for {', '.join(by_site) or 'any site'}")
+    return found
 
 
 def ask_job_of_service(url: str, token: str | None, job: str, sites: Sequence[str] = ()) -> list[JobAnswer]:
@@ -66,9 +60,27 @@ def show(answers: Sequence[JobAnswer]) -> None:
     if not known:
         raise UserError("; ".join(f"{answer.site}: {answer.text}" for answer in answers))
     for answer in known:
-        start = "" if answer.expected_start is None else f" ({moment(answer.expected_start)[:-3]} UTC)"
+        start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
         sys.stdout.write(printable(f"{answer.site} {answer.job}: {answer.text}{start}") + "\n")
-        if answer.live is not None and answer.live.why:
-            sys.stdout.write(printable(f"  why: {answer.live.why}") + "\n")
-        if answer.stale is not None:
-            sys.stdout.write(printable(f"  stale: {answer.stale}") + "\n")
+        show_named(_details(answer))
+
+
+def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
+    """What else is known of a job, by name."""
+    if answer.starts_by:
+        bounds = [(share, at) for share, at in answer.starts_by.items() if float(share) > 0.5]
+        yield "at the latest", ", ".join(f"{minute(at)} with {float(share):.0%}" for share, at in bounds)
+    if (live := answer.live) is not None:
+        now = answer.as_of or answer.made_at
+        if live.start is None:
+            yield "since", f"{minute(live.submit)}, {span(max(now - live.submit, 0.0))} in the queue"
+        else:
+            yield "since", f"{minute(live.start)}, after {span(max(live.start - live.submit, 0.0))} in the queue"
+        asked = f"{live.cpus} {'cpu' if live.cpus == 1 else 'cpus'}"
+        yield "asked for", asked + ("" if live.walltime is None else f" for {span(live.walltime)}")
+        if live.why:
+            yield "why", live.why
+    if answer.as_of is not None:
+        yield "as of", moment(answer.as_of)
+    if answer.stale is not None:
+        yield "stale", answer.stale

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -14,12 +15,20 @@ MAX_OPEN_QUESTIONS = 5000
 """How many questions may be open at the same time; this bounds the memory."""
 
 
+asking_for: ContextVar[str | None] = ContextVar("asking_for", default=None)
+"""Whose questions these are, where one client asks for many; workers have askers take turns."""
+
+
 class AnswerTimeout(UserError):
     """No worker answered in time."""
 
 
 class TooManyQuestions(UserError):
     """Too many questions are open."""
+
+
+class Busy(UserError):
+    """The worker has more to answer than it can, or than it answers one asker; asked later, it may answer."""
 
 
 def new_id() -> str:

@@ -9,10 +9,11 @@ from msgspec import UNSET
 
 from models.durations import duration
 from models.records import Outcome, Prediction
+from streams.admin import check_topics
 from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.terminal import moment, printable
-from streams.topics import LATE, Topics, check_topics
+from streams.topics import LATE, Topics
 
 
 class Message(Protocol):

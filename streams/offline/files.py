@@ -34,7 +34,7 @@ def read_state(file: Path, kind: type[AnyState], workload: str) -> AnyState | No
         return None
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # msgspec's, and of bytes that are no UTF-8
         raise UserError(f"{file}: is not the state of a search: {error}") from None
     if state.v != STATE_VERSION:
         raise UserError(f"{file}: a state of version {state.v}; this queuecast reads {STATE_VERSION}")

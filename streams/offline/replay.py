@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import Trace
 
 
@@ -146,9 +146,9 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
     """
     known = list(dict.fromkeys((*METHODS, *RUN_METHODS)))
     if unknown := [name for name in methods if name not in known]:
-        raise UserError(f"no method {unknown[0]!r}; there are: {', '.join(known)}")
+        raise NotUnderstood(f"no method {unknown[0]!r}; there are: {', '.join(known)}")
     if unknown := [name for name in runtimes if name not in RUN_METHODS]:
-        raise UserError(f"no method {unknown[0]!r} for run times; there are: {', '.join(RUN_METHODS)}")
+        raise NotUnderstood(f"no method {unknown[0]!r} for run times; there are: {', '.join(RUN_METHODS)}")
     waits = [name for name in methods if name in METHODS]
     _check_loadable(waits, [*runtimes, *(name for name in methods if name not in METHODS)])
     method, *shadows = waits or settings.methods
@@ -175,7 +175,7 @@ def _check_loadable(methods: Iterable[str], runtimes: Iterable[str]) -> None:
         for name in runtimes:
             RUN_METHODS.check(name)
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise NotUnderstood(str(error)) from None
 
 
 def score_and_write(

@@ -6,7 +6,7 @@ import msgspec
 
 from models.registry import RUN_METHODS, run_method_named
 from models.simulation import POLICIES, Actual, Estimates, Learner, Performance, Predicted, SimulatedJob, perform
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import SwfJob, Trace
 from streams.terminal import show_table
 
@@ -109,7 +109,7 @@ def _named(text: str, there_are: Sequence[str] | Mapping[str, object], what: str
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in there_are:
-            raise UserError(f"no {what} {name!r}; there are: {', '.join(there_are)}")
+            raise NotUnderstood(f"no {what} {name!r}; there are: {', '.join(there_are)}")
     return names
 
 

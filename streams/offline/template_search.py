@@ -17,7 +17,7 @@ from models.search.templates import genetic, greedy
 from models.search.templates.encoding import Encoding
 from models.search.templates.genetic import Evaluate, Individual, TemplateSearchPlan
 from models.search.templates.workload import Moment, TemplateSet, Workload, complete
-from models.site.state import Job
+from models.site.job import Job
 from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
 from streams.offline.processes import process_map

@@ -14,23 +14,15 @@ from kafka.errors import AuthorizationError, KafkaError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from models.durations import duration
+from streams.admin import admin, copies_of, group_of, partition_count
 from streams.errors import UserError
 from streams.faults import PERMISSIONS, explain
+from streams.operate.notices import check_notify_settings
 from streams.operate.result import CheckResult
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
-from streams.topics import (
-    IN_SYNC,
-    MIN_SAFE_COPIES,
-    Topics,
-    admin,
-    configurations,
-    copies_of,
-    event_topics,
-    group_of,
-    more_partitions,
-    partitions_of,
-)
+from streams.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.worker.store import check_redis, connect, remembered_partitions
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
@@ -58,6 +50,7 @@ def examine(settings: Settings) -> Iterator[CheckResult]:
         yield from check_sites(settings)
     yield from asyncio.run(_of_redis(settings.redis))
     yield from homes(settings)
+    yield from check_notify_settings(settings.notify)
 
 
 def homes(settings: Settings) -> Iterator[CheckResult]:
@@ -65,7 +58,7 @@ def homes(settings: Settings) -> Iterator[CheckResult]:
     topic = Topics(settings.kafka.prefix).events
     try:
         before = asyncio.run(remembered_partitions(settings.redis, topic, None))
-        found = partitions_of(settings)[topic]
+        found = partition_count(settings, topic)
     except UserError:
         return
     if before not in (None, found):
@@ -179,9 +172,9 @@ def stamps(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     ahead_s = latest_ms / 1000 - time.time()
     if ahead_s > MAX_CLOCK_DIFFERENCE_S:
         return CheckResult(
-            "stamps", "warn", f"an event is stamped {ahead_s:.0f} s ahead of this clock", "set clocks by NTP"
+            "stamps", "warn", f"an event is stamped {duration(ahead_s)} ahead of this clock", "set clocks by NTP"
         )
-    return CheckResult("stamps", "ok", f"the latest event came {max(-ahead_s, 0):.0f} s ago")
+    return CheckResult("stamps", "ok", f"the latest event came {duration(max(-ahead_s, 0.0))} ago")
 
 
 def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:

@@ -11,27 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.consumer.fetcher import ConsumerRecord
 
-from streams.errors import UserError
+from streams.admin import admin, group_of
+from streams.errors import NotUnderstood, UserError
 from streams.faults import kafka_faults
 from streams.settings import Settings
-from streams.topics import (
-    STATE_MESSAGE_BYTES,
-    Topics,
-    admin,
-    configurations,
-    event_topics,
-    events_topic_of,
-    group_of,
-    partition_of,
-)
+from streams.topics import STATE_MESSAGE_BYTES, Topics, configurations, event_topics, events_topic_of, partition_of
+from streams.worker.job_log import Run, keys_of, new_writer, site_of
 from streams.worker.store import check_redis, remember_partitions
-from streams.worker.stored import StoredState, decode_stored, encode_stored
+from streams.worker.stored import StoredState, decode_segment, decode_stored, encode_stored
 
 MOVED = "moved"
 """The header of an event that was sent once more; its value is how many partitions there were to be, in ASCII."""
@@ -43,11 +36,22 @@ POLL_MS = 1000
 PATIENCE_S = 60.0
 """Seconds within which partitions that were added must be there."""
 
+Writer = Callable[[bytes, bytes | None, int], None]
+"""Writes a value under a key to a partition of the states' topic, None to delete it."""
+
 Moves = dict[str, tuple[int, int]]
 """The partition where each site was, and the one where it is now."""
 
-States = Mapping[str, Mapping[int, StoredState]]
-"""The latest state of each site in each partition that has one: there are two where this was interrupted before."""
+
+class Found(NamedTuple):
+    """What a partition has of a site: its state, and segments of its jobs by their keys."""
+
+    state: StoredState | None
+    segments: dict[bytes, bytes]
+
+
+States = Mapping[str, Mapping[int, Found]]
+"""What each partition has of each site: there are two with a state where this was interrupted before."""
 
 
 def rehash(settings: Settings, partitions: int | None = None) -> Moves:
@@ -94,7 +98,7 @@ def _add_partitions(client: KafkaAdminClient, settings: Settings, partitions: in
     most = max(found.values())
     wanted = most if partitions is None else partitions
     if wanted < most:
-        raise UserError(f"there are topics with {most} partitions; there can only be more, not {wanted}")
+        raise NotUnderstood(f"there are topics with {most} partitions; there can only be more, not {wanted}")
     if fewer := {name: wanted for name, count in found.items() if count < wanted}:
         client.create_partitions(fewer)
         _await(client, fewer)
@@ -140,18 +144,26 @@ def _messages(settings: Settings, place: TopicPartition, begin: int, end: int) -
 
 def _states(settings: Settings) -> States:
     topic = Topics(settings.kafka.prefix).state
-    found: dict[str, dict[int, StoredState]] = {}
+    states: dict[str, dict[int, Found]] = {}
     for partition, end in _ends(settings, topic).items():
         for message in _messages(settings, TopicPartition(topic, partition), 0, end):
-            states = found.setdefault(message.key.decode(), {})
-            states.pop(partition, None)
-            if message.value:
-                states[partition] = decode_stored(message.value)
-    return {site: states for site, states in found.items() if states}
+            site = site_of(message.key)
+            found = states.setdefault(site.decode(), {})
+            before = found.pop(partition, Found(None, {}))
+            if message.key == site:
+                before = before._replace(state=decode_stored(message.value) if message.value else None)
+            elif message.value:
+                before.segments[message.key] = message.value
+            else:
+                before.segments.pop(message.key, None)
+            if before.state is not None or before.segments:
+                found[partition] = before
+    return {site: found for site, found in states.items() if any(one.state for one in found.values())}
 
 
-def _latest(states: Mapping[int, StoredState]) -> StoredState:
-    return max(states.values(), key=lambda state: (state.epoch, state.offset))
+def _latest(found: Mapping[int, Found]) -> StoredState:
+    states = [one.state for one in found.values() if one.state is not None]
+    return max(states, key=lambda state: (state.epoch, state.offset))
 
 
 def _send_again(
@@ -216,7 +228,7 @@ def _is_to_move(message: ConsumerRecord, state: StoredState | None, home: int, c
 
 
 def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mapping[int, int]], states: States) -> Moves:
-    """Write each state to its partition, and delete it from the others.
+    """Write each state to its partition, its segments first, and delete it from the others.
 
     It counts as read what was in the new partition before: that was refused there, or has been sent once more.
     """
@@ -226,17 +238,38 @@ def _move(settings: Settings, producer: KafkaProducer, ends: Mapping[str, Mappin
         home = partition_of(site, len(ends[topic]))
         if before.partition != home:
             moves[site] = before.partition, home
+            _copy_segments(site, before, found[before.partition].segments, home, write)
             before.partition, before.offset, before.epoch = home, ends[topic][home] - 1, before.epoch + 1
             before.own = site in settings.sites.own_topic
-            write(site, encode_stored(before), home)
-        for partition in found:
+            write(site.encode(), encode_stored(before), home)
+        for partition, old in found.items():
             if partition != home:
-                write(site, None, partition)
+                for key in (site.encode(), *old.segments):
+                    write(key, None, partition)
     return moves
 
 
-def _writer(producer: KafkaProducer, topic: str) -> Callable[[str, bytes | None, int], None]:
-    def write(site: str, value: bytes | None, partition: int) -> None:
-        producer.send(topic, value, site.encode(), partition=partition).get(timeout=PATIENCE_S)
+def _copy_segments(site: str, state: StoredState, segments: Mapping[bytes, bytes], home: int, write: Writer) -> None:
+    """Write the segments of a state to its new partition under new keys: the old ones are about to be deleted.
+
+    Raises:
+        UserError: some are missing.
+    """
+    if state.runs is None:
+        return
+    keys = list(keys_of(site, state.runs))
+    if any(key not in segments for key in keys):
+        raise UserError(f"parts of the state of {site!r} are missing; start the workers once, which mend that")
+    writer = new_writer()
+    state.runs = [Run(writer, 0, len(keys) - 1)] if keys else []
+    for new, old in zip(keys_of(site, state.runs), keys, strict=True):
+        segment = decode_segment(segments[old])
+        segment.partition = home
+        write(new, encode_stored(segment), home)
+
+
+def _writer(producer: KafkaProducer, topic: str) -> Writer:
+    def write(key: bytes, value: bytes | None, partition: int) -> None:
+        producer.send(topic, value, key, partition=partition).get(timeout=PATIENCE_S)
 
     return write

@@ -12,14 +12,13 @@ import msgspec
 from kafka import KafkaProducer
 
 from models.durations import duration
-from models.records import AnyOperation, NoAnswer, SiteAnswer, SiteQuestion
-from streams.client.questions import new_id
-from streams.client.run import with_client
-from streams.errors import UserError
+from models.records import AnyOperation, SiteAnswer
+from streams.admin import check_topics
+from streams.client.blocking import Client
 from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.terminal import moment
-from streams.topics import check_topics, events_topic_of
+from streams.topics import events_topic_of
 
 
 def operator(settings: Settings) -> str:
@@ -49,11 +48,8 @@ def ask(settings: Settings, site: str) -> SiteAnswer:
     Raises:
         UserError: no worker answers, or the site is unknown.
     """
-    question = SiteQuestion(id=new_id(), site=site, most=0)
-    answer = with_client(settings, lambda client: client.ask(question))
-    if isinstance(answer, SiteAnswer):
-        return answer
-    raise UserError(answer.detail if isinstance(answer, NoAnswer) else f"no answer about the site {site!r}")
+    with Client(settings, patience_s=0) as grid:
+        return grid.site(site)
 
 
 def lines(found: SiteAnswer) -> Iterator[str]:

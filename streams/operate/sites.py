@@ -2,11 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from models.records import SiteAnswer, SiteQuestion
-from streams.client.client import QuestionClient
-from streams.client.questions import new_id
-from streams.client.ranking import ask_all
-from streams.client.run import with_client
+from models.records import SiteAnswer
+from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.operate.result import CheckResult
 from streams.settings import Settings
@@ -19,7 +16,7 @@ MAX_LISTED = 8
 def check_sites(settings: Settings) -> Iterator[CheckResult]:
     """Ask each site's worker how old what it knows is, and which fields of events it did not understand."""
     try:
-        answers, silent = with_client(settings, _ask)
+        answers, silent = _ask(settings)
     except UserError as error:
         yield CheckResult("sites", "warn", f"cannot be asked about: {error}")
         return
@@ -28,11 +25,12 @@ def check_sites(settings: Settings) -> Iterator[CheckResult]:
     yield changes(answers)
 
 
-async def _ask(client: QuestionClient) -> tuple[list[SiteAnswer], list[str]]:
-    questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in client.cache.sites]
-    by_site = await ask_all(client, questions)
-    answers = [answer for answer in by_site.values() if isinstance(answer, SiteAnswer)]
-    return answers, sorted(by_site.keys() - {answer.site for answer in answers})
+def _ask(settings: Settings) -> tuple[list[SiteAnswer], list[str]]:
+    """What the sites' workers say, and the sites of which nobody does."""
+    with Client(settings, patience_s=0) as grid:
+        by_site = grid.every_site()
+    answers = [answer for answer in by_site.values() if answer is not None]
+    return answers, sorted(site for site, answer in by_site.items() if answer is None)
 
 
 def freshness(answers: Iterable[SiteAnswer], silent: Iterable[str] = ()) -> CheckResult:

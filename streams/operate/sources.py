@@ -1,11 +1,8 @@
 """Checks a source by what it shows Prometheus: whether it reads, and whether its calls succeed."""
 
-import urllib.request
-from collections import defaultdict
-
-from prometheus_client.parser import text_string_to_metric_families
-
+from models.durations import duration
 from streams.operate.result import CheckResult
+from streams.operate.shown import shown_at, url_of
 
 CALLING_S, READING_S = 900.0, 21_600.0
 """Seconds without a record after which a source that calls a scheduler, and one that reads a log, get a warning."""
@@ -20,18 +17,16 @@ def check_source(address: str) -> CheckResult:
     Parameters:
         address: `HOST:PORT`, or the page's whole URL.
     """
-    url = address if "//" in address else f"http://{address}/metrics"
+    url = url_of(address)
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            page = answer.read().decode()
-        values = _values(page)
+        values = shown_at(url, "queuecast_source_")
     except (OSError, ValueError) as error:
         return CheckResult("source", "fail", f"{url}: {error}", "see whether it runs: `queuecast source`, --web-port")
     if not values["records_total"]:
         return CheckResult("source", "warn", f"{url}: has not begun to read", "it waits for Kafka: see its log")
     age = values["last_record_age_seconds"]
     calls, failed = values["calls_total"], values["failed_calls_total"]
-    found = f"{address}: {values['records_total']:.0f} records, the last {age:.0f} s ago"
+    found = f"{address}: {values['records_total']:.0f} records, the last {duration(age)} ago"
     if calls:
         each = values["call_seconds_total"] / calls
         found += f"; {calls:.0f} calls of {each:.2f} s each, {failed:.0f} failed"
@@ -40,13 +35,3 @@ def check_source(address: str) -> CheckResult:
     if failed > MAX_FAILED * calls:
         return CheckResult("source", "warn", found, "see its log for why they fail")
     return CheckResult("source", "ok", found)
-
-
-def _values(page: str) -> dict[str, float]:
-    """The sums of a source's metrics, without their common beginning."""
-    found: dict[str, float] = defaultdict(float)
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name.startswith("queuecast_source_"):
-                found[sample.name.removeprefix("queuecast_source_")] += sample.value
-    return found

@@ -3,7 +3,9 @@
 import asyncio
 import hmac
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2s
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +16,7 @@ from litestar.exceptions import NotAuthorizedException, PermissionDeniedExceptio
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
+from streams.client.questions import asking_for
 from streams.errors import UserError
 from streams.tokens import ServeToken
 
@@ -36,6 +39,7 @@ class Access:
 
     def __init__(self, tokens: Mapping[str, ServeToken]) -> None:
         self._tokens = dict(tokens)
+        self._key = secrets.token_bytes(16)
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
         # Litestar copies handlers with their guards; a copy would keep the tokens of the start.
@@ -67,6 +71,14 @@ class Access:
         """Who a request counts for: the token's name, or else the address."""
         found = self.find(connection.headers.get("authorization", ""))
         return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
+
+    async def note_asker(self, connection: Connection, _: BaseRouteHandler) -> None:
+        """Note whose questions follow from this request; the workers cannot see from it what the address is.
+
+        A coroutine, for what a function sets here is lost: it would be called in another thread.
+        """
+        hidden = blake2s(self.identify(connection).encode(), key=self._key, digest_size=8).hexdigest()
+        asking_for.set(f"http {hidden}")
 
     def guard(self, connection: Connection, handler: BaseRouteHandler) -> None:
         """Let in those whose token allows this request.

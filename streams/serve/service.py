@@ -1,5 +1,6 @@
 """The answers of the service, without anything of HTTP."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -8,26 +9,31 @@ import msgspec
 from models.engine.asking.told import told
 from models.ranking import JobRequest, Ranking, SiteSettings
 from models.records import (
+    LATER,
     UNKNOWN_SITE,
     Answer,
+    AnswerAccuracy,
     AnyQuestion,
     JobAnswer,
     JobQuestion,
     JobsAnswer,
     JobsQuestion,
     LiveState,
+    MethodAccuracy,
     NoAnswer,
     Outcome,
     SiteAnswer,
+    SitePast,
     SiteQuestion,
     StandingEstimate,
     WaitAnswer,
     WeekAccuracy,
+    WorkerState,
 )
-from models.site.state import Phase
+from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
-from streams.client.questions import new_id
+from streams.client.questions import Busy, new_id
 from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings
@@ -91,17 +97,50 @@ class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SiteAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """The accuracy of a site's predictions, week by week; `method` is the site's default method."""
+    """The accuracy of a site's predictions, week by week; `method` is the site's default method.
+
+    `answers` tell how right what people act on was: standing estimates, answers, and expected starts of queued jobs.
+    """
 
     site: str
     method: str
     weeks: list[WeekAccuracy]
+    answers: list[AnswerAccuracy]
 
 
 class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
     """The accuracy of all sites; `unanswered` are the sites whose workers did not answer in time."""
 
     sites: list[SiteAccuracy]
+    unanswered: list[str]
+
+
+class SiteStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """How a site is served, for operators; `as_of` and what follows is as in `models.records.Answer`.
+
+    `recent` is the accuracy of its predictions in the last week or two, `answers` that of what people act on,
+    `unknown_fields` counts fields of its events that were ignored.
+    """
+
+    site: str
+    method: str
+    degraded: str | None
+    as_of: float | None
+    lag_events: int
+    lag_s: float
+    stale: str | None
+    live: LiveState
+    recent: MethodAccuracy | None
+    answers: list[AnswerAccuracy]
+    unknown_fields: dict[str, int]
+
+
+class Status(msgspec.Struct, kw_only=True, frozen=True):
+    """How the service is at `now` (Unix seconds): the sites, the workers that have them, and those that were silent."""
+
+    now: float
+    sites: list[SiteStatus]
+    workers: list[WorkerState]
     unanswered: list[str]
 
 
@@ -112,6 +151,7 @@ class Service:
         Unreachable: Kafka is away, or the estimates were not read yet.
         AnswerTimeout: the site's worker did not answer in time.
         TooManyQuestions: too many questions are open.
+        Busy: the site's worker has too much to answer.
         UnknownSite: there is no such site.
     """
 
@@ -199,12 +239,30 @@ class Service:
             ahead_jobs=ahead,
         )
 
+    async def past(self, site: str) -> SitePast:
+        """How a site has been: its queue by the hour, predicted and actual waits by the day."""
+        answer = await self._ask(SiteQuestion(id=new_id(), site=site, most=0, past=True), SiteAnswer)
+        return answer.past or SitePast(hours=[], days=[])
+
+    async def status(self) -> Status:
+        """How all sites are served."""
+        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        by_site = await ask_all(self._client, questions)
+        answers, unanswered = _split(by_site, SiteAnswer)
+        workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
+        sites = [_status_of(answer) for answer in answers]
+        in_order = [workers[name] for name in sorted(workers)]
+        return Status(now=time.time(), sites=sites, workers=in_order, unanswered=unanswered)
+
     async def accuracy(self) -> AccuracyReport:
         """The accuracy of all sites' predictions."""
         questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
         by_site = await ask_all(self._client, questions)
         answers, unanswered = _split(by_site, SiteAnswer)
-        sites = [SiteAccuracy(site=answer.site, method=answer.method, weeks=answer.weeks) for answer in answers]
+        sites = [
+            SiteAccuracy(site=answer.site, method=answer.method, weeks=answer.weeks, answers=answer.answers)
+            for answer in answers
+        ]
         return AccuracyReport(sites=sites, unanswered=unanswered)
 
     @property
@@ -222,8 +280,15 @@ class Service:
             return answer
         if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
             raise UnknownSite(answer.detail)
+        if isinstance(answer, NoAnswer) and answer.reason in LATER:
+            raise Busy(f"the worker of the site {question.site!r}: {answer.detail}")
         detail = answer.detail if isinstance(answer, NoAnswer) else f"an answer of another kind, {type(answer)}"
         raise Unreachable(f"the worker of the site {question.site!r} could not answer: {detail}")
+
+
+def _status_of(answer: SiteAnswer) -> SiteStatus:
+    same = ("site", "method", "degraded", "as_of", "lag_events", "lag_s", "stale", "live", "answers", "unknown_fields")
+    return SiteStatus(recent=answer.recent or None, **{name: getattr(answer, name) for name in same})
 
 
 def _split(by_site: Mapping[str, Answer | None], kind: type[A]) -> tuple[list[A], list[str]]:

@@ -1,24 +1,19 @@
-"""The paths of the service with their parameters and answers, and the OpenAPI document about them.
+"""The paths of the service with their answers, and the OpenAPI document about them.
 
 Errors are JSON: `{"status_code": 400, "detail": "cpus: Expected `int` >= 1"}`. The detail names the parameter that is
 wrong. An unknown parameter is an error too, so that a misspelt one is noticed.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from mimetypes import guess_type
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from litestar import Litestar, MediaType, Request, Response, Router, get
-from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
-from litestar.exceptions import HTTPException, NotFoundException, ValidationException
-from litestar.handlers import BaseRouteHandler
+from litestar.exceptions import HTTPException
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -29,14 +24,25 @@ from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from models.ranking import JobRequest, Ranking
-from models.records import JobAnswer, JobsAnswer, Name, SiteAnswer, WaitAnswer
+from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
-from streams.client.questions import AnswerTimeout
-from streams.durations import EXPECTED, PATTERN, seconds_of
+from streams.client.questions import AnswerTimeout, Busy
 from streams.errors import UserError
 from streams.serve.access import Access, log_request, sees_all_jobs
 from streams.serve.hosts import CheckHost, names_of
 from streams.serve.middleware import METRICS, add_security_headers, count_refused
+from streams.serve.pages import page, rendered_pages, static, static_files
+from streams.serve.parameters import (
+    JOB,
+    Duration,
+    NamedSite,
+    Reasons,
+    SiteNames,
+    duration_of,
+    job_request,
+    refuse_unknown_parameters,
+)
+from streams.serve.paths import keeping_slashes, restore_slashes
 from streams.serve.rate import rate_limit
 from streams.serve.service import (
     AccuracyReport,
@@ -44,17 +50,13 @@ from streams.serve.service import (
     SiteEstimateList,
     SiteList,
     SiteOutcomes,
+    Status,
     UnknownSite,
     UserJobs,
 )
 from streams.settings import Settings
-from streams.sizes import EXPECTED as EXPECTED_SIZE
-from streams.sizes import PATTERN as SIZE_PATTERN
-from streams.sizes import bytes_of
 
 log = logging.getLogger(__name__)
-
-PAGE = Path(__file__).parent / "page"
 
 RETRY_S = 2
 """Seconds after which a client should try again when the service was not ready."""
@@ -73,7 +75,8 @@ DESCRIPTIONS = {
     403: "The token does not allow this.",
     404: "There is no such site.",
     421: "The Host header names another host.",
-    429: "Too many requests of this client in the last minute; the header Retry-After says when to go on.",
+    429: "Too many requests of this client in the last minute, or too many questions wait for the site's worker; the"
+    " header Retry-After says when to go on.",
     503: "Not ready: Kafka is away, or too many questions are open.",
     504: "The site's worker did not answer in time.",
 }
@@ -87,92 +90,11 @@ def _errors(*statuses: int) -> dict[int, ResponseSpec]:
     }
 
 
-MAX_COUNT = 1_000_000_000
-JOB = frozenset(JobRequest.__struct_fields__)
-"""The parameters that describe a job."""
-
 RANK = {"rights": "rank"}
 """What every token allows; without it, a path takes a token for everything."""
 
-
-Duration = Annotated[
-    str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
-]
-Memory = Annotated[
-    str, Parameter(description=f"Memory in all: {EXPECTED_SIZE}.", schema_extra={"pattern": f"^({SIZE_PATTERN})?$"})
-]
-Whole = Annotated[int, Parameter(ge=0, le=MAX_COUNT)]
-Word = Annotated[str, Parameter(max_length=256)]
-NamedSite = FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The site's name.")]]
-SiteNames = Annotated[
-    tuple[Name, ...],
-    Parameter(
-        max_items=1000,
-        description="Only these sites; by default all that are known.",
-        # Litestar does not document the type of a list's items when it has constraints.
-        schema_extra={"items": Schema(type=OpenAPIType.STRING, min_length=1, max_length=256)},
-    ),
-]
-Reasons = Annotated[bool, Parameter(description="Whether to say why the job would wait, and what would start sooner.")]
 Served = NamedDependency[Service]
 Described = NamedDependency[JobRequest]
-
-
-def job_request(
-    cpus: Annotated[int, Parameter(ge=1, le=MAX_COUNT, description="Processors.")] = 1,
-    walltime: Duration = "",
-    nodes: Whole = 0,
-    gpus: Whole = 0,
-    memory: Memory = "",
-    queue: Word = "",
-    user: Word = "",
-    group: Word = "",
-    account: Word = "",
-    executable: Word = "",
-    partition: Annotated[Word, Parameter(description="A partition, or several with commas between.")] = "",
-    gpu_type: Annotated[Word, Parameter(description="The type of its GPUs.")] = "",
-    tasks: Whole = 0,
-    exclusive: Annotated[bool, Parameter(description="Whether it needs whole nodes.")] = False,
-    qos: Word = "",
-    reservation: Word = "",
-) -> JobRequest:
-    """The job that a request describes; an empty value, or 0, means that it is not given."""
-    return JobRequest(
-        cpus=cpus,
-        walltime=_seconds("walltime", walltime),
-        nodes=nodes or None,
-        gpus=gpus,
-        memory=_bytes("memory", memory),
-        queue=queue or None,
-        user=user or None,
-        group=group or None,
-        account=account or None,
-        executable=executable or None,
-        partition=partition or None,
-        gpu_type=gpu_type or None,
-        tasks=tasks or None,
-        exclusive=exclusive,
-        qos=qos or None,
-        reservation=reservation or None,
-    )
-
-
-def _seconds(name: str, text: str) -> float | None:
-    if not text.strip():
-        return None
-    try:
-        return seconds_of(text)
-    except UserError as error:
-        raise ValidationException(detail=f"{name}: {error}") from None
-
-
-def _bytes(name: str, text: str) -> int | None:
-    if not text.strip():
-        return None
-    try:
-        return bytes_of(text) or None
-    except UserError as error:
-        raise ValidationException(detail=f"{name}: {error}") from None
 
 
 @get("/sites", responses=_errors(), opt=RANK)
@@ -220,7 +142,7 @@ async def ranking(
     why: Reasons = False,
 ) -> Ranking:
     """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1."""
-    return await service.rank(job, site, _seconds("run", run), why)
+    return await service.rank(job, site, duration_of("run", run), why)
 
 
 @get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": JOB, **RANK})
@@ -250,6 +172,18 @@ async def jobs(
     return await service.jobs(user)
 
 
+@get("/sites/{site:str}/past", responses=_errors(404, 504), opt=RANK)
+async def past(site: NamedSite, service: Served) -> SitePast:
+    """How a site has been: its jobs by the hour of the last week, predicted and actual waits by day of four."""
+    return await service.past(site)
+
+
+@get("/status", responses=_errors(), opt=RANK)
+async def status(service: Served) -> Status:
+    """How each site is served: lag, whether it is stale, accuracy; and its workers: checkpoints, dead letters."""
+    return await service.status()
+
+
 @get("/accuracy", responses=_errors(), opt=RANK)
 async def accuracy(service: Served) -> AccuracyReport:
     """The accuracy of all sites' predictions, week by week."""
@@ -275,35 +209,6 @@ async def metrics() -> Response[bytes]:
     return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])
 
 
-@get("/", include_in_schema=False)
-async def index(state: State) -> Response[bytes]:
-    """The page."""
-    return _file(state.page, "index.html")
-
-
-@get("/static/{name:str}", include_in_schema=False)
-async def static(name: FromPath[str], state: State) -> Response[bytes]:
-    """The page's scripts, styles and images."""
-    return _file(state.page, name)
-
-
-def _file(files: Mapping[str, bytes], name: str) -> Response[bytes]:
-    if name not in files:
-        raise NotFoundException(detail="there is no such file")
-    return Response(files[name], media_type=guess_type(name)[0] or "application/octet-stream")
-
-
-def refuse_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """A guard against unknown parameters, and against parameters that are given twice."""
-    known = handler.opt.get("query", frozenset())
-    for name, times in Counter(name for name, _ in connection.query_params.multi_items()).items():
-        if name not in known:
-            there_are = f"there are: {', '.join(sorted(known))}" if known else "there are none here"
-            raise ValidationException(detail=f"{name[:64]!r} is not a parameter; {there_are}")
-        if times > 1 and name != "site":
-            raise ValidationException(detail=f"{name}: expected once, it is given {times} times")
-
-
 def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response[Problem]:
     content = Problem(status_code=status, detail=detail)
     return Response(content, status_code=status, headers=dict(headers or {}), media_type=MediaType.JSON)
@@ -324,6 +229,8 @@ def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]
         return _error(404, str(error))
     if isinstance(error, AnswerTimeout):
         return _error(504, str(error))
+    if isinstance(error, Busy):
+        return _error(429, str(error), {"Retry-After": str(RETRY_S)})
     return _error(503, str(error), {"Retry-After": str(RETRY_S)})
 
 
@@ -351,21 +258,24 @@ def build_app(
         ranking,
         jobs,
         accuracy,
+        past,
+        status,
     ]
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
         "/v1",
         route_handlers=v1,
-        guards=[access.guard, refuse_unknown_parameters],
+        guards=[access.guard, refuse_unknown_parameters, access.note_asker],
         middleware=[rate_limit(access, serve.requests_per_minute).middleware],
         dependencies={"job": Provide(job_request, sync_to_thread=False)},
+        before_request=restore_slashes,
         security=[{"token": []}] if access.asks else None,
     )
     app = Litestar(
-        [api, healthz, readyz, metrics, index, static],
+        [api, healthz, readyz, metrics, page, static],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={HTTPException: _bad_request, UserError: _no_answer, Exception: _failed},
-        state=State({"page": {file.name: file.read_bytes() for file in PAGE.glob("*")}, "access": access}),
+        state=State({"access": access, "pages": rendered_pages(), "static_files": static_files()}),
         openapi_config=OpenAPIConfig(
             title="queuecast",
             version=_version(),
@@ -380,6 +290,7 @@ def build_app(
         lifespan=lifespan,
         logging_config=None,
     )
+    app.asgi_handler = keeping_slashes(app.asgi_handler)
     _document_types(app.openapi_schema.components.schemas)
     _document_empty_values(app.openapi_schema)
     return app

@@ -1,15 +1,16 @@
 r"""What a source of events is, and how to write one.
 
-A source reads what one scheduler, or one file format, writes and gives it as events. One source is one file in this
-folder with one class, or a class in a package of your own. What it owes is in `Source`; one test, the class
-`SourceContract` in tests/support/source_contract.py, holds every source to it.
+A source reads what one scheduler, or one file format, writes and gives it as events. One source is one class in a file
+of its own, a scheduler's in `schedulers/`, or a class in a package of yours. What it owes is in `Source`; one test, the
+class `SourceContract` in tests/support/source_contract.py, holds every source to it.
 
 How to add a source
 -------------------
 
-1. Write a subclass of `Source` in `streams/sources/NAME.py`. The example below is a whole one; begin with it.
-2. Name it in `streams/sources/registry.py`: `"NAME": "streams.sources.NAME:YourClass"`. A package of your own names it
-   in its pyproject.toml instead, and nothing of queuecast has to be changed:
+1. Write a subclass of `Source` in `streams/sources/schedulers/NAME.py`. The example below is a whole one; begin with
+   it. For a text log derive from `LogSource` (`logs/source.py`) instead: files, rotation and cursors are done there.
+2. Name it in `streams/sources/registry.py`: `"NAME": "streams.sources.schedulers.NAME:YourClass"`. A package of your
+   own names it in its pyproject.toml instead, and nothing of queuecast has to be changed:
 
        [project.entry-points."queuecast.sources"]
        NAME = "your_package.your_module:YourClass"
@@ -116,7 +117,7 @@ from typing import ClassVar, Self, TypeVar
 import msgspec
 
 from models.records import AnyEvent
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 
 IDLE_S = 1.0
 """Seconds within which a live source gives its next step, whether anything has happened or not."""
@@ -178,7 +179,7 @@ def check_site(name: str) -> None:
         UserError: it is not.
     """
     if not 1 <= len(name) <= 256:
-        raise UserError(f"site {name[:40]!r}: a name has 1 to 256 characters")
+        raise NotUnderstood(f"site {name[:40]!r}: a name has 1 to 256 characters")
 
 
 def refuse(skipped: Skipped) -> None:
@@ -327,5 +328,5 @@ def decode_cursor(cursor: Cursor, kind: type[_Place]) -> _Place:
     """
     try:
         return msgspec.json.decode(cursor, type=kind)
-    except msgspec.DecodeError as error:
+    except ValueError as error:  # msgspec's, and of bytes that are no UTF-8
         raise CursorError(f"the cursor {cursor[:80]!r} is not one of this source: {error}") from None

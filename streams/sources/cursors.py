@@ -119,7 +119,7 @@ class CursorFile:
             return None
         try:
             head = msgspec.json.decode(line, type=_Head)
-        except msgspec.DecodeError as error:
+        except ValueError as error:  # msgspec's, and of bytes that are no UTF-8
             raise UserError(f"{self.path}: not a cursor file: {error}; {BEGIN_ANEW}") from None
         for field in ("source", "sites", "topic"):
             there, expected = getattr(head, field), getattr(self._head, field)

@@ -3,6 +3,7 @@
 import heapq
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
@@ -10,7 +11,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
-from streams.errors import UserError
+from models.records import Submit
+from streams.errors import NotUnderstood
 from streams.settings import Settings
 from streams.sources.contract import Recorded
 from streams.sources.cursors import CursorFile
@@ -65,6 +67,28 @@ def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[fl
         yield since_s, step
 
 
+def first_jobs(
+    steps: Iterable[tuple[float, OutgoingEvent]], jobs: int, sites: int
+) -> Iterator[tuple[float, OutgoingEvent]]:
+    """The steps until so many jobs of each site have been submitted; these are left there.
+
+    Parameters:
+        sites: how many sites there are.
+    """
+    submitted: Counter[str] = Counter()
+    full = 0
+    for since_s, step in steps:
+        event = step.event
+        if event is None or submitted[event.site] >= jobs:
+            continue
+        if isinstance(event, Submit):
+            submitted[event.site] += 1
+            full += submitted[event.site] == jobs
+        yield since_s, step
+        if full == sites:
+            return
+
+
 @contextmanager
 def cursor_files(settings: Settings, sources: Sequence[Recorded], directory: Path) -> Iterator[list[CursorFile]]:
     """The files that keep the sources' cursors, open for this process.
@@ -95,7 +119,7 @@ def names_of(usual: Sequence[str], sites: Sequence[str]) -> list[str]:
     """
     names = list(sites) or list(usual)
     if len(names) != len(usual):
-        raise UserError(f"{len(names)} sites for {len(usual)} traces; name one for each, in their order, or none")
+        raise NotUnderstood(f"{len(names)} sites for {len(usual)} traces; name one for each, in their order, or none")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise UserError(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
+        raise NotUnderstood(f"two traces for site {', '.join(sorted(twice))}; name the sites with --site")
     return names

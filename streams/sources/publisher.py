@@ -26,12 +26,13 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from models.records import AnyEvent, Submit
+from streams.admin import check_topics
 from streams.errors import UserError
 from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.sources.contract import Cursor, CursorError, Source
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
-from streams.topics import Topics, check_topics, events_topic_of
+from streams.topics import Topics, events_topic_of
 
 UNDERWAY = 10_000
 """Messages that may be on their way to the broker: the bound on memory."""

@@ -7,7 +7,7 @@ imported when it is asked for, so that nobody needs what only another scheduler'
 from typing import TYPE_CHECKING
 
 from models.plugins import Registry
-from streams.errors import UserError
+from streams.errors import NotUnderstood
 
 if TYPE_CHECKING:
     from streams.sources.contract import Source
@@ -44,4 +44,4 @@ def source_named(name: str) -> "type[Source]":
         found.check(name)
         return found[name]
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise NotUnderstood(str(error)) from None

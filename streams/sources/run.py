@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from models.records import AnyEvent
-from streams.errors import UserError
+from streams.admin import topic_id
+from streams.errors import NotUnderstood
 from streams.settings import Settings
 from streams.sources.contract import Skipped, Source
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
-from streams.topics import events_topic_of, topic_id
+from streams.topics import events_topic_of
 
 REPORT_S = 600.0
 """Seconds from one line to the next that says what was sent and what the calls took."""
@@ -143,26 +143,6 @@ def _gauge(name: str, text: str, labels: Mapping[str, str], values: _Values, *mo
     return family
 
 
-def serve_metrics(watch: Watch, host: str, port: int) -> Callable[[], None]:
-    """Serve `/metrics` from a thread of its own; gives what ends it.
-
-    Raises:
-        OSError: the port cannot be listened at.
-    """
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    registry.register(watch)
-    server, thread = start_http_server(port, host, registry)
-
-    def end() -> None:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-    return end
-
-
 def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
     """A source's own options from `NAME=VALUE`, by the types that its `open` says.
 
@@ -175,11 +155,11 @@ def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
         name, equal, value = text.partition("=")
         if not equal or name not in parameters:
             known = ", ".join(sorted(parameters)) or "none"
-            raise UserError(f"--set {text}: expected NAME=VALUE; the options of {kind.name} are: {known}")
+            raise NotUnderstood(f"--set {text}: expected NAME=VALUE; the options of {kind.name} are: {known}")
         try:
             options[name] = msgspec.convert(value, parameters[name].annotation, strict=False)
         except msgspec.ValidationError as error:
-            raise UserError(f"--set {text}: {error}") from None
+            raise NotUnderstood(f"--set {text}: {error}") from None
     return options
 
 

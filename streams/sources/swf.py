@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import (
     Cursor,
     CursorError,
@@ -158,7 +158,7 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
             else:
                 jobs.append(job)
     if not jobs:
-        raise UserError(f"{path}: no job with a wait time in it; expected a trace in the Standard Workload Format")
+        raise NotUnderstood(f"{path}: no job with a wait time in it; expected a trace in the Standard Workload Format")
     jobs.sort(key=lambda job: job.submit)
     return Trace(path, header, jobs, without_wait)
 

@@ -1,5 +1,6 @@
 """Builds the worker's Faust app: one agent that processes events, and what runs beside it."""
 
+import asyncio
 from collections.abc import Awaitable, Collection
 from contextlib import suppress
 from functools import partial
@@ -12,19 +13,23 @@ from faust.exceptions import ConsumerNotStarted
 from faust.types import StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from models.records import WorkerState
+from streams.admin import holder_of
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
-from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, holder_of, more_partitions
+from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, more_partitions
+from streams.worker.answering import Answering
 from streams.worker.event_logs import EventLogs
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.freshness import Freshness
 from streams.worker.intake import Places
 from streams.worker.ledger import Ledger
-from streams.worker.metrics import Metrics
+from streams.worker.metrics.process import Metrics
 from streams.worker.processor import Processor
 from streams.worker.questions import Questions
 from streams.worker.standing import StandingEstimates
 from streams.worker.store import SiteStore, connect
+from streams.worker.turns import Turns
 
 HEARTBEAT_S = 0.5
 """Seconds between heartbeats; by their answers a worker learns that others join or leave."""
@@ -50,13 +55,16 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
     ledger.loader.events = logs = EventLogs(app, settings, metrics)
     freshness = Freshness(logs.place, logs.end)
     processor = Processor(app, settings, ledger, metrics, places=Places(settings, partitions), freshness=freshness)
+    turns = Turns()
     app.holder_of = partial(holder_of, settings)
-    app.check_alive = ledger.before_write = store.claims.before_send = processor.check_alive
+    app.pulse = processor.pulse
+    ledger.before_write = store.claims.before_send = app.pulse.check
 
     @app.agent(events, concurrency=1, name="process_events")
     async def process_events(stream: StreamT[bytes]) -> None:
         """Process every event of this worker's partitions, in order; acknowledging them is the ledger's."""
         async with app.stopping_on_error():
+            turns.waiting = partial(_waits, stream.channel.queue)
             async for message in stream.noack().events():
                 await processor.take(message)
 
@@ -67,7 +75,7 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
             await processor.checkpoint_due()
 
     _follow_partitions(app, processor, table, names, partitions)
-    _add_estimates_and_answers(app, settings, processor, ledger, metrics, freshness)
+    _add_estimates_and_answers(app, settings, processor, ledger, metrics, freshness, turns)
     _add_pages(app, processor, ledger, metrics, names)
     return app
 
@@ -104,19 +112,30 @@ def _add_estimates_and_answers(
     ledger: Ledger,
     metrics: Metrics,
     freshness: Freshness,
+    turns: Turns,
 ) -> None:
     """Keep standing estimates fresh and answer questions, beside the events."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
-    standing = StandingEstimates(ledger.handles, settings.estimates, send, freshness=freshness)
-    metrics.show(standing, ledger, freshness)
-    questions = Questions(
-        settings.kafka,
-        ledger.handles,
-        lambda: processor.partitions,
-        metrics,
-        freshness=freshness,
-        unknown_fields=processor.unknown_fields.of,
+    scores = processor.answer_scores
+    standing = StandingEstimates(
+        ledger.handles, settings.estimates, send, freshness=freshness, scores=scores, turns=turns
     )
+    metrics.show(standing, ledger, freshness, scores)
+    answering = Answering(
+        ledger.handles,
+        freshness,
+        standing,
+        processor.unknown_fields.of,
+        scores,
+        ledger.late.is_late,
+        worker=lambda: WorkerState(
+            name=settings.worker.name,
+            undurable_s=ledger.age_s,
+            checkpoint=ledger.checkpointed,
+            rejected=dict(metrics.rejections),
+        ),
+    )
+    questions = Questions(settings.kafka, settings.questions, lambda: processor.partitions, metrics, answering, turns)
     app.task(standing.run)
     app.task(questions.run)
 
@@ -143,6 +162,10 @@ def _add_pages(
     async def show_readiness(*_: Any) -> Response:
         hindrance = await processor.hindrance()
         return Response(text="ready\n") if hindrance is None else Response(status=503, text=f"{hindrance}\n")
+
+
+def _waits(queue: asyncio.Queue[Any]) -> bool:
+    return not queue.empty()
 
 
 async def _send(app: QueuecastApp, topic: str, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:

@@ -13,7 +13,8 @@ from faust.types import TP
 from streams.settings import Settings
 from streams.topics import Topics
 from streams.worker.faust_compat import QueuecastApp
-from streams.worker.metrics import Metrics
+from streams.worker.job_log import site_of
+from streams.worker.metrics.process import Metrics
 from streams.worker.stored import Log, Range, SiteHandle
 
 log = logging.getLogger(__name__)
@@ -90,18 +91,18 @@ class EventLogs:
         """
         return await self._read(self._place(log_of), first, last + 1, lambda message: message.key == key)
 
-    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
-        """The values of a site that its changelog still has, the latest first.
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        """The keys and values of a site that its changelog still has, the latest first.
 
         Parameters:
-            most: of so many offsets at the changelog's end alone; None: of all. States are large and may be many.
+            most: of so many offsets at the changelog's end alone; None: of all, which may be many.
 
         Raises:
             OSError: the broker does not answer.
         """
         place, first = TP(self._topics.state, partition), 0 if most is None else -most
-        found = await self._read(place, first, None, lambda message: message.key == key and message.value)
-        return [message.value for message in reversed(found)]
+        found = await self._read(place, first, None, lambda one: one.value and site_of(one.key) == key)
+        return [(message.key, message.value) for message in reversed(found)]
 
     async def _read(self, tp: TP, first: int, end: int | None, matches: Callable[[Any], Any]) -> list[Any]:
         """The messages that match, by a consumer of its own; a negative `first` counts from the end, as in a slice."""

@@ -23,6 +23,8 @@ from faust.web.drivers.aiohttp import Web
 
 from streams.errors import Unreachable, UserError
 from streams.faults import PERMISSIONS
+from streams.worker.job_log import site_of
+from streams.worker.pulse import Pulse
 from streams.worker.stored import decode_stored, offset_of
 
 log = logging.getLogger(__name__)
@@ -162,7 +164,7 @@ def _explained(error: BaseException, group: str) -> str:
 
 
 class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyped
-    """The table of sites: each site's stored state."""
+    """The table of sites: each site's stored state, in one value or several (`job_log`)."""
 
     def apply_changelog_batch(self, batch: Iterable[Any]) -> None:
         """Read values back from the changelog; of several of a site the one with the latest event counts.
@@ -172,6 +174,12 @@ class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyp
         """
         for event in batch:
             key, value = event.key, event.value
+            if site_of(key) != key:  # a segment: it is written once, and deleted
+                if value:
+                    self.data[key] = value
+                else:
+                    self.data.pop(key, None)
+                continue
             before = self.data.get(key)
             if not value:  # the site has lost its place, or has moved to another partition, whose state counts then
                 if before is None or decode_stored(before).partition == event.message.partition:
@@ -297,7 +305,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     """
 
     failed: BaseException | None = None
-    check_alive: Callable[[], None]
+    pulse: Pulse
     holder_of: Callable[[str], str | None]
 
     def _new_web(self) -> Web:
@@ -309,15 +317,16 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     @faust.Service.task
     async def _check_alive(self) -> None:
         # Not one of Faust's timers: those begin only when the tables have been read for the first time.
-        while not self.should_stop:
-            try:
-                self.check_alive()
-                if lost := self.consumer._thread.lost():
-                    raise lost
-            except (RuntimeError, UserError) as error:
-                await self.give_up(error)
-                raise
-            await self.sleep(1.0)
+        with self.pulse:
+            while not self.should_stop:
+                try:
+                    self.pulse.check()
+                    if lost := self.consumer._thread.lost():
+                        raise lost
+                except (RuntimeError, UserError) as error:
+                    await self.give_up(error)
+                    raise
+                await self.sleep(1.0)
 
     @asynccontextmanager
     async def stopping_on_error(self) -> AsyncIterator[None]:

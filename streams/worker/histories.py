@@ -15,11 +15,10 @@ from streams.worker.stored import decode_stored
 log = logging.getLogger(__name__)
 
 
-class SiteCheckpoint(NamedTuple):
-    """What is to be stored of a site: its value for the table, and its changes since its last checkpoint."""
+class SiteChanges(NamedTuple):
+    """What is to be stored in Redis of a site: its changes since its last checkpoint."""
 
     site: str
-    value: bytes
     changes: Changes
     oldest: int
     generation: int
@@ -43,12 +42,12 @@ class Histories:
         self._until_done = retries.until_done
         self._stored = stored
 
-    async def write(self, one: SiteCheckpoint) -> None:
+    async def write(self, one: SiteChanges) -> None:
         """Add a site's new entries."""
         work = partial(self._store.write, one.site, one.changes, one.generation)
         await self._do("redis: writing", one.site, work)
 
-    async def trim(self, one: SiteCheckpoint) -> None:
+    async def trim(self, one: SiteChanges) -> None:
         """Delete what the site's stored state does without."""
         work = partial(self._store.trim, one.site, one.oldest, one.changes, one.generation)
         await self._do("redis: trimming", one.site, work)
@@ -79,8 +78,7 @@ class Histories:
         if handle.generation != stored.generation:
             raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be made anew from its events")
         if mended:
-            _, changes = handle.engine.checkpoint()
-            oldest = handle.engine.context.history.oldest
-            again = SiteCheckpoint(site, value, changes, oldest, stored.generation)
+            changes, oldest = handle.engine.take_changes(), handle.engine.context.history.oldest
+            again = SiteChanges(site, changes, oldest, stored.generation)
             await self.write(again)
             await self.trim(again)

@@ -7,14 +7,12 @@ from typing import TypeVar
 import msgspec
 
 from models.records import VERSION, AnyEvent, AnyQuestion, DeadLetter
+from streams.errors import UNDECODABLE
 from streams.settings import Settings
 from streams.topics import event_topics, partition_of
 
 MAX_MESSAGE_BYTES = 65_536
 """Bytes of the largest message that is read as an event."""
-
-UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that do not decode."""
 
 MAX_SHOWN_BYTES = 1_000
 """Bytes of a message that its dead letter shows."""

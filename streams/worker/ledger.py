@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import time
-import zlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from models.durations import DAY_S
@@ -13,25 +12,35 @@ from models.engine.settings import EngineSettings
 from streams.errors import UserError
 from streams.settings import SitesSettings, WorkerSettings
 from streams.worker.claims import Superseded
-from streams.worker.histories import Histories, SiteCheckpoint
+from streams.worker.histories import Histories
+from streams.worker.job_log import site_of
+from streams.worker.late import LateSites
 from streams.worker.loader import SiteLoader
+from streams.worker.log_gaps import LogGaps, log_of
 from streams.worker.parking import until_ready
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore
 from streams.worker.stored import (
     AppliedEvent,
     Delivered,
-    Events,
+    Gone,
     Log,
     PendingBatch,
     SiteHandle,
     StoredState,
     Table,
+    decode_segment,
     decode_stored,
-    encode_stored,
 )
+from streams.worker.writing import SiteCut, compressed
 
 log = logging.getLogger(__name__)
+
+FIRST_S = 1.0
+"""Seconds within which a worker that takes partitions over begins to read their sites back before it serves any."""
+
+CLAIMS_AT_A_TIME = 8
+"""Sites that are claimed in Redis at a time."""
 
 
 class Ledger:
@@ -50,9 +59,15 @@ class Ledger:
     2. Write the new entries of the histories to Redis. After a crash here Redis is ahead of the state. That does no
        harm: entries are numbered by the fold and the state says how many it counts, so a reader ignores the rest. The
        same events, seen again, write the same entries to the same places.
-    3. Write state and offset to the table, as one value, so that neither can be there without the other.
-    4. Delete from Redis what the new state no longer needs. Not earlier: until step 3 a reader may need it.
+    3. Write state and offset to the table, as one value, so that neither can be there without the other. Of the live
+       jobs it holds those that have changed lately and names the segments that hold the others (`JobLog`). New ones are
+       durable before it is written. After a crash in between nothing names them: they are deleted later.
+    4. Delete from Redis, and of the segments, what the new state no longer needs. Not earlier: until step 3 a reader
+       may need it.
     5. Acknowledge the events, so that Faust may commit their offsets.
+
+    A checkpoint costs what has changed since the one before, whatever is live. Taking what is to be stored is done
+    between two events; compressing it is done in another thread.
 
     When a partition is taken away during a checkpoint, the rest is left out: the next owner continues from the state
     before. This worker then writes no more states of it, because it could replace a newer state by an older one. The
@@ -72,9 +87,13 @@ class Ledger:
         forget_days: float = SitesSettings().forget_days,
     ) -> None:
         self.handles: dict[str, SiteHandle] = {}
+        self.checkpointed: float | None = None
+        """When the last checkpoint ended, Unix seconds; None before the first."""
         self.before_write: Callable[[], None] = lambda: None  # raises when nothing may be written any more
         self.is_home: Callable[[str, int], bool] = lambda *_: True  # whether a site belongs to a partition
         self._pending: dict[int, PendingBatch] = {}
+        self._compressing = ThreadPoolExecutor(1, "checkpoint")
+        self._segments: dict[str, list[bytes]] = {}  # keys of the table that a site had when it was taken over
         self._running: dict[int, tuple[PendingBatch, asyncio.Task[None]]] = {}  # checkpoints
         self._forgotten: set[str] = set()  # sites that have lost their places, which the table has still
         self._table = table
@@ -82,9 +101,10 @@ class Ledger:
         self._clock = clock
         self._forget_s = forget_days * DAY_S
         self._retries = Retries(lambda: self.before_write())
-        self._until_done = self._retries.until_done
-        self.loader = SiteLoader(store, engine_settings, self._retries)
+        self.loader = SiteLoader(store, engine_settings, self._retries, table.get)
+        self.late = LateSites(self._take_back, self.handles)
         self._histories = Histories(store, self.loader, self._retries, self._value)
+        self._gaps = LogGaps(self.loader, self._retries, self._put_if_allowed)
 
     def __iter__(self) -> Iterator[SiteHandle]:
         return iter(self.handles.values())
@@ -105,6 +125,7 @@ class Ledger:
 
         `own` says whether its events come on its own topic. Where that has changed, its offsets begin again.
         """
+        await self.late.get(site)
         handle = self.handles.get(site)
         if handle is None:
             handle = self.handles[site] = await self._load(site, partition, own)
@@ -141,28 +162,63 @@ class Ledger:
         self._forgotten.add(site)
         batch = self._batch(handle.partition)
         batch.sites.discard(site)
-        batch.gone[site] = handle.generation
+        batch.gone[site] = Gone(handle.generation, handle.jobs.all_keys)
 
     def _value(self, site: str) -> bytes | None:
         return None if site in self._forgotten else self._table.get(site.encode())
 
     async def take_over(self, partitions: Collection[int]) -> None:
-        """Load every stored site of these partitions, so that they are served before their next event.
+        """Claim every stored site of these partitions, and read back those that `FIRST_S` is enough for.
+
+        The others are `late`: they are read back when they are needed, at the latest by their next event.
 
         Raises:
             UserError: a site's state is not in the partition to which its key belongs.
         """
-        found = {key: decode_stored(self._table.get(key) or b"") for key in list(self._table.keys())}
+        keys = list(self._table.keys())
+        found = {key: decode_stored(self._table.get(key) or b"") for key in keys if site_of(key) == key}
         found = {key: stored for key, stored in found.items() if stored.partition in partitions}
         self._check_homes(found)
-        behind: set[Log] = set()
-        if self.loader.events is not None:
-            behind = await self._look_at_logs(self.loader.events, partitions, found)
+        behind = await self._gaps.look(partitions, found)
+        latest_first = sorted(found.items(), key=lambda one: -one[1].stamp)
+        self.late.add({key.decode(): stored.partition for key, stored in latest_first})
+        await self._claim_all()
         for key, stored in found.items():
-            handle = await self.handle(key.decode(), stored.partition, stored.own)
-            if handle.log in behind:
-                handle.engine.miss_events()
-                self._batch(stored.partition).sites.add(key.decode())
+            if log_of(key, stored) in behind:
+                self._miss_events(await self.handle(key.decode(), stored.partition, stored.own))
+        await self._find_segments(key for key in keys if site_of(key) != key)
+        await self.late.get_all(seconds=FIRST_S)
+
+    async def _find_segments(self, keys: Iterable[bytes]) -> None:
+        """Know which segments there are of each site, to delete those that its state does not name.
+
+        Where there is no state they are deleted at once: their writer died before it had written the first.
+        """
+        self._segments.clear()
+        for key in keys:
+            site = site_of(key).decode()
+            if self._value(site) is not None:
+                self._segments.setdefault(site, []).append(key)
+            elif (value := self._table.get(key)) is not None:
+                await self._put_if_allowed({key: None}, decode_segment(value).partition)
+
+    async def _claim_all(self) -> None:
+        """Claim all sites that are late: nobody else may write any more what this worker will read back."""
+        names = iter(list(self.late))
+
+        async def claim_some() -> None:
+            for site in names:
+                await self.loader.claim(site)
+
+        await asyncio.gather(*(claim_some() for _ in range(CLAIMS_AT_A_TIME)))
+
+    async def _take_back(self, site: str) -> SiteHandle:
+        stored = decode_stored(self._value(site) or b"")
+        return await self._load(site, stored.partition, stored.own)
+
+    def _miss_events(self, handle: SiteHandle) -> None:
+        handle.engine.miss_events()
+        self._batch(handle.partition).sites.add(handle.engine.site)
 
     def _check_homes(self, found: Mapping[bytes, StoredState]) -> None:
         for key, stored in found.items():
@@ -173,64 +229,20 @@ class Ledger:
                     "stop all workers and sources, then `queuecast topics --rehash` moves the sites"
                 )
 
-    async def _look_at_logs(
-        self, events: Events, partitions: Iterable[int], found: dict[bytes, StoredState]
-    ) -> set[Log]:
-        """Compare what the topics hold with what the states count; returns the logs of which events were lost."""
-        last = {Log(None, partition): -1 for partition in partitions}
-        for key, stored in found.items():
-            place = _log_of(key, stored)
-            last[place] = max(stored.offset, last.get(place, -1))
-        ranges = await self._until_done("kafka: the ends of partitions", partial(events.ranges, list(last)))
-        behind = set()
-        for place, there in ranges.items():
-            if last[place] >= there.end:
-                await self._begin_epochs(events, place, there.end, found)
-            elif missing := there.missing(last[place]):
-                behind.add(place)
-                _tell_lost(events, place, missing, there.first)
-        return behind
-
     async def notice_gap(self, place: Log, expected: int, found: int) -> None:
-        """An event came whose offset is not the expected one: where those between were deleted, its sites say so.
-
-        They were not where a source sends in transactions, whose ends take offsets too.
-        """
-        events = self.loader.events
-        if events is None:
-            return
-        ranges = await self._until_done("kafka: the ends of partitions", partial(events.ranges, [place]))
-        missing = min(ranges[place].first, found) - expected if place in ranges else 0
-        if missing > 0:
-            _tell_lost(events, place, missing, ranges[place].first)
+        """An event came whose offset is not the expected one: where those between were deleted, its sites say so."""
+        if await self._gaps.is_one(place, expected, found):
+            await self.late.get_all(place.partition)
             for handle in self.handles.values():
                 if handle.log == place:
-                    handle.engine.miss_events()
-                    self._batch(place.partition).sites.add(handle.engine.site)
-
-    async def _begin_epochs(self, events: Events, place: Log, end: int, found: dict[bytes, StoredState]) -> None:
-        """Begin a new epoch of the sites whose states include offsets that the topic does not have.
-
-        Their offsets have begun again. This is written at once: later the new offsets may have grown beyond the old.
-        """
-        log.error(
-            "the events topic was made anew or cut short: it ends at %d here, the states go further; "
-            "they go on with what it holds now",
-            end,
-            extra={"site": place.site, "partition": place.partition},
-        )
-        events.renewed(place.partition)
-        self.before_write()
-        for key, stored in found.items():
-            if _log_of(key, stored) == place:
-                stored.epoch, stored.offset = stored.epoch + 1, -1
-                await self._table.put(key, encode_stored(stored), stored.partition)
+                    self._miss_events(handle)
 
     async def _load(self, site: str, partition: int, own: bool) -> SiteHandle:
         value = self._value(site)
         if value is None:
             return await self.loader.begin(site, partition, own)
         handle, mended = await self.loader.load(site, decode_stored(value))
+        handle.jobs.free_others(self._segments.pop(site, ()))
         if mended:  # to be stored at once: what it took to mend it may not be there for long
             self._batch(partition).sites.add(site)
         return handle
@@ -325,7 +337,7 @@ class Ledger:
         await self._end_of_checkpoint(partition)
         batch = self._pending.pop(partition, None)
         if batch is not None:
-            states = [self._state_of(site) for site in sorted(batch.sites) if site in self.handles]
+            states = [SiteCut.of(self.handles[site]) for site in sorted(batch.sites) if site in self.handles]
             task = asyncio.create_task(self._run_checkpoint(batch, partition, states))
             self._running[partition] = batch, task
 
@@ -336,53 +348,50 @@ class Ledger:
             finally:
                 self._running.pop(partition, None)
 
-    async def _run_checkpoint(self, batch: PendingBatch, partition: int, states: list[SiteCheckpoint]) -> None:
+    async def _run_checkpoint(self, batch: PendingBatch, partition: int, states: list[SiteCut]) -> None:
         try:
             await self._make_durable(batch, partition, states)
         except Superseded:
             if not batch.dropped:  # else another worker has the partition now, as it should
                 raise
 
-    async def _make_durable(self, batch: PendingBatch, partition: int, states: list[SiteCheckpoint]) -> None:
+    async def _make_durable(self, batch: PendingBatch, partition: int, states: list[SiteCut]) -> None:
         """The steps of a checkpoint, in the order that the invariant needs."""
+        packed = asyncio.get_running_loop().run_in_executor(self._compressing, compressed, states, partition)
         await asyncio.gather(*batch.sends)
         for one in states:
-            await self._histories.write(one)
+            await self._histories.write(one.changes)
+        heads, segments = await packed
         if batch.dropped:
             return
         self.before_write()
-        for site in batch.gone:
-            await self._table.put(site.encode(), None, partition)
+        for site, gone in batch.gone.items():
+            for key in (site.encode(), *gone.keys):
+                await self._table.put(key, None, partition)
             self._forgotten.discard(site)
-        await asyncio.gather(*(self._table.put(one.site.encode(), one.value, partition) for one in states))
+        await self._put(segments, partition)
+        await self._put_if_allowed(heads, partition)
         for one in states:
-            await self._histories.trim(one)
-        for site, generation in batch.gone.items():
-            await self._histories.forget(site, generation)
+            await self._histories.trim(one.changes)
+        await self._put(dict.fromkeys(key for one in states for key in one.jobs.freed), partition)
+        for site, gone in batch.gone.items():
+            await self._histories.forget(site, gone.generation)
         if not batch.dropped:
             for event in batch.events:
                 event.ack()
+            self.checkpointed = time.time()
 
-    def _state_of(self, site: str) -> SiteCheckpoint:
-        handle = self.handles[site]
-        state, changes = handle.engine.checkpoint()
-        stored = StoredState(
-            1,
-            handle.partition,
-            handle.offset,
-            zlib.compress(state, 1),
-            handle.epoch,
-            handle.own,
-            handle.generation,
-            handle.stamp,
-            handle.arrivals,
-            handle.operations,
-        )
-        oldest = handle.engine.context.history.oldest
-        return SiteCheckpoint(site, encode_stored(stored), changes, oldest, handle.generation)
+    async def _put_if_allowed(self, values: Mapping[bytes, bytes | None], partition: int) -> None:
+        """As `_put`, where anything may still be written."""
+        self.before_write()
+        await self._put(values, partition)
 
-    def drop(self, partitions: Iterable[int]) -> None:
+    async def _put(self, values: Mapping[bytes, bytes | None], partition: int) -> None:
+        await asyncio.gather(*(self._table.put(key, value, partition) for key, value in values.items()))
+
+    def drop(self, partitions: Collection[int]) -> None:
         """Forget the sites of partitions that are another worker's now; it will see their pending events again."""
+        self.late.drop(partitions)
         for partition in partitions:
             batches = [self._pending.pop(partition, None), self._running.get(partition, (None,))[0]]
             for batch in filter(None, batches):
@@ -390,20 +399,3 @@ class Ledger:
                 self._forgotten.difference_update(batch.gone)
             for site in [site for site, handle in self.handles.items() if handle.partition == partition]:
                 del self.handles[site]
-
-
-def _tell_lost(events: Events, place: Log, missing: int, first: int) -> None:
-    """Count events that were deleted before they were read, and log it."""
-    events.lost(place.partition, missing)
-    log.error(
-        "%d events were deleted before they were read: the topic begins at %d; "
-        "were the workers away, or behind, for longer than `topics.events_hours`?",
-        missing,
-        first,
-        extra={"site": place.site, "partition": place.partition},
-    )
-
-
-def _log_of(key: bytes, stored: StoredState) -> Log:
-    """Where the events of a stored site come."""
-    return Log(key.decode() if stored.own else None, stored.partition)

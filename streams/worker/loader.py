@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from models.engine.checkpoint import SavedState, read_saved
+from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
 from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.claims import WritesLost
+from streams.worker.job_log import keys_of, site_of
 from streams.worker.parking import until_ready
+from streams.worker.reading import ReadState, read_state
 from streams.worker.retries import Retries
 from streams.worker.store import SiteStore, Stored, included
 from streams.worker.stored import Events, SiteHandle, StoredState, decode_stored
@@ -30,19 +31,30 @@ STATES_AT_A_TIME = (64, 1024, None)
 class SiteLoader:
     """Makes the handles of sites: new ones, and those of stored states.
 
-    `replay` applies a message to a handle's engine as the worker would, and sends nothing.
+    `replay` applies a message to a handle's engine as the worker would, and sends nothing. What takes long, which is to
+    read a state and to make an engine of it, is done in another thread.
+
+    Parameters:
+        segment: gives the value of a segment of a site's jobs by its key, as the table has it.
     """
 
-    def __init__(self, store: SiteStore, settings: EngineSettings, retries: Retries) -> None:
+    def __init__(
+        self,
+        store: SiteStore,
+        settings: EngineSettings,
+        retries: Retries,
+        segment: Callable[[bytes], bytes | None] = lambda _: None,
+    ) -> None:
         self.events: Events | None = None
         self.replay: Callable[[SiteHandle, Any], None] = lambda *_: None
         self._store = store
         self._settings = settings
+        self._segment = segment
         self._until_done = retries.until_done
 
     async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
         """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
-        await self._claim(site)
+        await self.claim(site)
         generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
         return SiteHandle(Engine(site, self._settings), partition, own=own, generation=generation)
 
@@ -62,6 +74,7 @@ class SiteLoader:
             self.replay(fresh, message)
             if number % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
+        await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh, len(messages)
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
@@ -73,18 +86,33 @@ class SiteLoader:
                 log.error("Redis has lost what was written last: %s", error, extra=_where(site, stored))
 
     async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
-        saved = read_saved(zlib.decompress(stored.state))
-        await self._claim(site)
+        read = await asyncio.to_thread(read_state, site, stored, self._segment)
+        await self.claim(site)
         entries = await self._read(site, stored)
-        try:
-            engine, mended = self._engine(saved, entries), False
-        except ValueError as error:
-            return await self._mend(site, stored, saved, entries, error), True
-        await self._clean(site, stored, entries, saved)
-        log.info("the site goes on, %d live jobs", len(engine.context.state), extra=_where(site, stored))
-        return _handle(engine, stored), mended
+        handle, mended = await self._handle(site, stored, read, entries)
+        if mended or read.whole:
+            await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs or ()))
+        else:
+            handle.jobs = read.jobs
+            handle.engine.unmark()
+        log.info("the site goes on, %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
+        return handle, mended
 
-    async def _claim(self, site: str) -> None:
+    async def _handle(
+        self, site: str, stored: StoredState, read: ReadState, entries: Stored
+    ) -> tuple[SiteHandle, bool]:
+        """A site from all that is stored of it, and whether something of that was missing."""
+        if read.fault is not None:
+            return await self._mend_jobs(site, stored, read, entries), True
+        try:
+            engine = await asyncio.to_thread(self._engine, read.saved, entries)
+        except ValueError as error:
+            return await self._mend(site, stored, read.saved, entries, error), True
+        await self._clean(site, stored, entries, read.saved)
+        return _handle(engine, stored), False
+
+    async def claim(self, site: str) -> None:
+        """Be the one who writes a site's entries."""
         await self._until_done("redis: claiming", partial(self._store.claim, site), site)
 
     async def _read(self, site: str, stored: StoredState) -> Stored:
@@ -119,36 +147,57 @@ class SiteLoader:
         handle.generation = generation
         return handle
 
+    async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: Stored) -> SiteHandle:
+        """Go on though live jobs are lost: from the events if that is possible, else with the jobs that are left."""
+        if again := await self._go_back(site, stored, read.saved, entries):
+            log.warning("live jobs are lost (%s); made anew from the events", read.fault, extra=_where(site, stored))
+            return again
+        log.error("live jobs are lost (%s); the rest is kept, degraded", read.fault, extra=_where(site, stored))
+        try:
+            handle = _handle(await asyncio.to_thread(self._engine, read.saved, entries), stored)
+        except ValueError as error:  # entries in Redis too
+            handle = await self._mend(site, stored, read.saved, entries, error)
+        handle.engine.miss_events()
+        return handle
+
     async def _go_back(self, site: str, stored: StoredState, saved: SavedState, entries: Stored) -> SiteHandle | None:
         """Begin from an earlier state, whose entries are all there, and apply the events since then once more.
 
         That gives the same state again, to the byte. A Redis that lost its last seconds has all entries of the state
         from before, and the changelog has that state: it is compacted only after a while. None where it is not so.
         """
-        if self.events is None or not (entries.started or entries.runs):
+        if self.events is None or not (entries.started or entries.runs or not (saved.started or saved.runs_kept)):
             return None
         for most in STATES_AT_A_TIME:
             read = partial(self.events.earlier_states, stored.partition, site.encode(), most)
-            for earlier in map(decode_stored, await self._until_done("kafka: reading states", read, site)):
-                if (found := self._as_it_was(earlier, stored, entries)) is None:
+            found = await self._until_done("kafka: reading states", read, site)
+            heads = [decode_stored(value) for key, value in found if site_of(key) == key]
+            segments = dict(reversed(found))  # keys that are written once
+            for earlier in heads:
+                before = await asyncio.to_thread(self._as_it_was, site, earlier, stored, entries, segments)
+                if before is None:
                     continue
-                handle, before = found
+                handle, before_saved = before
                 if not await self._catch_up(handle, stored, saved):
                     return None
-                await self._clean(site, earlier, entries, before)
+                await self._clean(site, earlier, entries, before_saved)
                 return handle
         return None
 
     def _as_it_was(
-        self, earlier: StoredState, stored: StoredState, entries: Stored
+        self, site: str, earlier: StoredState, stored: StoredState, entries: Stored, segments: Mapping[bytes, bytes]
     ) -> tuple[SiteHandle, SavedState] | None:
-        """A site as an earlier state has it; None where its entries are not all there, or its offsets are others."""
+        """A site as an earlier state has it; None where that is not all there, or its offsets are others.
+
+        Parameters:
+            segments: what was read of the changelog, where segments are that the table has no longer.
+        """
         same = (earlier.epoch, earlier.own, earlier.generation) == (stored.epoch, stored.own, stored.generation)
         if not same or earlier.offset >= stored.offset:
             return None
-        before = read_saved(zlib.decompress(earlier.state))
         try:
-            return _handle(self._engine(before, entries), earlier), before
+            before = read_state(site, earlier, lambda key: self._segment(key) or segments.get(key))
+            return None if before.fault else (_handle(self._engine(before.saved, entries), earlier), before.saved)
         except ValueError:
             return None
 

@@ -8,7 +8,7 @@ import msgspec
 from models.engine.engine import Engine
 from models.engine.operations import operate
 from models.records import AnyOperation, DoneOperation, Rebuild
-from streams.worker.intake import UNDECODABLE
+from streams.errors import UNDECODABLE
 from streams.worker.stored import SiteHandle
 
 log = logging.getLogger(__name__)

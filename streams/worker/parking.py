@@ -1,4 +1,4 @@
-"""Messages that wait for the end of a training, while all that does not depend on it goes on."""
+"""Messages that wait: for the end of a training, or for their site; all that does not depend on it goes on."""
 
 import asyncio
 from collections import deque
@@ -12,6 +12,10 @@ from models.engine.engine import Engine
 
 MOST_PARKED = 10_000
 """Messages of a partition that wait at most; some 5 MB. While there are so many, none of any partition is taken."""
+
+
+AnyFuture = Future[Any] | asyncio.Future[Any]
+"""Something to wait for, of another thread or of this one."""
 
 
 async def until_ready(engine: Engine) -> None:
@@ -44,7 +48,7 @@ class Parking:
     def __init__(
         self,
         process: Callable[[faust.EventT], Awaitable[None]],
-        pending: Callable[[faust.EventT], Future[Any] | None],
+        pending: Callable[[faust.EventT], AnyFuture | None],
         supervised: Callable[[Awaitable[None]], Awaitable[None]],
     ) -> None:
         self._process = process
@@ -98,7 +102,7 @@ class Parking:
             lane.room.set()
 
 
-async def _first_of(future: Future[Any], dropped: asyncio.Event) -> None:
+async def _first_of(future: AnyFuture, dropped: asyncio.Event) -> None:
     end = asyncio.ensure_future(dropped.wait())
     try:
         await asyncio.wait([asyncio.wrap_future(future), end], return_when=asyncio.FIRST_COMPLETED)

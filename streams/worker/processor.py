@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -15,14 +14,16 @@ from models.engine.outgoing import Anomaly, Record
 from models.records import AnyEvent, AnyOperation, DeadLetter, Outcome, Prediction, Rebuild, Submit
 from streams.settings import Settings
 from streams.topics import LATE, Topics
+from streams.worker.answer_scores import AnswerScores
 from streams.worker.faust_compat import QueuecastApp
 from streams.worker.freshness import Freshness
 from streams.worker.health import Health
 from streams.worker.intake import Places, Unreadable, dead_letter, read_event
 from streams.worker.ledger import Ledger
-from streams.worker.metrics import Metrics
+from streams.worker.metrics.process import Metrics
 from streams.worker.operations import change, note, read_operation, rebuilt_lately
-from streams.worker.parking import Parking
+from streams.worker.parking import AnyFuture, Parking
+from streams.worker.pulse import Pulse, since_boot
 from streams.worker.stored import AppliedEvent, Log, SiteHandle
 from streams.worker.unknown_fields import UnknownFields
 
@@ -31,14 +32,7 @@ log = logging.getLogger(__name__)
 HAND_OVER_S = 5.0
 """Seconds that a last checkpoint may take when partitions are taken away."""
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
 _encode = msgspec.json.Encoder().encode
-
-
-def since_boot() -> float:
-    """Seconds since the machine started; time asleep (suspend) counts too where the system has such a clock."""
-    return time.clock_gettime(_CLOCK)
 
 
 class Processor:
@@ -55,6 +49,8 @@ class Processor:
         freshness: Freshness | None = None,
     ) -> None:
         self.unknown_fields = UnknownFields(metrics.unknown_field)
+        self.answer_scores = AnswerScores()
+        self._method = settings.engine.method
         self._freshness = freshness or Freshness()
         self._app = app
         self.health = Health(settings)
@@ -65,12 +61,10 @@ class Processor:
         self._metrics = metrics
         self._partitions: frozenset[int] = frozenset()
         self._next: dict[tuple[str, int], int] = {}  # the offset of the next event, by topic and partition
+        self._reading_back: asyncio.Future[None] | None = None  # the sites that are late
         self._revocations = 0  # how often partitions were taken away
-        self._max_asleep_s = settings.worker.session_seconds / 2
+        self.pulse = Pulse(settings.worker.session_seconds / 2, clock)
         self._late_s = settings.worker.late_seconds
-        self._clock = clock
-        self._last_alive: float | None = None  # by that clock
-        self._overslept: RuntimeError | None = None
         self._busy = asyncio.Lock()  # the agent, the checkpoint timer and a rebalance take turns
         self.parking = Parking(self._process, self._pending, self._supervised)
 
@@ -83,14 +77,15 @@ class Processor:
         """Process one message from the events topic, or have it processed as soon as its site has a model for it."""
         await self.parking.take(message)
 
-    def _pending(self, message: faust.EventT) -> Future[Any] | None:
+    def _pending(self, message: faust.EventT) -> AnyFuture | None:
         """What a message has to wait for before it can be processed."""
-        handle = self._ledger.handles.get((message.message.key or b"").decode(errors="replace"))
-        return None if handle is None else handle.engine.pending()
+        site = (message.message.key or b"").decode(errors="replace")
+        handle = self._ledger.handles.get(site)
+        return self._ledger.late.begin(site) if handle is None else handle.engine.pending()
 
     async def _process(self, message: faust.EventT) -> None:
         async with self._busy:
-            self.check_alive()
+            self.pulse.check()
             raw = message.message
             partition, offset = raw.partition, raw.offset
             if partition not in self._partitions:
@@ -105,6 +100,8 @@ class Processor:
                     return
                 event = read_event(raw.key, raw.value)
                 own = self._places.check(raw.topic, partition, event.site)
+                if self._ledger.late and not self._ledger.knows(event.site):
+                    await self._ledger.late.get_all(partition)  # whether there is room is known with all of them
                 if not self._ledger.admits(event.site, partition, own, raw.timestamp):
                     raise Unreadable("too_many_sites", "its partition has `worker.partition_sites` others already")
                 handle = await self._ledger.handle(event.site, partition, own)
@@ -202,14 +199,26 @@ class Processor:
         sends = [await self._send(record, event.site, key, raw) for record in _outgoing(records)]
         if isinstance(event, Submit):
             self._metrics.predicted(raw.timestamp)
+        self._score(event, records)
         return AppliedEvent(event, raw.offset, arrived), sends
+
+    def _score(self, event: AnyEvent, records: Iterable[Record]) -> None:
+        """Score what was told of jobs, by when they leave the queue."""
+        if isinstance(event, Submit):
+            if any(isinstance(record, Prediction) and record.job == event.job for record in records):
+                self.answer_scores.came(event)
+            return
+        for record in records:
+            if isinstance(record, Outcome) and record.method == self._method:
+                self.answer_scores.left(record)
 
     async def _send(self, record: Record, site: str, key: bytes, raw: Any) -> Awaitable[Any]:
         if isinstance(record, Anomaly):
             return await self._reject(record.reason, record.detail, site, raw, record.quarantine)
         if isinstance(record, Prediction):
-            return await self._produce(self._topics.predictions, key, record, self._lateness(raw.timestamp))
-        return await self._produce(self._topics.outcomes, key, record)
+            headers = self._lateness(raw.timestamp)
+            return await self._produce(self._topics.predictions, key, record, headers, raw.partition)
+        return await self._produce(self._topics.outcomes, key, record, partition=raw.partition)
 
     def _lateness(self, arrived: float) -> list[tuple[str, bytes]]:
         """The header of a prediction that leaves late; not a field, so that a repeat has the same value."""
@@ -232,8 +241,11 @@ class Processor:
         key: bytes | None,
         record: Prediction | Outcome | DeadLetter,
         headers: Iterable[tuple[str, bytes]] = (),
+        partition: int | None = None,
     ) -> Awaitable[Any]:
-        sent: Awaitable[Any] = await self._app.producer.send(topic, key, _encode(record), None, None, list(headers))
+        """Send a record: to the partition of its key, which is that of the site's events, where that is known."""
+        value = _encode(record)
+        sent: Awaitable[Any] = await self._app.producer.send(topic, key, value, partition, None, list(headers))
         return sent
 
     async def take_over(self, partitions: Iterable[int]) -> None:
@@ -247,6 +259,8 @@ class Processor:
                 self._partitions = owned
             else:  # some were taken away meanwhile: what was read may be old, and the next assignment reads it again
                 self._ledger.drop(owned)
+        if self._ledger.late:
+            self._reading_back = asyncio.ensure_future(self._supervised(self._ledger.late.get_all(at_a_time=1)))
 
     async def hindrance(self) -> str | None:
         """Why this worker can't process events now; None when it can."""
@@ -256,21 +270,6 @@ class Processor:
             return self._ledger.trouble
         await self.health.look()
         return self.health.broker or self.health.store
-
-    def check_alive(self) -> None:
-        """Make sure that this process did not sleep so long that another worker may own its partitions.
-
-        Raises:
-            RuntimeError: it did; it must not write anything any more.
-        """
-        now = self._clock()
-        asleep, self._last_alive = now - (self._last_alive or now), now
-        if asleep > self._max_asleep_s and self._overslept is None:
-            self._overslept = RuntimeError(
-                f"this process stood still for {asleep:.0f} s; its partitions may have a new owner"
-            )
-        if self._overslept is not None:
-            raise self._overslept
 
     async def checkpoint_due(self) -> None:
         """Begin a checkpoint of each partition that is due and has none running."""

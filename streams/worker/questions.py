@@ -1,11 +1,13 @@
 """Answers questions about this worker's sites, beside the events; a question changes nothing.
 
 Questions are read from the topic's end, without a group and without commits: a client without an answer asks again.
+They wait in a queue that has a bound, and are answered one by one between the events. There is an answer to each, if
+only that there was no time for it.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -14,17 +16,17 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
-from models.engine.asking.answers import answer
-from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, DeadLetter, Name, NoAnswer, SiteAnswer
-from streams.settings import KafkaSettings
+from models.records import BUSY, AnyAnswer, DeadLetter, Name, NoAnswer, WaitAnswer
+from streams.errors import UNDECODABLE
+from streams.settings import KafkaSettings, QuestionSettings
 from streams.topics import Topics
 from streams.worker.answer_size import encoded
-from streams.worker.freshness import Freshness
-from streams.worker.intake import UNDECODABLE, Unreadable, dead_letter, read_question
-from streams.worker.metrics import Metrics
+from streams.worker.answering import Answering
+from streams.worker.intake import Unreadable, dead_letter, read_question
+from streams.worker.metrics.process import Metrics
 from streams.worker.question_ages import QuestionAges
-from streams.worker.standing import site_time
-from streams.worker.stored import SiteHandle
+from streams.worker.turns import Turns
+from streams.worker.waiting import Asked, WaitingQuestions
 
 log = logging.getLogger(__name__)
 
@@ -42,32 +44,32 @@ class Questions:
     """Answers the questions about this worker's sites.
 
     Parameters:
-        handles: these sites, by name.
         partitions: gives the partitions that are this worker's now.
+        answering: knows the answers.
+        turns: lets events go first.
         producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
-        freshness: tells how old what is known of a site is.
-        unknown_fields: how often a site's events had each field that no event has.
     """
 
     def __init__(
         self,
         kafka: KafkaSettings,
-        handles: Mapping[str, SiteHandle],
+        settings: QuestionSettings,
         partitions: Callable[[], frozenset[int]],
         metrics: Metrics,
+        answering: Answering,
+        turns: Turns | None = None,
         producer: AIOKafkaProducer | None = None,
-        freshness: Freshness | None = None,
-        unknown_fields: Callable[[str], dict[str, int]] = lambda _: {},
     ) -> None:
         self._kafka = kafka
+        self._settings = settings
         self._topics = Topics(kafka.prefix)
-        self._handles = handles
         self._partitions = partitions
         self._metrics = metrics
+        self._answering = answering
+        self._turns = turns or Turns()
         self._producer = producer
         self._ages = QuestionAges()
-        self._freshness = freshness or Freshness()
-        self._unknown_fields = unknown_fields
+        self._waiting = WaitingQuestions(settings.waiting, settings.waiting_each)
 
     async def run(self) -> None:
         """Answer for ever; an error here must not stop the events."""
@@ -87,9 +89,17 @@ class Questions:
             for client in (consumer, self._producer):
                 opened.push_async_callback(client.stop)
                 await client.start()
-            await self._answer_all(consumer)
+            self._waiting.clear()
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._read_all(consumer))
+                both.create_task(self._answer_all())
 
-    async def _answer_all(self, consumer: AIOKafkaConsumer) -> None:
+    async def _answer_all(self) -> None:
+        while True:
+            asked = await self._waiting.next()
+            await self._surviving(asked.message, self._answer(asked))
+
+    async def _read_all(self, consumer: AIOKafkaConsumer) -> None:
         read: frozenset[int] = frozenset()
         while True:
             if read != self._partitions():
@@ -117,17 +127,21 @@ class Questions:
         end = consumer.highwater(place)
         to_end = not messages or (end is not None and messages[-1].offset + 1 >= end)
         for message, age_s in zip(messages, self._ages.ages(place.partition, messages, to_end), strict=True):
-            try:
-                await self.take(message, age_s)
-            except KafkaError as error:
-                if error.retriable:
-                    raise
-                # One question must not silence those that follow.
-                log.warning("a question could not be answered: %r", error, extra=_place_of(message))
-                self._metrics.asked("failed")
+            await self._surviving(message, self.take(message, age_s))
+            await asyncio.sleep(0)  # a flood of questions must not hold up what else the loop has to do
+
+    async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:
+        """Do what is to be done for one question, which must not silence those that follow."""
+        try:
+            await work
+        except KafkaError as error:
+            if error.retriable:
+                raise
+            log.warning("a question could not be answered: %r", error, extra=_place_of(message))
+            self._metrics.asked("failed")
 
     async def take(self, message: ConsumerRecord, age_s: float = 0.0) -> None:
-        """Answer one question, or say why not.
+        """Have one question wait for its answer, or say why not.
 
         Parameters:
             age_s: its age, as far as it is certain.
@@ -146,8 +160,18 @@ class Questions:
                 refused = NoAnswer(id=asked.id, site=asked.site, reason=error.reason, detail=error.detail)
                 await self._send(self._topics.answers, message.key, refused, message.partition)
             return
-        told = self.answer(question)
-        self._metrics.asked(told.reason if isinstance(told, NoAnswer) else "answered")
+        if (reason := self._waiting.put(question, message)) is not None:
+            await self._tell(message, self._answering.without_work(question, reason))
+
+    async def _answer(self, asked: Asked) -> None:
+        """Answer a question in its turn; where that came too late, without any work."""
+        work = partial(self._answering.answer, asked.question)
+        if self._waiting.clock() - asked.since > self._settings.patience_seconds:
+            work = partial(self._answering.without_work, asked.question, BUSY)
+        await self._tell(asked.message, await self._turns.take(work, self._settings.share))
+
+    async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:
+        self._metrics.asked(_outcome(told))
         sent = await self._send(self._topics.answers, message.key, told, message.partition)
         sent.add_done_callback(partial(self._answered, message))
 
@@ -167,22 +191,12 @@ class Questions:
         sent: asyncio.Future[RecordMetadata] = await self._producer.send(topic, encoded(record), key, partition)
         return sent
 
-    def answer(self, question: AnyQuestion) -> AnyAnswer:
-        """The answer, by the site's engine as it is now."""
-        handle = self._handles.get(question.site)
-        if handle is None:
-            detail = f"no event of a site {question.site!r} has been seen"
-            return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
-        try:
-            told = self._freshness.marked(answer(question, handle.engine, site_time(handle.engine)), handle)
-            if isinstance(told, SiteAnswer):
-                told = msgspec.structs.replace(
-                    told, unknown_fields=self._unknown_fields(question.site), operations=handle.operations
-                )
-            return told
-        except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
-            log.exception("a question could not be answered", extra={"site": question.site})
-            return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
+
+def _outcome(told: AnyAnswer) -> str:
+    """What became of a question, in a word."""
+    if isinstance(told, NoAnswer):
+        return told.reason
+    return "standing" if isinstance(told, WaitAnswer) and told.source == "standing" else "answered"
 
 
 def _place_of(message: ConsumerRecord) -> dict[str, int]:

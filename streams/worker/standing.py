@@ -7,8 +7,9 @@ a worker dies is made anew by the next. So they go out without waiting for the l
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,12 +18,16 @@ from aiokafka.errors import KafkaError
 from models.durations import DAY_S
 from models.engine.asking.answers import drain_s, standing
 from models.engine.engine import Engine
+from models.records import StandingEstimate
+from models.site.job import Phase
 from models.site.shapes import HOUR_S, Shape, covering, grid, partition_grid, sizes
-from models.site.state import SITE, Phase
+from models.site.state import SITE
 from models.site.topology import Topology
 from streams.settings import EstimateSettings
+from streams.worker.answer_scores import BOUND, AnswerScores, Told
 from streams.worker.freshness import Freshness
 from streams.worker.stored import SiteHandle
+from streams.worker.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +44,7 @@ Send = Callable[[bytes, bytes | None, int], Awaitable[Awaitable[Any]]]
 """Sends a key and a value to a partition of the topic of estimates; what it gives is done when they have arrived."""
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(StandingEstimate).decode
 
 
 def site_time(engine: Engine, clock: Callable[[], float] = time.time) -> float:
@@ -64,6 +70,16 @@ def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
     return sorted(names, key=lambda name: (name not in heard, names.index(name)))[:most]
 
 
+def _some(estimates: Iterator[tuple[Shape, StandingEstimate]]) -> list[tuple[Shape, StandingEstimate]]:
+    """The next estimates: as many as `MAX_SLICE_S` is enough for, one at least; none where there are no more."""
+    begun, made = time.perf_counter(), []
+    for one in estimates:
+        made.append(one)
+        if time.perf_counter() - begun >= MAX_SLICE_S:
+            break
+    return made
+
+
 class StateSummary(NamedTuple):
     """What of a site's state tells how much it has changed."""
 
@@ -85,7 +101,7 @@ class PublishedEstimates:
 
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
     `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors,
-    `stale` whether the site was stale when they were made.
+    `stale` whether the site was stale when they were made, `records` are the estimates as they were sent last.
     """
 
     engine: Engine
@@ -96,6 +112,7 @@ class PublishedEstimates:
     waits: dict[Shape, float | None] = field(default_factory=dict)
     drain_s: float | None = None
     stale: bool = False
+    records: dict[Shape, bytes] = field(default_factory=dict)
 
 
 class StandingEstimates:
@@ -104,6 +121,8 @@ class StandingEstimates:
     Parameters:
         handles: this worker's sites now, by name.
         freshness: tells how old what is known of a site is.
+        scores: is shown what is published, to score it.
+        turns: lets events go first.
     """
 
     def __init__(
@@ -113,8 +132,12 @@ class StandingEstimates:
         send: Send,
         clock: Callable[[], float] = time.monotonic,
         freshness: Freshness | None = None,
+        scores: AnswerScores | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        self._scores = scores or AnswerScores()
         self._freshness = freshness or Freshness()
+        self._turns = turns or Turns()
         self.estimates: dict[str, PublishedEstimates] = {}
         self.records = 0
         self._handles = handles
@@ -127,6 +150,7 @@ class StandingEstimates:
         while self._settings.enabled:
             for site in [site for site in self.estimates if site not in self._handles]:
                 del self.estimates[site]
+                self._scores.forget(site)
             for site, handle in list(self._handles.items()):
                 if self._handles.get(site) is handle and self.due(handle):
                     await self._try(handle)
@@ -165,25 +189,27 @@ class StandingEstimates:
     async def refresh(self, handle: SiteHandle) -> None:
         """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
         engine, before = handle.engine, self.estimates.get(handle.engine.site)
-        shapes, now = self.shapes(engine), site_time(engine)
+        shapes, now, share = self.shapes(engine), site_time(engine), self._settings.share
         estimates = PublishedEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
+        if before is not None and before.engine is engine:  # until theirs are made
+            estimates.records = {shape: one for shape, one in before.records.items() if shape in estimates.shapes}
         self.estimates[engine.site] = estimates
-        estimates.drain_s = drain_s(engine, now)
         estimates.stale = self._freshness.of(handle).stale is not None
-        sent = []
-        begun = time.perf_counter()
-        for shape, estimate in zip(shapes, standing(engine, shapes, now), strict=True):
-            if self._handles.get(engine.site) is not handle:
-                return  # another worker's now
-            estimates.waits[shape] = estimate.predicted_wait_s
-            record = _encode(self._freshness.marked(estimate, handle))
-            sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
-            spent = time.perf_counter() - begun
-            if spent >= MAX_SLICE_S:
-                await asyncio.sleep(spent / self._settings.share - spent)
-                begun = time.perf_counter()
+        sent: list[Awaitable[Any]] = []
+        told: dict[Shape, Told] = {}
+        estimates.drain_s = await self._turns.take(partial(drain_s, engine, now), share, always=True)
+        left = zip(shapes, standing(engine, shapes, now), strict=True)
+        while made := await self._turns.take(partial(_some, left), share, always=True):
+            for shape, estimate in made:
+                if self._handles.get(engine.site) is not handle:
+                    return  # another worker's now
+                estimates.waits[shape] = estimate.predicted_wait_s
+                told[shape] = Told(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
+                record = estimates.records[shape] = _encode(self._freshness.marked(estimate, handle))
+                sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
         gone = before.shapes - estimates.shapes if before else ()
         sent += [await self._send(key_of(engine.site, shape), None, handle.partition) for shape in gone]
+        self._scores.published(engine.site, {} if estimates.stale else told)
         await asyncio.gather(*sent)
         self.records += len(sent)
 
@@ -197,6 +223,16 @@ class StandingEstimates:
             return partition_grid(topology, settings.walltimes, settings.most_cpus, names)
         queues = settings.queues or engine.open_queues(settings.most_queues)
         return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
+
+    def covering(
+        self, handle: SiteHandle, cpus: int, walltime: float | None, queue: str | None, gpus: int
+    ) -> StandingEstimate | None:
+        """The latest estimate of the least shape that a job fits into; None where there is none."""
+        estimates = self.estimates.get(handle.engine.site)
+        if estimates is None or estimates.engine is not handle.engine:
+            return None
+        shape = covering(estimates.records, cpus, walltime, queue, gpus)
+        return None if shape is None else _decode(estimates.records[shape])
 
     def shown(self, estimates: PublishedEstimates) -> Iterable[tuple[Shape, float | None]]:
         """Four shapes and their waits."""

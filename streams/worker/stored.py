@@ -9,15 +9,17 @@ import msgspec
 from models.engine.engine import Engine
 from models.records import AnyEvent, DoneOperation
 from streams.worker.freshness import Arrivals
+from streams.worker.job_log import JobLog, Run
 
 
 class StoredState(msgspec.Struct, array_like=True):
     """A site's state with the offset of the last event in it, as one value in the table.
 
-    `v` is the version of this record, `state` is compressed with zlib, and `epoch` counts how often the offsets that
-    count for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that
-    of its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds.
-    `arrivals` tell how often its events come, `operations` what operators did.
+    `v` is the version of this record. `state` is compressed with zlib. Where there are `runs` it is what is bounded;
+    the live jobs are in these segments and in the `tail` (`JobLog`). Else it is the whole, of an earlier version.
+    `epoch` counts how often the offsets that count for the site have begun again. `own` says whether they are those of
+    the site's own topic. `generation` is that of its entries in Redis (`SiteStore`). `stamp` is the broker's time of
+    its last event, Unix seconds. `arrivals` tell how often its events come, `operations` what operators did.
     """
 
     v: int
@@ -30,10 +32,21 @@ class StoredState(msgspec.Struct, array_like=True):
     stamp: float = 0.0
     arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
     operations: list[DoneOperation] = msgspec.field(default_factory=list)
+    runs: list[Run] | None = None
+    tail: bytes = b""
+
+
+class StoredSegment(msgspec.Struct, array_like=True):
+    """A segment of a site's jobs as it is in the table: of which partition, and the segment, compressed with zlib."""
+
+    v: int
+    partition: int
+    jobs: bytes
 
 
 encode_stored = msgspec.msgpack.Encoder().encode
 decode_stored = msgspec.msgpack.Decoder(StoredState).decode
+decode_segment = msgspec.msgpack.Decoder(StoredSegment).decode
 
 
 def offset_of(value: bytes) -> tuple[int, int]:
@@ -68,16 +81,16 @@ class Range(NamedTuple):
 
 
 class Table(Protocol):
-    """What the ledger needs of the table of sites: Faust's, or a test's."""
+    """What the ledger needs of the table of sites: Faust's, or a test's. `job_log` tells which keys there are."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a site."""
+        """The value of a key."""
 
     def keys(self) -> Iterable[bytes]:
-        """The sites that have a value."""
+        """The keys that have a value."""
 
     def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
-        """Set the value of a site, None to delete it; done when the changelog has it."""
+        """Set a value, None to delete it; done when the changelog has it."""
 
 
 class Events(Protocol):
@@ -95,8 +108,8 @@ class Events(Protocol):
     async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
         """The messages with this key from offset `first` to `last`; raises OSError as above."""
 
-    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
-        """The values of a site that its changelog still has, the latest first; raises OSError as above.
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        """The keys and values of a site that its changelog still has, the latest first; raises OSError as above.
 
         Of the changelog's last `most` messages alone, where that is given.
         """
@@ -113,7 +126,8 @@ class Delivered(Protocol):
 class SiteHandle:
     """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
 
-    `own`, `generation`, `stamp`, `arrivals` and `operations` are as in `StoredState`.
+    `own`, `generation`, `stamp`, `arrivals` and `operations` are as in `StoredState`; `jobs` is what is stored of the
+    live jobs.
     """
 
     engine: Engine
@@ -125,6 +139,10 @@ class SiteHandle:
     stamp: float = 0.0
     arrivals: Arrivals = field(default_factory=Arrivals)
     operations: list[DoneOperation] = field(default_factory=list)
+    jobs: JobLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = JobLog(self.engine.site)
 
     @property
     def log(self) -> Log:
@@ -140,6 +158,13 @@ class AppliedEvent(NamedTuple):
     arrived: float | None
 
 
+class Gone(NamedTuple):
+    """What is to be deleted of a site that has lost its place: a generation, and keys of the table."""
+
+    generation: int
+    keys: list[bytes]
+
+
 @dataclass
 class PendingBatch:
     """Events of one partition that were processed and are not durable yet, and what followed from them.
@@ -152,6 +177,6 @@ class PendingBatch:
     events: list[Delivered] = field(default_factory=list)
     sends: list[Awaitable[Any]] = field(default_factory=list)
     sites: set[str] = field(default_factory=set)
-    gone: dict[str, int] = field(default_factory=dict)
+    gone: dict[str, Gone] = field(default_factory=dict)
     applied: list[AppliedEvent] = field(default_factory=list)
     dropped: bool = False

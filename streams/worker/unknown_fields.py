@@ -13,7 +13,7 @@ from typing import Any, Union
 import msgspec
 
 from models.records import AnyEvent
-from streams.worker.intake import UNDECODABLE
+from streams.errors import UNDECODABLE
 
 log = logging.getLogger(__name__)
 

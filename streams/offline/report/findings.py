@@ -11,7 +11,7 @@ from models.records import Capacity
 from streams.bulk.log import EventLog
 from streams.bulk.reading import Report
 from streams.bulk.survey import Level, Survey
-from streams.terminal import moment, printable
+from streams.terminal import minute, printable
 
 FEW_JOBS = 2000
 """With fewer jobs than this a method has hardly learnt when the log ends."""
@@ -79,7 +79,7 @@ def lacking(survey: Survey) -> list[str]:
     jobs, fields = max(survey.submits, 1), survey.fields
     lacks = []
     if survey.submits < FEW_JOBS:
-        lacks.append(f"jobs: {survey.submits:,} are few; methods learn from the jobs before, so give some months")
+        lacks.append(f"jobs: there are only {survey.submits:,}; methods learn from past jobs, so give some months")
     if fields.walltime < MANY * jobs:
         lacks.append(f"walltimes: {_share(fields.walltime, jobs)} of the jobs have one; they say when nodes get free")
     if fields.user < MANY * jobs:
@@ -119,7 +119,7 @@ def _read(report: Report) -> list[str]:
 def _kept(log: EventLog, report: Report) -> list[str]:
     lines = []
     for site, survey in log.surveys.items():
-        span = f"{moment(survey.begin)[:-3]} to {moment(survey.end)[:-3]} UTC ({duration(survey.end - survey.begin)})"
+        span = f"{minute(survey.begin, zone=False)} to {minute(survey.end)} ({duration(survey.end - survey.begin)})"
         lines.append(f"{_many(survey.submits, 'job')} of {site}, {span}")
         states = ", ".join(f"{count:,} {state}" for state, count in survey.states.most_common())
         more = [
@@ -140,7 +140,7 @@ def _skipped(report: Report) -> list[str]:
     lines = []
     for reason, parts in sorted(report.skipped.items(), key=lambda item: -item[1].count):
         places = ", ".join(parts.places) + (", …" if parts.count > len(parts.places) else "")
-        lines.append(f"{parts.count:,} × expected {reason}; first found {parts.found} ({places})")
+        lines.append(f"{_many(parts.count, 'time')}: expected {reason}; found {parts.found} first ({places})")
     return lines
 
 

@@ -12,7 +12,7 @@ from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
 from streams.offline.report.charts import Series, bars, coverage, dots, lines
 from streams.offline.report.findings import findings
 from streams.offline.report.verdict import RULES, better_rule, verdict
-from streams.terminal import moment, printable
+from streams.terminal import minute, printable
 
 MAX_QUEUES = 12
 """How many queues are drawn, those with the most jobs."""
@@ -152,7 +152,7 @@ def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[
         for name, kind in shown.items()
         if kind in ("ours", "rule")
     ]
-    names = [moment(log.begin + begin * WEEK_S)[:10] for begin in begins]
+    names = [minute(log.begin + begin * WEEK_S)[:10] for begin in begins]
     return _key(series) + lines(names, series, "mean error over time")
 
 

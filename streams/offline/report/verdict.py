@@ -37,7 +37,7 @@ def verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[s
     """
     ours = breakdowns[method]
     rule = better_rule(breakdowns)
-    said = [f"{ours.every.jobs:,} jobs are scored; they waited {_mean(ours.every.wait_s, ours.every)} on average."]
+    said = [f"{_scored(ours.every.jobs)} {_mean(ours.every.wait_s, ours.every)} on average."]
     if rule is None or rule == method:
         return [*said, f"{method} erred by {_mean(ours.every.error_s, ours.every)}."]
     said.append(_in_all(ours, method, breakdowns[rule], rule))
@@ -94,15 +94,16 @@ def _losses(ours: Breakdown, theirs: Breakdown, rule: str) -> list[str]:
     said = []
     waits = zip(WAIT_NAMES, ours.by_wait, theirs.by_wait, strict=True)
     if lost := _lost(waits):
-        said.append(f"{RULES[rule].capitalize()} errs less for jobs that waited: {lost}.")
+        said.append(f"{RULES[rule].capitalize()} has the smaller error for jobs that waited: {lost}.")
     queues = ((name, cell, theirs.by_queue[name]) for name, cell in ours.by_queue.items() if name in theirs.by_queue)
     if len(ours.by_queue) > 1 and (lost := _lost(queues)):
-        said.append(f"{RULES[rule].capitalize()} errs less in: {lost}.")
+        said.append(f"{RULES[rule].capitalize()} has the smaller error in these queues: {lost}.")
     weeks = [week for week in ours.by_week if week in theirs.by_week]
     worse = sum(ours.by_week[week].error_s > theirs.by_week[week].error_s for week in weeks)
     if len(weeks) > 1:
-        said.append(f"It errs less in {worse} of {len(weeks)} weeks." if worse else "It errs less in no week.")
-    return said or [f"{RULES[rule].capitalize()} errs less nowhere."]
+        where = f"in {worse} of {len(weeks)} weeks" if worse else "in any week"
+        said.append(f"{RULES[rule].capitalize()} {'has' if worse else 'does not have'} the smaller mean error {where}.")
+    return said or [f"{RULES[rule].capitalize()} has no smaller error for any length of wait or queue."]
 
 
 def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:
@@ -115,6 +116,10 @@ def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:
     lost.sort(reverse=True)
     more = f", and {len(lost) - MAX_LOSSES} more" if len(lost) > MAX_LOSSES else ""
     return ", ".join(text for _, text in lost[:MAX_LOSSES]) + more
+
+
+def _scored(jobs: int) -> str:
+    return "1 job is scored; it waited" if jobs == 1 else f"{jobs:,} jobs are scored; they waited"
 
 
 def _mean(seconds: float, cell: Cell) -> str:

@@ -71,7 +71,7 @@ def _first(head: bytes) -> AnyEvent | None:
     for line in head.splitlines()[:FIRST_LINES]:
         if line.startswith(b"{"):
             try:
-                return _decoder.decode(line)
+                return _decoder.decode(line.decode("utf-8", "replace"))
             except msgspec.MsgspecError:
                 continue
     return None

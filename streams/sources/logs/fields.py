@@ -1,6 +1,7 @@
 """What stands in the fields of logs, as numbers and names; what is wrong with one is told with its name."""
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 MAX_COUNT = 1_000_000_000
@@ -94,6 +95,23 @@ def seconds_of(text: str | None) -> float | None:
             return None
         total += value * factor
     return total if 0.0 < total <= MAX_SECONDS else None
+
+
+def tasks_of(parts: Iterable[str]) -> int | None:
+    """How many tasks of an array the parts of an index expression name together; None where one is no such part.
+
+    >>> tasks_of(["1-100:2", "105"]), tasks_of(["all"]), tasks_of([])
+    (51, None, None)
+    """
+    total = 0
+    for part in parts:
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        begin, end, by = count_of(first), count_of(last or first), count_of(step or "1")
+        if begin is None or end is None or not by or end < begin:
+            return None
+        total += (end - begin) // by + 1
+    return total if 1 <= total <= MAX_COUNT else None
 
 
 def name_of(text: str | None) -> str | None:

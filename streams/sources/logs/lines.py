@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import IO, Annotated
 
 import msgspec
@@ -87,9 +88,9 @@ class Lines:
         return str(self._at.path)
 
     @property
-    def name(self) -> str:
-        """The file's name without its ending."""
-        return self._at.path.stem
+    def path(self) -> Path:
+        """The file that is read now."""
+        return self._at.path
 
     def place(self) -> Place:
         """The place after the last line that was given."""

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 
 from models.records import AnyEvent, Submit
-from streams.errors import UserError
+from streams.errors import NotUnderstood
 from streams.sources.contract import (
     IDLE_S,
     Cursor,
@@ -64,14 +64,14 @@ class Records(ABC):
         memory: what is kept with the place.
         is_open: True in the middle of a record of several lines: one cannot begin there.
         is_whole: True where a log is read whole, and events need not come in the order of its lines.
-        file: the name of the file that is read, without its ending.
+        file: the file that is read.
         lines_before: how many lines of the record come before the last line that was taken.
         left_out: counts the records that give no event by their nature, by what they are.
     """
 
     is_open = False
     is_whole = False
-    file = ""
+    file = Path()
     lines_before = 0
 
     def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
@@ -202,7 +202,7 @@ class LogSource(Source):
         yield from rest
 
     def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
-        records.file = lines.name
+        records.file = lines.path
         try:
             events = records.take(raw.decode("utf-8", "replace").rstrip("\r"))
         except BadRecord as bad:
@@ -230,4 +230,4 @@ def zone_of(timezone: str | None) -> ZoneInfo | None:
     try:
         return ZoneInfo(timezone) if timezone else None
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UserError(f"there is no time zone {timezone!r}; expected a name such as Europe/Paris or UTC") from None
+        raise NotUnderstood(f"there is no time zone {timezone!r}; expected one such as Europe/Paris or UTC") from None

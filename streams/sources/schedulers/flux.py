@@ -35,6 +35,8 @@ FIRST = re.compile(rb'^\{[^\n]*"timestamp"\s*:\s*(\d{9,10}(?:\.\d{1,9})?)[^\n]*'
 OVERLAP_S = 5.0
 """The journal is asked again for so many seconds before the cursor: its entries are nearly in the order of time."""
 
+_json = msgspec.json.Decoder(dict[str, Any])
+
 HERE = "local"
 """The location of the Flux instance of this machine or job."""
 
@@ -163,13 +165,13 @@ class FluxRecords(Records):
         if not line.strip():
             return []
         try:
-            found = msgspec.json.decode(line, type=dict[str, Any])
+            found = _json.decode(line)
         except (msgspec.DecodeError, UnicodeError):
             raise BadRecord(None, repr(line[:40]), "an object in JSON") from None
         number = found.get("id", found.get("jobid"))
         if number == -1:
             return self.leave_out("the sentinel")
-        job = job_of(self.file, "the file's name") if number is None else job_name(number)
+        job = job_of(self.file.stem, "the file's name") if number is None else job_name(number)
         entries = found.get("events", [found])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise BadRecord("events", entries, "a list of events")

@@ -1,5 +1,6 @@
 """What Flux tells of its jobs (RFC 21), as events; and its jobspecs (RFC 25) and allocations (RFC 20)."""
 
+from functools import lru_cache
 from typing import Any
 
 from models.records import Alter, AnyEvent, End, Start, Submit
@@ -127,6 +128,11 @@ def job_name(number: object) -> str:
     """
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
         raise BadRecord("id", number, "a job's number")
+    return _f58(number)
+
+
+@lru_cache(16_384)
+def _f58(number: int) -> str:
     digits = ""
     while number or not digits:
         number, digit = divmod(number, 58)

@@ -11,9 +11,9 @@ ISO_DATE they have a year. What it does not say: that slots go away, how large t
 """
 
 import re
-from calendar import timegm
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
@@ -26,7 +26,7 @@ from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
 from streams.sources.schedulers.htcondor_ads import Ad, classad, number_of, request, run_of, submit_fields
 
 HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
-TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d):([0-5]\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 FIRST = re.compile(
     rb'^(?:\d{3} \(\d+\.\d+\.\d+\) (\S+ ?[\d:]{0,8}\S*)|\s*"EventTime"\s*:\s*"([^"\n]+)"|QDate = (\d+))', re.MULTILINE
 )
@@ -38,6 +38,8 @@ MAX_RECORD_LINES = 5000
 """A record that is longer is given up."""
 
 END_OF_EVENT = "..."
+
+_json = msgspec.json.Decoder(dict[str, Any])
 
 SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED = 0, 1, 4, 5, 7, 9
 SUSPENDED_JOB, UNSUSPENDED, HELD, RELEASED, RECONNECT_FAILED, AD_INFORMATION = 10, 11, 12, 13, 24, 28
@@ -89,7 +91,7 @@ class HTCondorRecords(Records):
 
     def _of_json(self) -> list[AnyEvent]:
         try:
-            ad = msgspec.json.decode("\n".join(self._lines), type=dict[str, Any])
+            ad = _json.decode("\n".join(self._lines))
         except (msgspec.DecodeError, UnicodeError):
             raise BadRecord(None, "an object", "an event in JSON") from None
         finally:
@@ -235,19 +237,24 @@ class HTCondorSource(LogSource):
 def seconds_at(text: str, zone: ZoneInfo | None) -> float | None:
     """Unix seconds of a time such as `2024-09-15 10:23:45` or `2024-09-15T10:23:45.123Z`; None where it is none."""
     found = TIME.fullmatch(text)
-    if found is None:
+    minute = _minute(found[1], found[4], zone) if found is not None else None
+    if found is None or minute is None:
         return None
-    parts = [int(part) for part in found.groups()[:6]]
+    value = minute + int(found[2])
+    return value + float(f"0.{found[3] or 0}") if 0 < value < MAX_SECONDS else None
+
+
+@lru_cache(4096)
+def _minute(text: str, offset: str | None, zone: ZoneInfo | None) -> float | None:
+    """Unix seconds of `2024-09-15 10:23` at this offset from UTC, else in this zone, else as UTC."""
     try:
-        local = datetime(*parts, tzinfo=UTC)  # type: ignore[arg-type,misc]
+        local = datetime.fromisoformat(text)
     except ValueError:
         return None
-    fraction, offset = float(f"0.{found[7] or 0}"), found[8]
     if offset is None and zone is not None:
-        value = local.replace(tzinfo=zone).timestamp()
-    else:
-        value = float(timegm(local.timetuple()))
-        if offset is not None and offset != "Z":
-            sign, digits = (-1 if offset[0] == "-" else 1), offset[1:].replace(":", "")
-            value -= sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
-    return value + fraction if 0 < value < MAX_SECONDS else None
+        return local.replace(tzinfo=zone).timestamp()
+    value = local.replace(tzinfo=UTC).timestamp()
+    if offset is not None and offset != "Z":
+        sign, digits = (-1 if offset[0] == "-" else 1), offset[1:].replace(":", "")
+        value -= sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
+    return value

@@ -41,6 +41,8 @@ CREATED = re.compile(rb'"creationTimestamp"\s*:\s*"(\d{4})-(\d\d)-(\d\d)T(\d\d):
 MAX_OBJECT_BYTES = 8 << 20
 """Of one object in a file; the API server stores none that is larger than some 1.5 MB."""
 
+_json = msgspec.json.Decoder(dict[str, Any])
+
 GONE = 410
 """The status of an answer where the place from which to watch is too old."""
 
@@ -234,7 +236,7 @@ class KueueRecords(Records):
     def _object(self) -> list[AnyEvent]:
         text, self._lines = "\n".join(self._lines), []
         try:
-            found = msgspec.json.decode(text, type=dict[str, Any])
+            found = _json.decode(text)
         except (msgspec.DecodeError, UnicodeError):
             raise BadRecord(None, "an object", "a Workload in JSON") from None
         items = found.get("items")

@@ -7,6 +7,7 @@ it says now; the times are those of the conditions.
 import math
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from models.records import AnyEvent, End, Start, Submit
@@ -118,12 +119,10 @@ class Workloads:
 
     def _held(self, name: str, workload: Object) -> list[AnyEvent]:
         """A workload that is not active is not admitted; since when is told where it was evicted for that."""
-        is_active = inside(workload, "spec").get("active") is not False
-        story = self.stories.known[name]
-        at = self.latest(workload)
-        if is_active and story.phase == HELD:
-            return self.stories.release(name, at)
-        return self.stories.hold(name, at) if not is_active else []
+        if inside(workload, "spec").get("active") is False:
+            return self.stories.hold(name, self.latest(workload))
+        is_held = self.stories.known[name].phase == HELD
+        return self.stories.release(name, self.latest(workload)) if is_held else []
 
     def _left(self, name: str, at: float, state: str) -> list[AnyEvent]:
         if self.stories.phase(name) != RUNNING:
@@ -203,7 +202,12 @@ def quantity(value: object) -> float:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return min(max(float(value), 0.0), 1e18)
-    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    return _quantity(value) if isinstance(value, str) else 0.0
+
+
+@lru_cache(4096)
+def _quantity(text: str) -> float:
+    found = _QUANTITY.fullmatch(text)
     return float(found[1]) * _FACTORS[found[2]] if found is not None else 0.0
 
 

@@ -11,16 +11,15 @@ large the machine is.
 
 import csv
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import (
     MAX_COUNT,
-    MAX_NAME,
     MAX_SECONDS,
     BadRecord,
     count_of,
-    job_of,
     name_of,
     text_of,
     unix_time,
@@ -46,6 +45,9 @@ LIMITS, WALLTIME_LIMIT = 11, 9
 USAGE = 19
 """Fields of resource usage."""
 
+csv.register_dialect("lsf", delimiter=" ", skipinitialspace=True)
+_DIALECT = csv.get_dialect("lsf")  # made once: it takes as long as a short line
+
 
 class Fields:
     """The fields of a line, taken one after the other.
@@ -53,9 +55,11 @@ class Fields:
     A field that is missing or of another kind is told with its number and name.
     """
 
+    __slots__ = ("_next", "_tokens")
+
     def __init__(self, line: str) -> None:
         try:
-            self._tokens: list[str] = next(csv.reader((line,), delimiter=" ", skipinitialspace=True))
+            self._tokens: list[str] = next(csv.reader((line,), _DIALECT))
         except (csv.Error, StopIteration):
             raise BadRecord(None, repr(line[:40]), "fields of less than 128 KiB, parted by blanks") from None
         self._next = 0
@@ -71,15 +75,30 @@ class Fields:
         try:
             return self._tokens[place]
         except IndexError:
-            raise BadRecord(f"field {place + 1} ({name})", "", "this field; the line is cut short") from None
+            raise self._cut_short(place, name) from None
 
     def number(self, name: str) -> int:
         """A whole number."""
-        token = self.text(name)
+        place = self._next
+        self._next = place + 1
         try:
-            return int(token)
+            return int(self._tokens[place])
+        except IndexError:
+            raise self._cut_short(place, name) from None
         except ValueError:
-            raise BadRecord(f"field {self._next} ({name})", token, "a whole number") from None
+            raise BadRecord(f"field {place + 1} ({name})", self._tokens[place], "a whole number") from None
+
+    def numbers(self, name: str, count: int) -> list[int]:
+        """So many whole numbers."""
+        begin = self._next
+        try:
+            values = list(map(int, self._tokens[begin : begin + count]))
+        except ValueError:
+            values = []
+        if len(values) < count:
+            return [self.number(name) for _ in range(count)]  # which tells the one that is wrong
+        self._next = begin + count
+        return values
 
     def count(self, name: str, most: int = 1_000_000) -> int:
         """How many of something follow."""
@@ -100,7 +119,7 @@ class Fields:
         count, begin = self.count(name), self._next
         self._next += count
         if self._next > len(self._tokens):
-            raise BadRecord(f"field {self._next} ({name})", "", "this field; the line is cut short")
+            raise self._cut_short(self._next - 1, name)
         return self._tokens[begin : self._next]
 
     def is_text_next(self) -> bool:
@@ -108,9 +127,19 @@ class Fields:
         token = self._tokens[self._next] if self._next < len(self._tokens) else "0"
         return not token.lstrip("-").isdecimal()
 
+    def skip_texts(self, most: int) -> None:
+        """Pass over the strings that come next, so many at most."""
+        for token in self._tokens[self._next : self._next + most]:
+            if token.lstrip("-").isdecimal():
+                return
+            self._next += 1
+
     def is_over(self) -> bool:
         """Whether nothing is left."""
         return self._next >= len(self._tokens)
+
+    def _cut_short(self, place: int, name: str) -> BadRecord:
+        return BadRecord(f"field {place + 1} ({name})", "", "this field; the line is cut short")
 
 
 class LsfRecords(Records):
@@ -121,17 +150,17 @@ class LsfRecords(Records):
         if not line.strip() or line.startswith("#"):  # the first line of lsb.events tells a place in it
             return []
         kind, _, _ = line[1:].partition('"')
-        if line[0] != '"' or not kind.isupper():
-            raise BadRecord(None, repr(line[:40]), '"TYPE" "VERSION" TIME …')
-        make = getattr(self, f"_{kind.lower()}", None) if kind in KINDS else None
+        make = self._KINDS.get(kind) if line[0] == '"' else None
         if make is None:
+            if line[0] != '"' or not kind.isupper():
+                raise BadRecord(None, repr(line[:40]), '"TYPE" "VERSION" TIME …')
             return self.leave_out(f"records of type {kind[:40]}")
         fields = Fields(line)
         fields.skip(2)
         at = fields.time("event time")
         if not at:
             raise BadRecord("field 3 (event time)", "0", "Unix seconds")
-        events: list[AnyEvent] = make(fields, at, line)
+        events = make(self, fields, at, line)
         return events or self.leave_out(f"records of type {kind} that say nothing new")
 
     def _job_new(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
@@ -142,7 +171,7 @@ class LsfRecords(Records):
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip(4)
         user = fields.text("userName")
-        limits = [fields.number("rLimits") for _ in range(LIMITS)]
+        walltime = fields.numbers("rLimits", LIMITS)[WALLTIME_LIMIT]
         fields.skip(3)
         queue, resources = fields.text("queue"), fields.text("resReq")
         fields.skip(8)  # from where it comes and its files
@@ -164,7 +193,7 @@ class LsfRecords(Records):
             account=name_of(project),
             queue=name_of(queue),
             executable=executable(name, command),
-            walltime=float(limits[WALLTIME_LIMIT]) if 0 < limits[WALLTIME_LIMIT] <= MAX_SECONDS else None,
+            walltime=float(walltime) if 0 < walltime <= MAX_SECONDS else None,
             eligible=begin if begin > (submitted or at) else None,
             dependency=text_of(dependency),
             array_size=size,
@@ -177,10 +206,7 @@ class LsfRecords(Records):
 
     def _further_options(self, fields: Fields) -> int:
         """`options2`, after the login shell and up to three strings that newer versions have."""
-        for _ in range(4):
-            if not fields.is_text_next():
-                break
-            fields.skip()
+        fields.skip_texts(4)
         return 0 if fields.is_over() or fields.is_text_next() else fields.number("options2")
 
     def _job_start(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
@@ -189,8 +215,7 @@ class LsfRecords(Records):
         hosts = fields.texts("numExHosts")
         fields.skip(2)
         fields.skip()  # jFlags
-        if fields.is_text_next():
-            fields.skip()  # userGroup
+        fields.skip_texts(1)  # userGroup
         index = 0 if fields.is_over() else fields.number("idx")
         return self._started(number, index, at, **allocation(hosts))
 
@@ -259,18 +284,21 @@ class LsfRecords(Records):
         index = 0 if fields.is_over() else fields.number("idx")
         fields.skip(8)
         reason = "" if fields.is_over() else fields.text("exitInfo")
-        limit = _run_limit(line)
-        submit = {
-            "user": name_of(user),
-            "account": name_of(project),
-            "queue": name_of(queue),
-            "executable": executable(name, command),
-            "walltime": float(limit) if limit else None,
-            "eligible": begin if begin > submitted > 0 else None,
-            "dependency": text_of(dependency),
-            "exclusive": bool(options & EXCLUSIVE),
-            **request(cpus, resources),
-        }
+
+        def submit() -> dict[str, Any]:
+            limit = _run_limit(line)
+            return {
+                "user": name_of(user),
+                "account": name_of(project),
+                "queue": name_of(queue),
+                "executable": executable(name, command),
+                "walltime": float(limit) if limit else None,
+                "eligible": begin if begin > submitted > 0 else None,
+                "dependency": text_of(dependency),
+                "exclusive": bool(options & EXCLUSIVE),
+                **request(cpus, resources),
+            }
+
         state = "completed" if status & DONE else exit_state(exit_status, reason)
         return self._finished(number, index, (submitted, started, at), submit, hosts, state)
 
@@ -279,18 +307,21 @@ class LsfRecords(Records):
         number = fields.number("jobId")
         named = {fields.text("name"): fields.text("value") for _ in range(fields.count("number of fields", 10_000))}
         times = [_seconds(named, name) for name in ("submitTime", "startTime", "endTime")]
-        options = count_of(named.get("options")) or 0
-        limit = count_of(named.get("runLimit"))
-        submit = {
-            "user": name_of(named.get("userName")),
-            "account": name_of(named.get("projectName")),
-            "queue": name_of(named.get("queue")),
-            "executable": executable(named.get("jobName", ""), named.get("command", "")),
-            "walltime": float(limit) if limit else None,
-            "dependency": text_of(named.get("dependCond")),
-            "exclusive": bool(options & EXCLUSIVE),
-            **request(count_of(named.get("numProcessors")) or 0, named.get("resReq", "")),
-        }
+
+        def submit() -> dict[str, Any]:
+            options = count_of(named.get("options")) or 0
+            limit = count_of(named.get("runLimit"))
+            return {
+                "user": name_of(named.get("userName")),
+                "account": name_of(named.get("projectName")),
+                "queue": name_of(named.get("queue")),
+                "executable": executable(named.get("jobName", ""), named.get("command", "")),
+                "walltime": float(limit) if limit else None,
+                "dependency": text_of(named.get("dependCond")),
+                "exclusive": bool(options & EXCLUSIVE),
+                **request(count_of(named.get("numProcessors")) or 0, named.get("resReq", "")),
+            }
+
         done = (count_of(named.get("jStatus")) or 0) & DONE
         exit_status = count_of(named.get("exitStatus")) or 0
         state = "completed" if done else exit_state(exit_status, named.get("exitInfo", ""))
@@ -313,7 +344,7 @@ class LsfRecords(Records):
         number: int,
         index: int,
         times: tuple[float, float, float],
-        submit: dict[str, Any],
+        submit: Callable[[], dict[str, Any]],
         hosts: list[str],
         state: str,
     ) -> list[AnyEvent]:
@@ -323,7 +354,7 @@ class LsfRecords(Records):
             raise BadRecord("field 8 (submitTime)", "0", "Unix seconds")
 
         def asked() -> Submit:
-            return Submit(site=self.site, time=submitted, job=job, array=array, **submit)
+            return Submit(site=self.site, time=submitted, job=job, array=array, **submit())
 
         def start() -> Start:
             return Start(site=self.site, time=started, job=job, array=array, **allocation(hosts))
@@ -337,8 +368,21 @@ class LsfRecords(Records):
         """A job's id, and the array that a task belongs to."""
         if not (0 <= number <= MAX_COUNT and 0 <= index <= MAX_COUNT):
             raise BadRecord("field 4 (jobId)", f"{number}[{index}]", "a job's number")
-        job = job_of(str(number), "field 4 (jobId)")
-        return (f"{job}[{index}]"[:MAX_NAME], job) if index else (job, None)
+        job = str(number)
+        return (f"{job}[{index}]", job) if index else (job, None)
+
+    _KINDS: ClassVar[Mapping[str, Callable[["LsfRecords", Fields, float, str], list[AnyEvent]]]] = {
+        "JOB_NEW": _job_new,
+        "JOB_START": _job_start,
+        "JOB_EXECUTE": _job_execute,
+        "JOB_STATUS": _job_status,
+        "JOB_REQUEUE": _job_requeue,
+        "JOB_SWITCH": _job_switch,
+        "JOB_CLEAN": _job_clean,
+        "JOB_FINISH": _job_finish,
+        "JOB_FINISH2": _job_finish2,
+    }
+    """What is done with the types of records that are read."""
 
 
 class LsfSource(LogSource):
@@ -352,20 +396,6 @@ class LsfSource(LogSource):
         """When the first record was written."""
         found = FIRST.search(head)
         return float(found[1]) if found is not None else None
-
-
-KINDS = {
-    "JOB_NEW",
-    "JOB_START",
-    "JOB_EXECUTE",
-    "JOB_STATUS",
-    "JOB_REQUEUE",
-    "JOB_SWITCH",
-    "JOB_CLEAN",
-    "JOB_FINISH",
-    "JOB_FINISH2",
-}
-"""The types of records that are read."""
 
 
 def _run_limit(line: str) -> int | None:

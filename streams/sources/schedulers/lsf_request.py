@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from streams.sources.logs.fields import MAX_COUNT, count_of, name_of
+from streams.sources.logs.fields import MAX_COUNT, count_of, name_of, tasks_of
 
 TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}
 """Codes of why LSF or a user ended a job."""
@@ -37,21 +37,16 @@ def allocation(hosts: list[str]) -> dict[str, Any]:
     return {"cpus": slots, "nodes": len(names)} if 0 < slots <= MAX_COUNT else {}
 
 
+@lru_cache(4096)
 def array_of(name: str) -> tuple[int | None, int | None]:
     """How many tasks `name[1-100:2,200]%5` has, and how many of them may run at once."""
     found = _ARRAY.search(name)
-    total = 0
-    for part in found[1].split(",") if found is not None else ():
-        bounds, _, step = part.partition(":")
-        first, _, last = bounds.partition("-")
-        begin, end, by = count_of(first), count_of(last or first), count_of(step or "1")
-        if begin is None or end is None or not by or end < begin:
-            return None, None
-        total += (end - begin) // by + 1
-    limit = count_of(found[2]) if found is not None and found[2] else None
-    return (total, limit) if 1 <= total <= MAX_COUNT else (None, None)
+    if found is None or (size := tasks_of(found[1].split(","))) is None:
+        return None, None
+    return size, count_of(found[2])
 
 
+@lru_cache(4096)
 def executable(name: str, command: str) -> str | None:
     """The job's name without its tasks; else the program that its command begins with."""
     name = _ARRAY.sub("", name)

@@ -5,7 +5,16 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, bytes_of, count_of, name_of, seconds_of, text_of
+from streams.sources.logs.fields import (
+    MAX_BYTES,
+    MAX_COUNT,
+    bytes_of,
+    count_of,
+    name_of,
+    seconds_of,
+    tasks_of,
+    text_of,
+)
 
 LIST = "Resource_List."
 _LISTED = "select nodes nodect ncpus procs ngpus gpus gpu mem pmem place walltime qos advres"
@@ -19,9 +28,12 @@ _KEYS = re.compile(
     r"|Exit_status|run_count|eligible_time|depend|array_indices|total_execution_slots|unique_node_count|requestor"
     r"|destination)="
 )
-_CHUNK_CPUS = re.compile(r":ncpus=(\d+)")
-_CHUNK_GPUS = re.compile(r":ngpus=(\d+)")
+_CHUNK_CPUS = re.compile(r":ncpus=(\d{1,9})")
+_CHUNK_GPUS = re.compile(r":ngpus=(\d{1,9})")
 _TASK = re.compile(r"(\d+)\[\d+\]", re.ASCII)
+
+MAX_PARTS = 10_000
+"""Parts of an array's indices that are counted."""
 
 
 class Fields:
@@ -165,15 +177,13 @@ def _tasks(text: str, what: str) -> int:
 
 def allocation(fields: Fields) -> dict[str, Any]:
     """The fields of a `start` that say what the job was given; what is unknown is absent."""
-    found: dict[str, Any] = {}
     vnodes, hosts = fields.one("exec_vnode"), fields.one("exec_host")
-    if vnodes:
-        cpus = sum(int(number[:9]) for number in _CHUNK_CPUS.findall(vnodes))
-        gpus = sum(int(number[:9]) for number in _CHUNK_GPUS.findall(vnodes))
-        found = {"cpus": cpus, "gpus": gpus}
-    if hosts:
-        slots, names = _slots(hosts)
-        found = {"cpus": slots, **{name: value for name, value in found.items() if value}, "nodes": names}
+    slots, nodes = _slots(hosts) if hosts else (0, 0)
+    found = {
+        "cpus": sum(map(int, _CHUNK_CPUS.findall(vnodes))) or slots,
+        "gpus": sum(map(int, _CHUNK_GPUS.findall(vnodes))),
+        "nodes": nodes,
+    }
     return {name: value for name, value in found.items() if 0 < value <= MAX_COUNT}
 
 
@@ -205,15 +215,8 @@ def array_size(text: str | None) -> tuple[int | None, int | None]:
     ((51, 5), (None, None))
     """
     indices, _, limit = (text or "").partition("%")
-    total = 0
-    for part in indices.split(",")[:10_000]:
-        bounds, _, step = part.partition(":")
-        first, _, last = bounds.partition("-")
-        begin, end, by = count_of(first), count_of(last or first), count_of(step or "1")
-        if begin is None or end is None or not by or end < begin:
-            return None, None
-        total += (end - begin) // by + 1
-    return (total, count_of(limit)) if 1 <= total <= MAX_COUNT else (None, None)
+    size = tasks_of(indices.split(",")[:MAX_PARTS])
+    return (size, count_of(limit)) if size is not None else (None, None)
 
 
 def array_of(job: str) -> str | None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode, urlsplit
 
 from models.records import Limit, Partition, Reservation
-from streams.errors import UserError
+from streams.errors import NotUnderstood
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import rest, text
@@ -210,7 +210,7 @@ class Rest(SlurmCalls):
         super().__init__(measured)
         parts = urlsplit(address)
         if not parts.netloc:
-            raise UserError(f"{address}: expected http://HOST:PORT, or http://HOST:PORT/slurm/v0.0.42")
+            raise NotUnderstood(f"{address}: expected http://HOST:PORT, or http://HOST:PORT/slurm/v0.0.42")
         self._base = f"{parts.scheme}://{parts.netloc}"
         self._version = parts.path.strip("/").removeprefix("slurm").strip("/") or None
 

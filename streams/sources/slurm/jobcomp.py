@@ -5,7 +5,6 @@ tells a start from an end. They are merged by the broker's time stamps: so a job
 """
 
 import time
-import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.rows import (
@@ -34,6 +33,7 @@ from streams.sources.slurm.rows import (
     time_of,
 )
 from streams.sources.slurm.shapes import Number, number_of
+from streams.toml import read_toml
 
 REFRESH_S = 60.0
 """Seconds after which new partitions of the topics are looked for."""
@@ -239,12 +239,9 @@ class KafkaRecords(Way):
         brokers, _, topics = address.partition("/")
         self._topics = [topic for topic in topics.split(",") if topic]
         if not brokers or not self._topics:
-            raise UserError(f"kafka://{address}: expected kafka://HOST:PORT/TOPIC,TOPIC-job-start")
+            raise NotUnderstood(f"kafka://{address}: expected kafka://HOST:PORT/TOPIC,TOPIC-job-start")
         self._on_skipped, self._brokers = on_skipped, brokers
-        try:
-            more = tomllib.loads(Path(options).read_text()) if options else {}
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise UserError(f"{options}: {error}") from None
+        more = read_toml(Path(options)) if options else {}
         try:
             self._consumer = consumer(
                 bootstrap_servers=brokers.split(","), enable_auto_commit=False, auto_offset_reset="earliest", **more

@@ -32,6 +32,7 @@ class Look(msgspec.Struct):
     """What one look has seen. `at` is the scheduler's time of it; `queue`: it has seen the whole queue.
 
     `late`: what came before is not known, so jobs that had started by then are told too late to predict their waits.
+    `number` counts the looks that began, where a way says so.
     """
 
     rows: list[JobRow]
@@ -40,6 +41,7 @@ class Look(msgspec.Struct):
     accounting: bool = False
     machine: Machine | None = None
     late: bool = False
+    number: int = 1
 
 
 class Way(ABC):

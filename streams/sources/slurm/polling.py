@@ -31,6 +31,7 @@ class Polling(Way):
         self._pool = ThreadPoolExecutor(1)
         self._underway: Future[Look] | None = None
         self._due = 0.0
+        self.begun = 0  # looks
 
     @abstractmethod
     def look(self, place: Place) -> Look:
@@ -54,6 +55,7 @@ class Polling(Way):
             if time.monotonic() < self._due:
                 return
             self._due = time.monotonic() + self._pause_s
+            self.begun += 1
             self._underway = self._pool.submit(self.look, place)
         if not self._underway.done():
             return
@@ -64,12 +66,12 @@ class Polling(Way):
             self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
             return
         self.records += max(len(look.rows), 1)
-        look.late = self.is_first(place)
+        look.late, look.number = self.is_first(place), self.begun
         self.took(look, place)
         yield look
 
     def hurry(self) -> None:
-        """Look again at once, where none is underway."""
+        """Look again at once, or as soon as the look that is underway is done."""
         self._due = 0.0
 
     def close(self) -> None:

@@ -322,6 +322,24 @@ def array_of(text: str) -> tuple[int | None, int | None]:
     return count_of(size), count_of(_number(limit.rstrip("]")))
 
 
+def identity_of(
+    number: int, parent: int | None, place: float | None, tasks: str | None
+) -> tuple[str, str | None, int | None]:
+    """The job, the array whose task it is, and how many tasks are queued as this row.
+
+    Parameters:
+        number: the job's own.
+        parent: the array's, where it is of one.
+        place: the task's number in it.
+        tasks: those that this row stands for, in Slurm's words.
+    """
+    if tasks:
+        return str(parent or number), None, array_of(tasks)[0] or 1
+    if parent is None or place is None or not 0 <= place < NO_TIME or place in (0xFFFF_FFFE, 0xFFFF_FFFF):
+        return str(number), None, None
+    return f"{parent}_{int(place)}", str(parent), None
+
+
 def _number(text: str) -> float | None:
     """A number, with a unit of thousands where it has one (`2K`); None where it is none."""
     unit = {"K": 1e3, "M": 1e6, "G": 1e9}.get(text[-1:].upper())

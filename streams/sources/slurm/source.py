@@ -13,7 +13,7 @@ import msgspec
 
 from models.records import AnyEvent, Capacity
 from streams.durations import seconds_of
-from streams.errors import UserError
+from streams.errors import NotUnderstood
 from streams.sources.contract import (
     Calls,
     Cursor,
@@ -88,12 +88,12 @@ class SlurmSource(Source):
         """
         if site is None:
             if not Path(location).is_file():
-                raise UserError(f"{location}: name the site with --site")
+                raise NotUnderstood(f"{location}: name the site with --site")
             site = Path(location).name.partition(".")[0]
         try:
             here = UTC if zone == "UTC" else ZoneInfo(zone)
         except (ValueError, OSError, KeyError):
-            raise UserError(f"zone={zone}: expected a time zone such as Europe/Paris") from None
+            raise NotUnderstood(f"zone={zone}: expected a time zone such as Europe/Paris") from None
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
         seconds = {name: seconds_of(text) for name, text in every.items()}
         return cls(location.split("+"), site, on_skipped, **seconds, kafka_options=kafka_options, zone=here)
@@ -127,11 +127,11 @@ class SlurmSource(Source):
         if path.is_file():
             kind = kind_of(head_of(path))
             if kind is None:
-                raise UserError(f"{text}: is nothing that Slurm writes")
+                raise NotUnderstood(f"{text}: is nothing that Slurm writes")
             return (
                 FileRecords(path, told) if kind == "records" else OneFile(path, kind, told, options["zone"], self._left)
             )
-        raise UserError(f"{text}: there is no such file, and it is none of {HELP}")
+        raise NotUnderstood(f"{text}: there is no such file, and it is none of {HELP}")
 
     def whole(self) -> Iterator[AnyEvent]:
         """As `events`; a file of records is put in order as a whole, so that no submission comes after its start."""
@@ -164,9 +164,9 @@ class _Run:
         self.place, entries = found
         self.ways = ways
         self._site = site
-        self._table = JobTable(site, entries)
-        self._accounted = any(isinstance(way, AccountingPolling) for way in ways)
-        self._doubted: set[str] = set()
+        self._accounting = next((way for way in ways if isinstance(way, AccountingPolling)), None)
+        self._table = JobTable(site, entries, accounted=self._accounting is not None)
+        self._doubted: dict[str, int] = {}  # and how many looks at the accounting had begun by then
         self._cursors = self.place.events // EVENTS_PER_CURSOR
 
     def steps(self) -> Iterator[Step]:
@@ -208,21 +208,23 @@ class _Run:
         return [found]
 
     def _in_doubt(self, look: Look) -> list[Any]:
-        """Jobs that the queue does not show any more: the accounting is asked, and then they are given up.
+        """Jobs that the queue does not show any more, or as queued again: a look at the accounting that begins after
+        that is waited for, and then they are given up.
 
         Without an accounting they are given up when the next look does not show them either.
         """
         if look.queue:
-            gone = set(self._table.vanished())
-            lost, self._doubted = (set() if self._accounted else gone & self._doubted), gone
-            if gone and self._accounted:
-                for way in self.ways:
-                    if isinstance(way, AccountingPolling):
-                        way.hurry()
-            return self._table.give_up(sorted(lost), look.at)
-        if look.accounting and self._doubted:
-            lost, self._doubted = self._doubted & set(self._table.vanished()), set()
-            return self._table.give_up(sorted(lost), look.at)
+            gone, before = set(self._table.vanished()), self._doubted
+            if self._accounting is None:
+                self._doubted = dict.fromkeys(gone, 0)
+                return self._table.give_up(sorted(gone & before.keys()), look.at)
+            self._doubted = {job: before.get(job, self._accounting.begun) for job in gone}
+            if gone:
+                self._accounting.hurry()
+        elif look.accounting and self._doubted:
+            lost = {job for job, begun in self._doubted.items() if begun < look.number}
+            self._doubted = {job: begun for job, begun in self._doubted.items() if job not in lost}
+            return self._table.give_up(sorted(lost.intersection(self._table.vanished())), look.at)
         return []
 
     def _cursor(self) -> Cursor:

@@ -81,12 +81,17 @@ class JobTable:
     Parameters:
         site: whose events these are.
         entries: those of a table before.
+        accounted: whether an accounting is looked at too. Then it is that which tells when an attempt ended that the
+            queue has last shown running: the queue has only when the next attempt was queued, a little later.
     """
 
-    def __init__(self, site: str, entries: dict[str, Entry] | None = None) -> None:
+    def __init__(self, site: str, entries: dict[str, Entry] | None = None, accounted: bool = False) -> None:
         self.site = site
         self.entries = {} if entries is None else entries
+        self._accounted = accounted
         self._shown: set[str] = set()
+        self._queued_again: set[str] = set()
+        self._untold: set[str] = set()
         self._forgot_at = 0.0
 
     def look(self, rows: Iterable[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
@@ -99,6 +104,8 @@ class JobTable:
             late: whether jobs that have started are told too late to predict how long they wait.
         """
         ordered = sorted(rows, key=attrgetter("submit"))
+        if queue and self._accounted:
+            ordered = self._without_queued_again(ordered)
         last = {row.job: place for place, row in enumerate(ordered)}
         told = list(self._arrays(ordered, queue, late))
         for place, row in enumerate(ordered):
@@ -109,14 +116,29 @@ class JobTable:
         self._forget(at)
         return [event for _, event in told]
 
+    def _without_queued_again(self, rows: list[JobRow]) -> list[JobRow]:
+        """The rows without those of jobs that ran and are queued again: the accounting is to tell when they ended."""
+        untold, self._untold, self._queued_again = self._untold, set(), set()
+        for row in rows:
+            entry = self.entries.get(row.job)
+            if entry is not None and entry.phase in (RUNS, STILL) and int(row.submit) > entry.submit:
+                self._queued_again.add(row.job)
+        self._queued_again -= untold
+        return [row for row in rows if row.job not in self._queued_again]
+
     def vanished(self) -> list[str]:
         """The live jobs that the last look at the queue did not show: they ended, and nobody saw how."""
         return [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
 
     def give_up(self, jobs: Iterable[str], at: float) -> list[JobEvent]:
-        """The events of jobs of which nobody can tell any more how they ended."""
+        """The events of jobs of which nobody can tell any more how they ended. Of those that are queued again, the next
+        look at the queue tells when that was.
+        """
         told: list[JobEvent] = []
         for job in jobs:
+            if job in self._queued_again:
+                self._untold.add(job)
+                continue
             entry = self.entries[job]
             name: Any = {"site": self.site, "time": max(at, float(entry.since)), "job": job, "attempt": entry.attempt}
             told.append(End(**name, state="unknown") if entry.phase in (RUNS, STILL) else Cancel(**name))

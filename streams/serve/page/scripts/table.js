@@ -5,19 +5,35 @@ import { h } from "./text.js";
 /** A cell: its content; its `label` where the table is stacked, `kind` as class, whether it is the row's `head`. */
 export const cell = (content, { label = null, kind = null, head = false } = {}) => ({ content, label, kind, head });
 
-/** A table. `columns` are `[heading, kind]`, `rows` lists of cells. Roles are said, lest stacking take them away. */
+/** A row with sentences about it, which stand below it and are as wide as the table. */
+export const explainedRow = (cells, sentences) => ({ cells, sentences });
+
+/**
+ * A table. `columns` are `[heading, kind]`, `rows` lists of cells or of what `explainedRow` gives. On narrow screens a
+ * row of one with `blocks` in its `kind` is a block, and its cells say their columns' headings. Roles are said, lest
+ * that take them away.
+ */
 export function table(caption, columns, rows, kind = "") {
   const headings = columns.map(([heading, kind]) =>
     h("th", { scope: "col", role: "columnheader", class: kind }, heading));
+  const labels = columns.map(([heading]) => (typeof heading === "string" ? heading : null));
   return h("table", { class: kind, role: "table" },
     h("caption", {}, caption),
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, headings)),
-    h("tbody", { role: "rowgroup" }, rows.map(row)));
+    h("tbody", { role: "rowgroup" }, rows.flatMap((one) => {
+      const { cells, sentences } = one.cells ? one : { cells: one, sentences: [] };
+      const about = h("td", { role: "cell", colspan: cells.length },
+        sentences.map((sentence) => h("span", { class: "line" }, sentence)));
+      const further = sentences.length ? [h("tr", { role: "row", class: "about" }, about)] : [];
+      return [row(cells, labels), ...further];
+    })));
 }
 
-function row(cells) {
-  return h("tr", { role: "row" }, cells.map(({ content, label, kind, head }) => {
-    const how = { class: kind, "data-label": label, role: head ? "rowheader" : "cell", scope: head ? "row" : null };
+function row(cells, labels) {
+  return h("tr", { role: "row" }, cells.map(({ content, label, kind, head }, place) => {
+    const how = {
+      class: kind, "data-label": label ?? labels[place], role: head ? "rowheader" : "cell", scope: head ? "row" : null,
+    };
     return h(head ? "th" : "td", how, content);
   }));
 }

@@ -1,143 +1,28 @@
-// The sites: their queues now, the jobs that have waited longest, and how good the predictions were.
+// What the pages tell of one site: its queue now, the jobs that have waited longest, how good the predictions were.
 
-import { explained, get } from "./api.js";
 import { bar, scatter, withinTwice } from "./draw.js";
 import { jobTable } from "./jobs.js";
-import { cell, table, update, wide } from "./table.js";
-import { behind, datum, days, duration, h, localClock, name, number } from "./text.js";
+import { cell, table, wide } from "./table.js";
+import { behind, datum, days, duration, h, name, number } from "./text.js";
 import { percent, plural, probability, seconds, siteTime } from "./text.js";
 
-const OPEN_AT_ONCE = 3;
 const HEAD = 8;
-const FIND_FROM = 12;
 const RULES = { zero: "always zero", median: "median of the last" };
 const BOUNDS = ["0.9", "0.95"];
 
-/** The list of sites. `refused` is told of a refusal before it is shown. */
-export class Sites {
-  constructor(refused) {
-    this.said = document.getElementById("sites-said");
-    this.list = document.getElementById("site-list");
-    this.find = document.getElementById("find");
-    this.queues = document.getElementById("queues");
-    this.views = new Map();
-    this.refused = refused;
-    document.getElementById("find-site").addEventListener("input", () => this.filter());
-  }
-
-  /** Bring the list and all opened sites up to date; one time after the other. */
-  async refresh() {
-    if (this.busy) return;
-    this.busy = true;
-    try {
-      this.show((await get(["sites"])).sites);
-      await Promise.all([...this.views.values()].filter(({ root }) => root.open).map((view) => view.load()));
-    } catch (error) {
-      this.say(explained(error), true);
-      this.refused(error);
-    } finally {
-      this.busy = false;
-    }
-  }
-
-  say(text, wrong = false) {
-    this.said.textContent = text;
-    this.said.classList.toggle("wrong", wrong);
-  }
-
-  show(sites) {
-    const first = !this.views.size && sites.length <= OPEN_AT_ONCE;
-    for (const [site, { root }] of this.views) {
-      if (!sites.some((known) => known.site === site)) {
-        root.remove();
-        this.views.delete(site);
-      }
-    }
-    for (const known of sites) this.view(known.site, first).summarize(known);
-    this.find.hidden = sites.length < FIND_FROM;
-    const queues = new Set(sites.flatMap(({ queues }) => queues ?? []).filter((queue) => queue != null));
-    update(this.queues, h("datalist", { id: "queues" }, [...queues].map((value) => h("option", { value }))));
-    this.say(sites.length ? `${plural(sites.length, "site")}, as of ${localClock()}, your time.`
-      : "No site has reported yet. Send its scheduler’s events, or a trace’s with “queuecast feed TRACE”.");
-    this.filter();
-  }
-
-  view(site, open) {
-    if (!this.views.has(site)) {
-      const view = new View(site, this.refused);
-      view.root.open = open;
-      this.views.set(site, view);
-      this.list.append(view.root);
-    }
-    return this.views.get(site);
-  }
-
-  filter() {
-    const wanted = document.getElementById("find-site").value.trim().toLowerCase();
-    for (const [site, { root }] of this.views) root.hidden = !this.find.hidden && !site.toLowerCase().includes(wanted);
-  }
-}
-
-/** One site: a line that says how it is, and what is loaded once it is opened. */
-class View {
-  constructor(site, refused) {
-    this.site = site;
-    this.refused = refused;
-    this.line = h("summary", {});
-    this.body = h("div", { class: "body" }, h("p", { class: "hint" }, "Asking…"));
-    this.root = h("details", { class: "one" }, this.line, this.body);
-    this.root.addEventListener("toggle", () => this.root.open && this.load());
-  }
-
-  /** What stands of the site; once it is opened, what its worker says is newer. */
-  summarize(stands) {
-    this.stands = stands;
-    this.head();
-  }
-
-  head() {
-    const { live, cpus } = this.root.open && this.answered ? this.known : this.stands;
-    const { stale } = this.stands;
-    update(this.line, h("summary", {},
-      h("h3", {}, name(this.site)),
-      h("span", { class: "use" }, bar(cpus ? 1 - live.free_cpus / cpus : 0, "used")),
-      h("span", { class: "now" },
-        h("span", { class: "queued" }, h("b", {}, number(live.queued_jobs)), " queued"),
-        h("span", { class: "running" }, h("b", {}, number(live.running_jobs)), " running"),
-        h("span", { class: "free" }, h("b", {}, number(live.free_cpus)), ` of ${plural(cpus, "CPU")} free`)),
-      stale ? h("span", { class: "silent" }, `stale: ${stale}`) : null));
-  }
-
-  async load() {
-    if (this.loading) return;
-    this.loading = true;
-    const [site, outcomes] = await Promise.allSettled([
-      get(["sites", this.site]),
-      get(["sites", this.site, "outcomes"]),
-    ]);
-    this.loading = false;
-    for (const { reason } of [site, outcomes]) if (reason) this.refused(reason);
-    this.answered = Boolean(site.value);
-    if (site.value) this.known = site.value;
-    if (outcomes.value) this.outcomes = outcomes.value.outcomes;
-    const refusal = site.reason ?? outcomes.reason;
-    const parts = [
-      h("p", { class: "wrong", hidden: refusal ? null : "" }, refusal ? explained(refusal, this.site) : ""),
-      h("div", {}, ...(this.known ? about(this.known) : [])),
-      h("div", { class: "pair" },
-        h("section", {}, ...(this.known ? accuracy(this.known) : [])),
-        h("section", {}, ...(this.outcomes ? happened(this.outcomes, this.site) : []))),
-    ];
-    update(this.body, h("div", { class: "body" }, ...parts));
-    this.head();
-  }
-}
+/** All of it; `known` is what the worker said, `outcomes` the last jobs, each where there is any, `heading` a tag. */
+export const contents = (site, known, outcomes, heading) => [
+  h("div", {}, ...(known ? about(known) : [])),
+  h("section", { class: "chapter" }, ...(known ? accuracy(known, heading) : [])),
+  h("section", { class: "chapter" }, ...(outcomes ? happened(outcomes, site, heading) : [])),
+];
 
 function about(known) {
   const facts = [
     ["Queued", [number(known.live.queued_jobs), " for ", number(known.queued_cpus), " CPUs"]],
     ["Running", [number(known.live.running_jobs), " on ", number(known.running_cpus), " CPUs"]],
     ["Free", [number(known.live.free_cpus), ` of ${plural(known.cpus, "CPU")}`]],
+    known.live.gpus ? ["Free GPUs", [number(known.live.free_gpus), ` of ${plural(known.live.gpus, "GPU")}`]] : null,
     ["Work left", known.drain_s == null ? ["–"] : [seconds(known.drain_s), " at full use"]],
     known.held_jobs ? ["Held", [number(known.held_jobs)]] : null,
     known.down_nodes ? ["Down", [plural(known.down_nodes, "node")]] : null,
@@ -173,7 +58,7 @@ function partitionTable(partitions) {
     cell(of(one.free_cpus, one.cpus), { kind: "figure" }),
     ...(withGpus ? [cell(of(one.free_gpus, one.gpus), { kind: "figure" })] : []),
   ]);
-  return wide("Partitions", table("Partitions", columns, rows, "partitions"));
+  return table("Partitions", columns, rows, "partitions blocks");
 }
 
 /** A method's week or weeks: mean errors weighted by jobs. */
@@ -184,8 +69,9 @@ const overall = (weeks, method) => {
   return jobs ? { jobs, mean_error_s: own.reduce((sum, week) => sum + week.jobs * week.mean_error_s, 0) / jobs } : null;
 };
 
-function accuracy({ weeks, method }) {
-  const title = h("h4", {}, "How good the predictions were");
+/** How right predictions were, and what people act on. */
+function accuracy({ weeks, method, answers }, heading) {
+  const title = h(heading, {}, "How good the predictions were");
   const told = weeks.filter(({ methods }) => methods.some(({ jobs }) => jobs)).toReversed();
   if (!told.length) return [title, h("p", { class: "hint" }, "No job has started since its wait was predicted.")];
   const rules = [method, ...Object.keys(RULES).filter((rule) => rule !== method)];
@@ -200,7 +86,38 @@ function accuracy({ weeks, method }) {
   ];
   const rows = told.map((week) => weekRow(week, rules, bounds, greatest));
   const caption = "Mean error of predicted waits, by week";
-  return [title, h("p", {}, verdict(told, rules)), wide(caption, table(caption, columns, rows, "weeks"))];
+  const note = "A week’s days are UTC. Within ×2: predicted and actual wait differ by a factor of 2 at most.";
+  return [
+    title,
+    h("p", {}, verdict(told, rules)),
+    table(caption, columns, rows, "weeks blocks"),
+    h("p", { class: "hint" }, note),
+    ...acted(answers),
+  ];
+}
+
+const KINDS = {
+  expected: "Expected starts of queued jobs, as told last",
+  standing: "Standing estimates, by the next job of their shape",
+  asked: "Answers, by the job that was asked about",
+};
+
+/** How right the numbers were that people act on, beside the predictions of the same jobs. */
+function acted(answers) {
+  if (!answers?.length) return [];
+  const columns = [
+    ["What was told"], ["Jobs", "figure"], ["Off by", "figure"], ["Predicted at submission", "figure"],
+    ["Within ×2", "figure"], ["In 90 % bound", "figure"],
+  ];
+  const rows = answers.map((one) => [
+    cell(KINDS[one.kind] ?? one.kind, { head: true }),
+    cell(number(one.jobs), { kind: "figure" }),
+    cell(seconds(one.mean_error_s), { kind: "figure" }),
+    cell(["off by ", seconds(one.predicted_error_s)], { kind: "figure" }),
+    cell(datum(one.within_factor_2, percent(one.within_factor_2)), { kind: "figure" }),
+    cell(datum(one.coverage["0.9"], percent(one.coverage["0.9"])), { kind: "figure" }),
+  ]);
+  return [table("What people act on, by what then happened", columns, rows, "answers blocks")];
 }
 
 function verdict(weeks, rules) {
@@ -237,8 +154,9 @@ function latest(outcomes) {
   return [...known.values()];
 }
 
-function happened(outcomes, site) {
-  const title = h("h4", {}, "Predicted and actual waits");
+/** The last predictions beside what happened. */
+function happened(outcomes, site, heading) {
+  const title = h(heading, {}, "Predicted and actual waits");
   const jobs = latest(outcomes);
   if (!jobs.length) return [title, h("p", { class: "hint" }, "No job has started lately.")];
   const drawn = jobs.filter(({ predicted_wait_s: wait }) => wait != null);

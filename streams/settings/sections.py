@@ -1,51 +1,28 @@
-"""Settings: one object, from defaults, a TOML file and the environment, each over the one before.
+"""What can be set: a class for each section, with what each field means and what it is by default."""
 
-A field `bootstrap` of section `kafka` is `[kafka] bootstrap = …` in the file and QUEUECAST_KAFKA_BOOTSTRAP in the
-environment. The file is the one QUEUECAST_CONFIG names, else `queuecast.toml` in this directory, where there is one.
-Methods' parameters, `[engine.parameters.METHOD]`, are set in the file only.
-"""
-
-import os
 import re
 import socket
 import ssl
-import tomllib
-from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from models.engine.settings import EngineSettings
-from models.plugins import Registry
 from models.ranking import SiteSettings
-from models.registry import METHODS, RUN_METHODS, check_parameters
 from models.site.shapes import WALLTIMES
-from streams.errors import UserError, place_and_problem
-from streams.tokens import ServeToken, check_secret, check_tokens, read_tokens
+from streams.errors import UserError
+from streams.tokens import ServeToken, check_tokens, read_tokens
 
-PREFIX = "QUEUECAST"
-DEFAULT_FILE = Path("queuecast.toml")
-
-SECRETS = ("password", "token")
+SECRETS = ("password", "token", "secret")
 """Fields that are not shown."""
 
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Positive = Annotated[int, Meta(ge=1)]
 
-
 BOOTSTRAP_MS = 5000
 """Milliseconds within which a broker must answer when a client is made."""
-
-_HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
-_ADDRESSES = re.compile(rf"{_HOST}:\d{{1,5}}(,{_HOST}:\d{{1,5}})*")
-_INJECTED = re.compile(r"_SERVICE_(HOST|PORT)|_PORT$|(?<!WEB)_PORT_")
-"""Variables that Kubernetes makes for services, which may be named as a section is."""
-
-_REDIS_URL = re.compile(rf"rediss?://([^@/\s]*@)?{_HOST}(:\d{{1,5}})?(/\d*)?(\?\S*)?")
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +193,20 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
     most_queues: Positive = 8
 
 
+class QuestionSettings(Section, frozen=True, kw_only=True):
+    """How much a worker does for those who ask.
+
+    While events wait, questions have a `share` of the worker's time; without, they may have all of it. At most
+    `waiting` questions wait, at most `waiting_each` of one asker; askers take turns. What comes beyond, or has waited
+    for `patience_seconds`, is answered by a standing estimate where one fits, else refused.
+    """
+
+    share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.25
+    waiting: Positive = 1000
+    waiting_each: Positive = 250
+    patience_seconds: Annotated[float, Meta(gt=0.0, le=10.0)] = 1.0
+
+
 class ServeSettings(Section, frozen=True, kw_only=True):
     """The HTTP service: where it listens, who may ask it, and the sites' speeds.
 
@@ -257,6 +248,25 @@ class ServeSettings(Section, frozen=True, kw_only=True):
         return found
 
 
+class NotifySettings(Section, frozen=True, kw_only=True):
+    """Notices of jobs that queue, `queuecast notify`.
+
+    They are sent to the address `webhook`, signed with `secret`, and tried again for `retry_seconds`. A job is told to
+    be about to start `before_seconds` before it is expected to. `name` tells apart what several such processes told.
+    Where there is a `web_port`, it shows Prometheus `/metrics` there.
+    """
+
+    webhook: Annotated[str, Meta(pattern=r"^https?://")] | None = None
+    secret: Annotated[str, Meta(min_length=16)] | None = None
+    retry_seconds: Annotated[float, Meta(ge=0.0)] = 3600.0
+    before_seconds: Annotated[float, Meta(gt=0.0)] = 900.0
+    name: Annotated[str, Meta(min_length=1, max_length=100)] = "notify"
+    web_host: str = "127.0.0.1"
+    web_port: Port | None = None
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set."""
 
@@ -267,148 +277,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSettings = WorkerSettings()
     engine: EngineSettings = EngineSettings()
     estimates: EstimateSettings = EstimateSettings()
+    questions: QuestionSettings = QuestionSettings()
     serve: ServeSettings = ServeSettings()
+    notify: NotifySettings = NotifySettings()
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 """The sections by name."""
-
-
-def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force.
-
-    Raises:
-        UserError: names the file or variable, the field, and what was expected.
-    """
-    environment = os.environ if environment is None else environment
-    file = settings_file(file, environment)
-    values = _from_file(file) if file else {}
-    settings = _convert(values, str(file or DEFAULT_FILE))
-    settings = _convert(_over(settings, _from_environment(environment)), "environment")
-    _check(settings)
-    return settings
-
-
-def settings_file(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Path | None:
-    """The file that settings are read from: the one given, the one that the environment names, or the one here."""
-    environment = os.environ if environment is None else environment
-    if file is None and (named := environment.get(f"{PREFIX}_CONFIG")):
-        return Path(named)
-    return file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
-
-
-def _from_file(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not TOML: {error}") from None
-    for name, section in values.items():
-        known = SECTIONS.get(name)
-        if known is None or not isinstance(section, dict):
-            raise UserError(f"{path}: [{name}] is not a section; there are: {', '.join(SECTIONS)}")
-        names = [field.name for field in msgspec.structs.fields(known)]
-        for field in section:
-            if field not in names:
-                raise UserError(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
-    _check_parameters(path, values.get("engine", {}).get("parameters", {}))
-    for name, kind in (("sites", SiteSettings), ("tokens", ServeToken)):
-        _check_tables(path, f"serve.{name}", values.get("serve", {}).get(name, {}), kind)
-    return values
-
-
-def _check_tables(path: Path, place: str, tables: Any, kind: type[msgspec.Struct]) -> None:
-    """Make sure of each of these tables; by itself msgspec does not name the one that is wrong."""
-    for name, values in tables.items() if isinstance(tables, dict) else ():
-        try:
-            msgspec.convert(values, kind)
-        except msgspec.ValidationError as error:
-            within, problem = place_and_problem(error)
-            raise UserError(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
-
-
-def _check_parameters(path: Path, parameters: Any) -> None:
-    if not (isinstance(parameters, dict) and all(isinstance(values, dict) for values in parameters.values())):
-        raise UserError(f"{path}: engine.parameters: expected a table for each method, [engine.parameters.METHOD]")
-    for method, values in parameters.items():
-        try:
-            check_parameters(method, values)
-        except ValueError as error:
-            raise UserError(f"{path}: engine.parameters: {error}") from None
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    _check_names(environment)
-    values: dict[str, dict[str, Any]] = {}
-    for name, section in SECTIONS.items():
-        for field in msgspec.structs.fields(section):
-            variable = f"{PREFIX}_{name}_{field.name}".upper()
-            text = environment.get(variable)
-            kind = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
-            if text is not None and get_origin(kind) is dict:
-                raise UserError(f"environment: {variable}: can only be set in a file, as [{name}.{field.name}.…]")
-            if text is not None:
-                listed = get_origin(kind) is tuple
-                values.setdefault(name, {})[field.name] = _words(text) if listed else text
-    return values
-
-
-def _check_names(environment: Mapping[str, str]) -> None:
-    """Make sure that no variable means to be a setting and is none, lest a misspelt token leaves a service open."""
-    for name, section in SECTIONS.items():
-        begin = f"{PREFIX}_{name}_".upper()
-        known = [f"{begin}{field.name}".upper() for field in msgspec.structs.fields(section)]
-        for variable in environment:
-            if variable.startswith(begin) and variable not in known and not _INJECTED.search(variable):
-                nearest = get_close_matches(variable, known, 1)
-                meant = f"is {nearest[0]} meant?" if nearest else f"there are: {', '.join(known)}"
-                raise UserError(f"environment: {variable} is not a setting; {meant}")
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _over(settings: Settings, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    sections = {name: msgspec.structs.asdict(getattr(settings, name)) for name in SECTIONS}
-    return {name: sections[name] | values.get(name, {}) for name in sections}
-
-
-def _convert(values: dict[str, Any], source: str) -> Settings:
-    try:
-        return msgspec.convert(values, Settings, strict=source != "environment")
-    except msgspec.ValidationError as error:
-        place, problem = place_and_problem(error)
-        if source == "environment":
-            place = f"{PREFIX}_{place}".replace(".", "_").upper()
-        raise UserError(f"{source}: {place}: {problem}") from None
-
-
-def _check(settings: Settings) -> None:
-    _check_methods(settings.engine)
-    if not _ADDRESSES.fullmatch(settings.kafka.bootstrap):
-        raise UserError(f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas")
-    if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown
-        raise UserError("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
-    if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
-        raise UserError("kafka: SASL needs both username and password")
-    check_secret("kafka.password", settings.kafka.password)
-    check_secret("redis.password", settings.redis.password or urlsplit(settings.redis.url).password)
-    check_secret("serve.token", settings.serve.token)
-    check_tokens("serve.tokens", settings.serve.tokens)
-
-
-def _check_methods(engine: EngineSettings) -> None:
-    """Make sure that there are the methods that are named. None of ours is imported for that."""
-    named: list[tuple[str, Registry[Any], str]] = [
-        *(("engine", METHODS, name) for name in engine.methods),
-        ("engine.what_if", METHODS, engine.what_if or engine.method),
-        *((f"engine.policies.{site}", METHODS, name) for site, name in engine.policies.items()),
-        *(("engine", RUN_METHODS, name) for name in engine.run_methods),
-    ]
-    for field, registry, name in named:
-        try:
-            registry.check(name)
-        except ValueError as error:
-            raise UserError(f"{field}: {error}") from None

@@ -1,26 +1,27 @@
 // Numbers and times as words, and elements whose text never is markup.
 
 const NBSP = "\u00a0";
-const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
-/** A duration (seconds) with its two greatest units: "19 s", "2 h 10 min", "3 d 4 h"; "–" where there is none. */
+/**
+ * A duration (seconds) in at most two units, as people type it: "19s", "2h10m", "3d4h"; "–" where there is none.
+ * `models/durations.py` says how it is rounded and writes the same; so does Open OnDemand's widget.
+ */
 export function duration(seconds) {
   if (seconds == null) return "–";
-  if (seconds < 0) return `−${duration(-seconds)}`;
-  if (Math.round(seconds) < MINUTE) return unit(Math.round(seconds), "s");
-  const minutes = Math.round(seconds / MINUTE);
-  if (minutes < 60) return unit(minutes, "min");
-  if (minutes < 24 * 60) return two(Math.floor(minutes / 60), "h", minutes % 60, "min");
-  const hours = Math.round(seconds / HOUR);
-  if (hours < 100 * 24) return two(Math.floor(hours / 24), "d", hours % 24, "h");
-  return unit(count(Math.round(seconds / DAY)), "d");
+  const whole = Math.floor(Math.abs(seconds) + 0.5);
+  const step = whole >= 8640000 ? 86400 : whole >= 86400 ? 3600 : whole >= 600 ? 60 : 1;
+  let left = Math.floor((whole + Math.floor(step / 2)) / step) * step;
+  let text = "";
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]]) {
+    if (left >= size) text += Math.floor(left / size) + unit;
+    left %= size;
+  }
+  return text ? (seconds < 0 ? "-" : "") + text : "0s";
 }
 
 const unit = (number, name) => `${number}${NBSP}${name}`;
-const two = (great, greatName, small, smallName) =>
-  small ? `${unit(great, greatName)} ${unit(small, smallName)}` : unit(great, greatName);
 
-/** "in 2 h 10 min", "now", "12 min ago". */
+/** "in 2h10m", "now", "12m ago". */
 export function fromNow(seconds) {
   if (Math.abs(seconds) < 0.5) return "now";
   return seconds > 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
@@ -45,12 +46,29 @@ export const probability = (text) => `${Number((Number(text) * 100).toFixed(4))}
 
 const moment = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", dateStyle: "medium", timeStyle: "short" });
 const day = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", day: "numeric", month: "short" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat("en-GB", {
+  hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
+});
+
+const local = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+const thisYear = new Intl.DateTimeFormat("en-GB", local);
+const anyYear = new Intl.DateTimeFormat("en-GB", { ...local, year: "numeric" });
+
+/** A time (Unix seconds) on the reader's clock, with its zone: "6 Feb, 14:03 CET"; with the year where it is another. */
+export function clockTime(time) {
+  const date = new Date(time * 1000);
+  const written = date.getFullYear() === new Date().getFullYear() ? thisYear : anyYear;
+  return h("time", { datetime: date.toISOString() }, written.format(date));
+}
 
 /** A site's time (Unix seconds): "6 Feb 1996, 14:03 UTC". */
 export const siteTime = (time) => `${moment.format(time * 1000)} UTC`;
 export const days = (begin, end) => day.formatRange(begin * 1000, end * 1000);
+export const dayOf = (time) => day.format(time * 1000);
 export const localClock = () => clock.format(new Date());
+
+/** Where a site's own page is. */
+export const sitePage = (site) => `site?${new URLSearchParams({ name: site })}`;
 
 /** An element; strings among the children become text, null nothing. */
 export function h(tag, attributes = {}, ...children) {

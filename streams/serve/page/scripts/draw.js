@@ -20,14 +20,12 @@ export class Scale {
     const kept = [];
     for (const seconds of TICKS.filter((tick) => tick <= this.longest)) {
       const share = this.at(seconds);
-      if (!kept.length || share - kept.at(-1).share >= apart) kept.push({ seconds, share, label: label(seconds) });
+      if (!kept.length || share - kept.at(-1).share >= apart) kept.push({ seconds, share, label: duration(seconds) });
     }
     return kept;
   }
 }
 
-const WEEK = 7 * 86400;
-const label = (seconds) => (seconds && seconds % WEEK === 0 ? `${seconds / WEEK} wk` : duration(seconds));
 const percent = (share) => `${(share * 100).toFixed(2)}%`;
 const picture = (attributes, ...children) =>
   s("svg", { "aria-hidden": "true", focusable: "false", ...attributes }, ...children);
@@ -75,7 +73,7 @@ export function bar(share, kind) {
 /** Whether two waits differ by a factor of 2 at most; less than a minute counts as a minute, as in all measures. */
 export const withinTwice = (a, b) => Math.max(a, b, 60) <= 2 * Math.max(Math.min(a, b), 60);
 
-const SIDE = 300, LEFT = 52, TOP = 24;
+const SIDE = 300, LEFT = 64, TOP = 24;
 
 /** Predicted waits (across) and actual ones (up), each `[predicted, actual, cancelled]` in seconds. */
 export function scatter(points) {

@@ -2,8 +2,9 @@
 
 import { Refused, explained, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
-import { cell, table } from "./table.js";
-import { behind, count, duration, h, localClock, name, plural, probability, seconds, siteTime, size } from "./text.js";
+import { cell, explainedRow, table } from "./table.js";
+import { behind, count, duration, h, localClock, name, plural, probability } from "./text.js";
+import { seconds, sitePage, siteTime, size } from "./text.js";
 
 const FIRST = 12;
 const SHOWN = ["0.5", "0.9", "0.95"];
@@ -31,9 +32,9 @@ export class Ask {
   /** Write the job into the address, so that it can be kept and passed on. */
   remember() {
     const address = new URL(location.href);
-    for (const { name, value } of this.fields) {
-      if (value.trim()) address.searchParams.set(name, value.trim());
-      else address.searchParams.delete(name);
+    for (const field of this.fields) {
+      if (valueOf(field)) address.searchParams.set(field.name, valueOf(field));
+      else address.searchParams.delete(field.name);
     }
     if (address.href !== location.href) history.pushState(null, "", address);
   }
@@ -42,7 +43,10 @@ export class Ask {
   recall() {
     const asked = new URLSearchParams(location.search);
     if (!asked.has("cpus")) return this.clear();
-    for (const field of this.fields) field.value = asked.get(field.name) ?? "";
+    for (const field of this.fields) {
+      if (field.type === "checkbox") field.checked = asked.get(field.name) === "true";
+      else field.value = asked.get(field.name) ?? "";
+    }
     const further = this.fields.some((field) => field.closest("details") && asked.has(field.name));
     if (further) document.getElementById("more").open = true;
     return this.form.checkValidity() ? this.ask() : undefined;
@@ -74,7 +78,7 @@ export class Ask {
     this.say("Asking the sites…");
     this.place.setAttribute("aria-busy", "true");
     try {
-      const job = Object.fromEntries(this.fields.map(({ name, value }) => [name, value.trim()]));
+      const job = Object.fromEntries(this.fields.map((field) => [field.name, valueOf(field)]));
       const found = await get(["rank"], { ...job, why: "true" }, signal);
       this.say(verdict(found));
       this.place.replaceChildren(...result(found));
@@ -93,6 +97,9 @@ export class Ask {
     this.refused(error);
   }
 }
+
+/** What a field says; nothing where it is empty, or not ticked. */
+const valueOf = (field) => (field.type !== "checkbox" ? field.value.trim() : field.checked ? "true" : "");
 
 const begins = (wait_s) => (wait_s < 1 ? "at once" : `in about ${duration(wait_s)}`);
 
@@ -113,11 +120,17 @@ export function verdict({ ranking, left_out }) {
 }
 
 /** The job as the service understood it. */
-function understood({ cpus, gpus, gpu_type: type, walltime, memory, queue, qos }) {
+function understood({ cpus, gpus, gpu_type: type, walltime, memory, queue, qos, partition, ...more }) {
   const cards = gpus || type ? ` and ${plural(gpus || 1, "GPU")}${type ? ` of type ${type}` : ""}` : "";
   const words = `${plural(cpus, "CPU")}${cards}${walltime == null ? " without a walltime" : ` for ${duration(walltime)}`}`;
-  const more = [memory ? `${size(memory)} of memory` : "", queue ? `queue ${queue}` : "", qos ? `QOS ${qos}` : ""];
-  return h("p", { class: "hint understood" }, `Asked for ${[words, ...more.filter(Boolean)].join(", ")}.`);
+  const { nodes, tasks, exclusive, reservation, account, user } = more;
+  const further = [
+    nodes ? plural(nodes, "node") : "", tasks ? plural(tasks, "task") : "", exclusive ? "whole nodes" : "",
+    memory ? `${size(memory)} of memory` : "", queue ? `queue ${queue}` : "", partition ? `partition ${partition}` : "",
+    qos ? `QOS ${qos}` : "", reservation ? `reservation ${reservation}` : "", account ? `account ${account}` : "",
+    user ? `user ${user}` : "",
+  ];
+  return h("p", { class: "hint understood" }, `Asked for ${[words, ...further.filter(Boolean)].join(", ")}.`);
 }
 
 function result({ job, ranking, left_out: leftOut, reference_run_s: referenceRun }) {
@@ -138,11 +151,15 @@ function ranked(ranking, referenceRun) {
     ...quantiles.map((q) => [`${probability(q)} within`, "figure"]),
     ["Runs for", "figure"],
     ["Done", "figure"],
+    ["Off lately by", "figure"],
   ];
   const rows = ranking.map((site, place) => siteRow(site, place, quantiles, scale));
   const made = table("Sites by when the job would be done", columns, rows, "ranking stacked");
   const lines = [...made.tBodies[0].rows];
-  lines.slice(FIRST).forEach((line) => (line.hidden = true));
+  let place = -1;
+  const places = new Map(lines.map((line) => [line, line.className === "about" ? place : (place += 1)]));
+  const placeOf = (line) => places.get(line);
+  lines.filter((line) => placeOf(line) >= FIRST).forEach((line) => (line.hidden = true));
   const legend = [
     h("span", {}, h("span", { class: "key dot" }), "expected start"),
     h("span", {}, h("span", { class: "key part" }), "the paler, the less likely; it ends at the greatest bound"),
@@ -150,9 +167,10 @@ function ranked(ranking, referenceRun) {
   const run = [" The job is taken to run for ", seconds(referenceRun), " on a site of speed 1."];
   return [
     made,
-    ...everything(lines),
+    ...everything(lines.filter((line) => line.hidden), rows.length),
     h("p", { class: "hint legend", "aria-hidden": "true" }, legend),
-    h("p", { class: "hint" }, `Asked at ${localClock()}, your time.`, referenceRun == null ? null : run),
+    h("p", { class: "hint" }, `Asked at ${localClock()}.`, referenceRun == null ? null : run,
+      " “Off lately by”: the mean error of the site’s predictions in the last week or two."),
   ];
 }
 
@@ -160,16 +178,17 @@ function ranked(ranking, referenceRun) {
 const longest = ({ predicted_wait_s: wait, bounds }) => [wait ?? 0, ...Object.values(bounds ?? {})];
 
 function siteRow(site, place, quantiles, scale) {
-  const { predicted_wait_s: wait, predicted_run_s: run, predicted_response_s: response, bounds } = site;
-  return [
+  const { predicted_wait_s: wait, predicted_run_s: run, predicted_response_s: response, bounds, recent } = site;
+  return explainedRow([
     cell(String(place + 1), { kind: "place" }),
-    cell([h("span", { class: "title" }, name(site.site)), ...about(site)], { kind: "site", head: true }),
+    cell(h("a", { class: "title", href: sitePage(site.site) }, name(site.site)), { kind: "site", head: true }),
     cell(band(scale, wait, bounds), { kind: "drawn" }),
     cell(start(wait), { kind: "start", label: "Starts" }),
     ...quantiles.map((q) => cell(seconds(bounds?.[q]), { kind: "figure", label: `${probability(q)} within` })),
     cell(seconds(run), { kind: "figure", label: "Runs for" }),
     cell(response == null ? "–" : ["in ", seconds(response)], { kind: "figure", label: "Done" }),
-  ];
+    cell(seconds(recent?.jobs ? recent.mean_error_s : null), { kind: "figure", label: "Off lately by" }),
+  ], about(site));
 }
 
 function start(wait) {
@@ -177,33 +196,40 @@ function start(wait) {
   return wait < 1 ? h("data", { value: wait }, "at once") : ["in ", seconds(wait)];
 }
 
-/** What else to know of a ranked site, a line each. */
+/** What else to know of a ranked site, in sentences. */
 function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed, why, ...age }) {
-  const lines = [];
-  if (age.stale) lines.push(`stale, so ranked last: ${age.stale}`);
-  if (live) lines.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free, ${count(live.queued_jobs)} queued`);
-  if (speed != null && speed !== 1) lines.push(`speed ${speed}`);
-  if (why) lines.push(why.text, ...why.instead.map(instead));
-  else if (reason) lines.push(wait == null ? reason : `by ${reason}`);
-  if (source === "standing") lines.push("from its standing estimate: no worker answered in time");
-  if (degraded && !age.stale) lines.push(`less sure: ${degraded}`);
-  if (age.as_of) lines.push(`as of ${siteTime(age.as_of)}${behind(age)}`);
-  return lines.map((line) => h("span", { class: "line" }, line));
+  const told = [];
+  if (age.stale) told.push(`Stale, so ranked last: ${age.stale}.`);
+  if (why) told.push(`${sentence(why.text)}.`);
+  else if (reason) told.push(wait == null ? `${sentence(reason)}.` : `By ${reason}.`);
+  if (why?.instead.length) told.push(`Sooner: ${why.instead.map(instead).join("; ")}.`);
+  const state = [];
+  if (live) state.push(`${count(live.free_cpus)} of ${plural(cpus, "CPU")} free`);
+  if (live?.gpus) state.push(`${count(live.free_gpus)} of ${plural(live.gpus, "GPU")} free`);
+  if (live) state.push(`${plural(live.queued_jobs, "job")} queued`);
+  if (speed != null && speed !== 1) state.push(`speed ${speed}`);
+  if (age.as_of) state.push(`as of ${siteTime(age.as_of)}${behind(age)}`);
+  const facts = state.length ? [`${sentence(state.join(", "))}.`] : [];
+  if (source === "standing") facts.push("From its standing estimate: no worker answered in time.");
+  if (degraded && !age.stale) facts.push(`Less sure: ${degraded}.`);
+  return [told.join(" "), facts.join(" ")].filter(Boolean);
 }
 
-/** "ask for 2 h: starts 40 min sooner". */
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
+
+/** "ask for 2h (by 40m)". */
 function instead({ cpus, walltime, queue, sooner_s: sooner }) {
   const other = walltime != null ? `ask for ${duration(walltime)}` : cpus != null ? `ask for ${plural(cpus, "CPU")}` : `queue ${queue}`;
-  return `${other}: starts ${duration(sooner)} sooner`;
+  return `${other} (by ${duration(sooner)})`;
 }
 
-function everything(lines) {
-  if (lines.length <= FIRST) return [];
-  const button = h("button", { type: "button", class: "plain" }, `Show all ${lines.length} sites`);
+function everything(hidden, sites) {
+  if (!hidden.length) return [];
+  const button = h("button", { type: "button", class: "plain" }, `Show all ${sites} sites`);
   button.addEventListener("click", () => {
-    lines.forEach((line) => (line.hidden = false));
-    lines[FIRST].tabIndex = -1;
-    lines[FIRST].focus();
+    hidden.forEach((line) => (line.hidden = false));
+    hidden[0].tabIndex = -1;
+    hidden[0].focus();
     button.remove();
   });
   return [button];

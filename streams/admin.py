@@ -1,0 +1,249 @@
+"""The topics as the broker has them: made, mended, looked at and checked.
+
+It talks through kafka-python, which is slow to import. Who needs only the topics' names takes `streams.topics`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from kafka import TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import (
+    AuthorizationError,
+    CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+)
+
+from streams.errors import UserError
+from streams.faults import PERMISSIONS, kafka_faults, who
+from streams.settings import KafkaSettings, Settings
+from streams.topics import (
+    BROKER_STAMPS,
+    IN_SYNC,
+    MIN_SAFE_COPIES,
+    STATE_MESSAGE_BYTES,
+    Topics,
+    configurations,
+    event_topics,
+)
+
+
+def create_topics(settings: Settings) -> dict[str, bool]:
+    """Make the topics that are missing, and mend those of earlier versions; returns of each whether it was made now.
+
+    Where there are topics already, the others get as many partitions as these, whatever the settings say.
+
+    Raises:
+        UserError: the broker cannot be reached, or refuses.
+    """
+    made = {}
+    with admin(settings.kafka) as client:
+        wanted_configurations = configurations(settings)
+        before = {len(topic["partitions"]) for topic in client.describe_topics(list(wanted_configurations))} - {0}
+        partitions = before.pop() if len(before) == 1 else settings.topics.partitions
+        for name, configuration in wanted_configurations.items():
+            wanted = {
+                "num_partitions": partitions,
+                "replication_factor": settings.topics.replication,
+                "configs": configuration,
+            }
+            try:
+                client.create_topics({name: wanted}, wait_for_metadata=True)
+                made[name] = True
+            except TopicAlreadyExistsError:
+                made[name] = False
+            except AuthorizationError:
+                raise refused(settings.kafka, "make", name) from None
+        if not made[Topics(settings.kafka.prefix).state]:
+            _raise_limit(client, settings)
+        stamped = dict.fromkeys((*Topics(settings.kafka.prefix).stamped, *event_topics(settings)))
+        _stamp_by_broker(client, [name for name in stamped if not made[name]])
+        _make_safe(client, [name for name, new in made.items() if not new])
+    return made
+
+
+def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
+    """Raise the limits of a states' topic that an earlier version made, so that today's largest states fit."""
+    name = Topics(settings.kafka.prefix).state
+    limits = {key: configurations(settings)[name][key] for key in ("max.message.bytes", "segment.bytes")}
+    kind = ConfigResourceType.TOPIC
+    found = client.describe_configs([ConfigResource(kind, name, dict.fromkeys(limits))], config_filter="all")
+    told = found["topic"][name].get("max.message.bytes")  # None for those who may not know it
+    if told is not None and int(told["value"]) < STATE_MESSAGE_BYTES:
+        client.alter_configs([ConfigResource(kind, name, limits)])
+
+
+def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
+    """Have the broker stamp the messages of topics that an earlier version made."""
+    kind, key = ConfigResourceType.TOPIC, next(iter(BROKER_STAMPS))
+    resources = [ConfigResource(kind, name, dict.fromkeys(BROKER_STAMPS)) for name in names]
+    found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
+    told = {name: configs.get(key) for name, configs in found.items()}  # None for those who may not know it
+    old = [name for name, value in told.items() if value is not None and value["value"] != BROKER_STAMPS[key]]
+    if old:
+        client.alter_configs([ConfigResource(kind, name, BROKER_STAMPS) for name in old])
+
+
+def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple[int, int | None]]:
+    """How many copies topics have, and how many of these must have a message before it counts as sent.
+
+    A topic that is missing is left out; the second number is None for those who may not know it.
+    """
+    described = client.describe_topics(list(names))
+    copies = {
+        topic["name"]: min(len(one["replica_nodes"]) for one in topic["partitions"])
+        for topic in described
+        if topic["partitions"]
+    }
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {IN_SYNC: None}) for name in copies]
+    found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
+    told = {name: found.get(name, {}).get(IN_SYNC) for name in copies}
+    return {name: (count, int(told[name]["value"]) if told[name] else None) for name, count in copies.items()}
+
+
+def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:
+    """Have two copies acknowledge, where a topic of an earlier version has three and one is enough for it."""
+    found = copies_of(client, names)
+    unsafe = [name for name, (copies, least) in found.items() if copies >= MIN_SAFE_COPIES and least == 1]
+    if unsafe:
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {IN_SYNC: "2"}) for name in unsafe])
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """A topic as the broker describes it: its number of partitions (0: it is missing), and the operations we may do."""
+
+    partitions: int
+    allowed: frozenset[str]
+
+
+def find_topics(settings: Settings, names: Iterable[str]) -> dict[str, TopicState]:
+    """The topics with these names, for those who may know of them.
+
+    Raises:
+        UserError: the broker cannot be reached, or refuses.
+    """
+    with admin(settings.kafka) as client:
+        described = client.describe_topics(list(names))
+    found = {}
+    for topic in described:
+        name = topic["name"]
+        if topic["error_code"] == TopicAuthorizationFailedError.errno:
+            raise refused(settings.kafka, "see", name)
+        found[name] = TopicState(len(topic["partitions"]), frozenset(topic["authorized_operations"] or ()))
+    return found
+
+
+def partitions_of(settings: Settings) -> dict[str, int]:
+    """How many partitions each of the topics has; 0 for one that is missing.
+
+    Raises:
+        UserError: the broker cannot be reached, or refuses.
+    """
+    names = list(configurations(settings))
+    found = find_topics(settings, names)
+    return {name: found[name].partitions for name in names}
+
+
+def partition_count(settings: Settings, name: str) -> int:
+    """How many partitions one topic has; 0 where it is missing. Who asks need not be permitted to see the others.
+
+    Raises:
+        UserError: the broker cannot be reached, or refuses.
+    """
+    return find_topics(settings, [name])[name].partitions
+
+
+def check_topics(settings: Settings, uses: Mapping[str, str]) -> None:
+    """Make sure that topics are there, have the same number of partitions, and can be used.
+
+    Parameters:
+        uses: what is to be done with each, read or write or both: `{"queuecast.events": "read"}`.
+
+    Raises:
+        UserError: something is not so; the message says what to do.
+    """
+    found = find_topics(settings, uses)
+    if missing := [name for name in uses if not found[name].partitions]:
+        raise UserError(f"topics are missing: {', '.join(missing)}; make them with `queuecast topics`")
+    counts = {name: found[name].partitions for name in uses}
+    if len(set(counts.values())) > 1:
+        raise UserError(
+            f"topics differ in their number of partitions: {counts}; `queuecast topics --rehash` gives all the same"
+        )
+    for name, use in uses.items():
+        for operation in use.split(" and "):
+            if operation.upper() not in found[name].allowed:
+                raise refused(settings.kafka, operation, name)
+
+
+def topic_id(settings: Settings, name: str) -> str:
+    """The id that the broker gave a topic when it was made; a topic that is deleted and made again has another.
+
+    Raises:
+        UserError: the topic is missing, the broker cannot be reached, or refuses.
+    """
+    check_topics(settings, {name: "describe"})
+    with admin(settings.kafka) as client:
+        (described,) = client.describe_topics([name])
+    return str(described["topic_id"])
+
+
+def check_group(settings: Settings) -> None:
+    """Make sure that we may join the workers' group.
+
+    Raises:
+        UserError: we may not, or the broker cannot be reached.
+    """
+    group = Topics(settings.kafka.prefix).group
+    with admin(settings.kafka) as client:
+        try:
+            found = client.describe_groups([group])[group]
+        except GroupAuthorizationFailedError:
+            raise refused(settings.kafka, "use", f"the group {group}") from None
+        except CoordinatorNotAvailableError:  # a new cluster has no coordinator before its first group
+            return
+    allowed = found["authorized_operations"]
+    if allowed is not None and "READ" not in allowed:  # None for a group that does not exist yet
+        raise refused(settings.kafka, "use", f"the group {group}")
+
+
+def group_of(client: KafkaAdminClient, group: str) -> tuple[int, dict[TopicPartition, Any]]:
+    """How many members a consumer group has, and what it has committed of each partition (`.offset`)."""
+    try:
+        members = len(client.describe_groups([group])[group]["members"])
+        return members, client.list_group_offsets({group: None})[group]
+    except CoordinatorNotAvailableError:  # as above
+        return 0, {}
+
+
+def holder_of(settings: Settings, name: str) -> str | None:
+    """The id of the member with this lasting name in the workers' group; None when there is none.
+
+    Raises:
+        UserError: we may not know, or the broker cannot be reached.
+    """
+    group = Topics(settings.kafka.prefix).group
+    with admin(settings.kafka) as client:
+        members = client.describe_groups([group])[group]["members"]
+    return next((member["member_id"] for member in members if member["group_instance_id"] == name), None)
+
+
+def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:
+    """The error that we may not do something."""
+    verb = {"write": "write to"}.get(operation, operation)
+    return UserError(f"kafka at {settings.bootstrap}: {who(settings)} may not {verb} {what}; {PERMISSIONS}")
+
+
+@contextmanager
+def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
+    """An admin client, closed afterwards; an error of Kafka becomes a `UserError`."""
+    with kafka_faults(settings):
+        client = KafkaAdminClient(**settings.client_options())
+        try:
+            yield client
+        finally:
+            client.close()

@@ -1,0 +1,103 @@
+"""What `--help` shows of options and arguments: what they stand for, in words of the shell, not of the program.
+
+Plain values are read here too: typer would import pydantic for them, which takes longer than an answer.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import typer
+
+KINDS: dict[Any, Callable[[Any], Any]] = {kind: kind for kind in (str, int, float, bool, Path)}
+"""What reads values that are plain, by their type."""
+
+
+def command_of(app: typer.Typer) -> Any:
+    """The command of an application, with its whole tree, whose help shows `--site SITE` and no types."""
+    command = typer.main.get_command(app)
+    _prepare(command)
+    return command
+
+
+def _prepare(command: Any) -> None:
+    of_command = command.get_params
+
+    def get_params(ctx: Any) -> list[Any]:
+        found: list[Any] = of_command(ctx)
+        for param in found:
+            _prepare_value(param)
+        return found
+
+    command.get_params = get_params  # with `--help`, which is made there
+    for inner in getattr(command, "commands", {}).values():
+        whole = " ".join((inner.help or "").partition("\n\n")[0].split())
+        inner.get_short_help_str = lambda limit=0, whole=whole: whole  # not cut at the line's end
+        _prepare(inner)
+
+
+def _prepare_value(param: Any) -> None:
+    shown, limits = _shown(param), _limits(param.min, param.max)
+    param.display_type_rich = lambda ctx: shown
+    param._get_number_range_help_str = lambda: limits
+    if (read := _reader(param, limits)) is not None:
+        param._runtime_param = _Plain(read)
+
+
+class _Plain:
+    """Reads the value of a parameter, in place of typer's own reader."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value, or what stands for none.
+
+        Raises:
+            typer.BadParameter: it is none of its kind.
+        """
+        several = param.multiple or param.nargs == -1
+        if value is None:
+            return () if several else None
+        try:
+            return tuple(map(self._read, value)) if several else self._read(value)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), ctx=ctx, param=param) from None
+
+
+def _reader(param: Any, limits: str | None) -> Callable[[Any], Any] | None:
+    """What reads one value of a parameter; None for kinds that are left to typer."""
+    annotation = param.type_descriptor.annotation
+    one = get_args(annotation)[0] if get_origin(annotation) is list else annotation
+    kind = KINDS.get(one)
+    least, most = param.min, param.max
+
+    def read(value: Any) -> Any:
+        assert kind is not None
+        try:
+            found = kind(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no {'whole ' if kind is int else ''}number.") from None
+        if not (least is None or found >= least) or not (most is None or found <= most):  # nor is NaN
+            raise ValueError(f"{value} is not {limits}.")
+        return found
+
+    return None if kind is None or param.type_descriptor.choices else read
+
+
+def _limits(least: float | None, most: float | None) -> str | None:
+    if least is None or most is None:
+        return None if least is None else f"{least} or more"
+    return f"{least} to {most}"
+
+
+def _shown(param: Any) -> str:
+    """What stands for a parameter's value: that of an argument is its name already."""
+    if param.param_type_name == "argument":
+        return ""
+    if param.metavar is not None:
+        return str(param.metavar)
+    if choices := param.type_descriptor.choices:
+        return "|".join(map(str, choices))
+    annotation = param.type_descriptor.annotation
+    return "N" if annotation in (int, float) else str(param.name).removesuffix("_name").replace("_", "-").upper()

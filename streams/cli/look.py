@@ -1,0 +1,136 @@
+"""The commands of who looks at what is known: jobs, job, sites, letters."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from streams.cli.options import settings_of
+from streams.cli.output import print_json, told_if_silent
+
+commands = typer.Typer()
+
+Sites = Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")]
+Url = Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")]
+Token = Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")]
+
+
+@commands.command(epilog="Example: queuecast jobs --user ada --site ctc")
+def jobs(
+    context: typer.Context,
+    user: Annotated[str | None, typer.Option(help="This user's. Default: those that have queued longest.")] = None,
+    site: Sites = None,
+    most: Annotated[int, typer.Option(min=1, max=1000, help="Of a site, at most.")] = 20,
+    url: Url = None,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print jobs that queue: when each is expected to start, by when at the latest, and why not yet.
+
+    With --user those that run too.
+    """
+    from streams.client import listing
+
+    settings, sites = settings_of(context), _names("--site", site or ())
+    _names("--user", [user] if user is not None else [])
+    if url:
+        found = listing.jobs_of_service(url, token or settings.serve.token, user, sites)
+    else:
+        found = listing.jobs(settings, user, sites, most)
+    if as_json:
+        print_json(found)
+    else:
+        listing.show_jobs(found)
+
+
+@commands.command(epilog="Example: queuecast job 4711 --site ctc")
+def job(
+    context: typer.Context,
+    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    site: Sites = None,
+    url: Url = None,
+    token: Token = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
+    ask_job(context, job_id, site or (), url, token, as_json)
+
+
+def ask_job(
+    context: typer.Context, job: str, sites: Sequence[str], url: str | None, token: str | None, as_json: bool
+) -> None:
+    """Ask about a job and print the answer.
+
+    Raises:
+        UserError: no site knows it, or nobody could be asked.
+    """
+    from streams.client import job as asking
+
+    settings = settings_of(context)
+    _names("--job", [job])
+    _names("--site", sites)
+    if url:
+        found = asking.ask_job_of_service(url, token or settings.serve.token, job, sites)
+    else:
+        found = asking.ask_job(settings, job, sites)
+    if as_json:
+        print_json(found)
+    else:
+        asking.show(found)
+
+
+@commands.command(epilog="Example: queuecast sites")
+def sites(
+    context: typer.Context, site: Sites = None, url: Url = None, token: Token = None, as_json: AsJson = False
+) -> None:
+    """Print all sites: their size, what is free, their jobs, how old that is, and what is wrong with any."""
+    from streams.client import listing
+
+    settings, names = settings_of(context), _names("--site", site or ())
+    if url:
+        found = listing.sites_of_service(url, token or settings.serve.token, names)
+    else:
+        found = listing.sites(settings, names)
+    if as_json:
+        print_json(found)
+    else:
+        listing.show_sites(found)
+
+
+@commands.command(epilog="Example: queuecast letters --site ctc --follow")
+def letters(
+    context: typer.Context,
+    site: Annotated[str | None, typer.Option(help="Those of this site only.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Those with this reason only.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Print each that comes from now on, one a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON; with --follow JSON lines.")] = False,
+) -> None:
+    """Print the messages that could not be processed, the dead letters, by reason."""
+    from streams.operate.letters import LetterFilter, by_reason, line, read_letters, show
+
+    settings, wanted = settings_of(context), LetterFilter(site, reason)
+    if not follow:
+        counts = by_reason(read_letters(settings, wanted))
+        if as_json:
+            print_json(counts)
+        else:
+            show(counts)
+        return
+    waiting = "no dead letter has come yet, which is as it should be; Ctrl-C ends it"
+    with closing(read_letters(settings, wanted, follow=True)) as found, told_if_silent(waiting) as heard:
+        for letter, at in found:
+            heard()
+            if as_json:
+                print_json(letter)
+            else:
+                sys.stdout.write(line(letter, at) + "\n")
+            sys.stdout.flush()
+
+
+def _names(option: str, names: Sequence[str]) -> Sequence[str]:
+    if any(not 1 <= len(name) <= 256 for name in names):
+        raise typer.BadParameter(f"{option}: expected a name.")
+    return names

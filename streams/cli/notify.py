@@ -1,0 +1,82 @@
+"""The command that tells of jobs while they queue: notify."""
+
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streams.cli.options import settings_of
+from streams.cli.output import print_json
+from streams.errors import place_and_problem, read_as
+from streams.terminal import moment, printable
+
+if TYPE_CHECKING:
+    from models.records import Notice
+
+commands = typer.Typer()
+
+
+@commands.command(epilog="Example: queuecast notify --user ada --webhook https://chat.example.org/hooks/queuecast")
+def notify(
+    context: typer.Context,
+    site: Annotated[list[str] | None, typer.Option(help="Jobs at this site only; repeatable.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="This user's jobs only; repeatable.")] = None,
+    job: Annotated[list[str] | None, typer.Option(help="This job only; repeatable.")] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long before its start a job is told. Default: 15m."),
+    ] = None,
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Where notices go. Default: as set.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Tells apart what several of these processes told. Default: as set.")
+    ] = None,
+    web_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of /metrics. Default: as set, else none.")
+    ] = None,
+    web_host: Annotated[str | None, typer.Option(help="Where to listen. Default: as set, else this machine.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the notices as JSON lines.")] = False,
+) -> None:
+    """Tell when a queued job is about to start, has slipped, or comes sooner, until it is told to stop.
+
+    Notices go to the topic `notices`, to a webhook where there is one, and to
+    stdout, a line each. What was told before a restart is not told again; one
+    that was on its way comes twice, with the same id. The secret that signs
+    what goes to the webhook is in the settings (notify.secret).
+    """
+    import asyncio
+
+    import msgspec
+
+    from streams.durations import seconds_of
+    from streams.notify.run import configure_logs, run_notify
+    from streams.notify.watching import NoticeFilter
+
+    if webhook is not None and not webhook.startswith(("http://", "https://")):
+        raise typer.BadParameter("--webhook: expected an address that begins with http:// or https://.")
+    settings = settings_of(context)
+    changes = {
+        "webhook": webhook,
+        "name": name,
+        "before_seconds": None if before is None else read_as("--before", seconds_of, before),
+        "web_port": web_port,
+        "web_host": web_host,
+    }
+    own = msgspec.structs.asdict(settings.notify) | {key: value for key, value in changes.items() if value is not None}
+    try:
+        settings = msgspec.structs.replace(settings, notify=msgspec.convert(own, type(settings.notify)))
+    except msgspec.ValidationError as error:
+        place, problem = place_and_problem(error)
+        raise typer.BadParameter(f"--{place}: {problem}.") from None
+    configure_logs(settings)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+    def tell(notice: "Notice") -> None:
+        if as_json:
+            print_json(notice)
+        else:
+            sys.stdout.write(printable(f"{moment(notice.at)}  {notice.kind}  {notice.text}") + "\n")
+        sys.stdout.flush()
+
+    wanted = NoticeFilter(frozenset(site or ()), frozenset(user or ()), frozenset(job or ()))
+    asyncio.run(run_notify(settings, wanted, tell))

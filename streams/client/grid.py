@@ -1,0 +1,255 @@
+"""The client for programs: asks the sites' workers, keeps the standing estimates, and reads records as they come.
+
+`AsyncClient` is for asyncio, `streams.client.blocking.Client` the same for everybody else. Both are public as
+`queuecast.AsyncClient` and `queuecast.Client`.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from models.ranking import JobRequest, Ranking
+from models.records import (
+    UNKNOWN_SITE,
+    AnyAnswer,
+    AnyQuestion,
+    JobAnswer,
+    JobQuestion,
+    JobsAnswer,
+    JobsQuestion,
+    NoAnswer,
+    Outcome,
+    Prediction,
+    SiteAnswer,
+    SiteQuestion,
+    StandingEstimate,
+    WaitAnswer,
+)
+from streams.client.client import QuestionClient
+from streams.client.following import follow
+from streams.client.questions import AnswerTimeout, new_id
+from streams.client.ranking import ask_all, ask_ranking
+from streams.durations import seconds_of
+from streams.errors import NotUnderstood, Unreachable, UserError, place_and_problem, read_as
+from streams.settings import Settings
+from streams.sizes import bytes_of
+from streams.topics import Topics
+
+T = TypeVar("T")
+Kind = TypeVar("Kind", bound=AnyAnswer)
+
+PATIENCE_S = 30.0
+"""For how long a client asks again where nobody answers."""
+
+MAX_PAUSE_S = 5.0
+"""The longest pause before it does."""
+
+
+class Refused(UserError):
+    """A worker does not answer this question; the message says why."""
+
+
+class UnknownSite(Refused):
+    """No event of this site has been seen."""
+
+
+class AsyncClient:
+    """Asks, keeps the standing estimates, and follows predictions; to be used as `async with AsyncClient() as grid:`.
+
+    Parameters:
+        settings: where Kafka is; by default those that commands have (QUEUECAST_CONFIG, `queuecast.toml` here, the
+            `queuecast up` that runs on this machine).
+        patience_s: for how many seconds it tries again where Kafka is away or no worker answers; 0: it does not.
+
+    Every method may raise a `UserError`: `Unreachable` where Kafka is away, `AnswerTimeout` where no worker answers.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+        questions: QuestionClient | None = None,
+    ) -> None:
+        self.settings = _settings_here() if settings is None else settings
+        self._patience_s = patience_s
+        self._questions = questions or QuestionClient(self.settings, outcomes=False)
+
+    async def __aenter__(self) -> Self:
+        """Connect, and read the estimates that stand."""
+        try:
+            await self._patiently(self._questions.start)
+        except BaseException:
+            await self._questions.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close all connections."""
+        await self._questions.stop()
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites that have estimates, sorted by name."""
+        return self._questions.cache.sites
+
+    def estimates(self, site: str) -> list[StandingEstimate]:
+        """A site's standing estimates as they are now, by queue, GPUs, size and walltime; nobody is asked."""
+        found = self._questions.cache.estimates(site)
+        return [] if found is None else found.estimates
+
+    def estimate(
+        self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
+    ) -> StandingEstimate | None:
+        """The standing estimate for the least shape that such a job fits into; None where there is none.
+
+        Parameters:
+            walltime: seconds, or text with its unit.
+        """
+        seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
+        return self._questions.cache.covering(site, cpus, seconds, queue, gpus)
+
+    async def rank(
+        self,
+        job: JobRequest | None = None,
+        *,
+        sites: Sequence[str] = (),
+        run_s: float | None = None,
+        why: bool = False,
+        **asked: Any,
+    ) -> Ranking:
+        """Rank the sites for a job by when it would be done, as it is described by `job` or by its fields.
+
+        A site whose worker does not answer in time is ranked by its standing estimate.
+
+        Parameters:
+            sites: only these; by default all that are known.
+            run_s: the job's run time at a site of speed 1, in seconds, where it is known.
+            why: also why it would wait, which takes several times as long.
+            asked: the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` do too.
+
+        Raises:
+            NotUnderstood: a field is not one, or its value is wrong.
+        """
+        described = job or job_request(**asked)
+        return await ask_ranking(self._questions, described, self.settings.serve.sites, sites, run_s, why)
+
+    async def wait(self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Any) -> WaitAnswer:
+        """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
+        question = (job or job_request(**asked)).question(new_id(), site, why=why)
+        return self._answer(await self._ask(question), WaitAnswer)
+
+    async def site(self, site: str, most: int = 0) -> SiteAnswer:
+        """A site's size, jobs and accuracy, and its jobs that have queued longest, `most` of them at most."""
+        return self._answer(await self._ask(SiteQuestion(id=new_id(), site=site, most=most)), SiteAnswer)
+
+    async def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
+        """The same of these sites, by default of all that are known; None where no worker answers."""
+        return await self._of_sites(lambda site: SiteQuestion(id=new_id(), site=site, most=most), SiteAnswer, sites)
+
+    async def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, JobAnswer | None]:
+        """When a job starts that was submitted, by site; by default all are asked. None where no worker answers."""
+        return await self._of_sites(lambda site: JobQuestion(id=new_id(), site=site, job=job), JobAnswer, sites)
+
+    async def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:
+        """A user's jobs that queue or run, by site; by default all are asked. None where no worker answers."""
+        return await self._of_sites(
+            lambda site: JobsQuestion(id=new_id(), site=site, user=user, most=most), JobsAnswer, sites
+        )
+
+    def predictions(
+        self,
+        *,
+        site: str | None = None,
+        job: str | None = None,
+        outcomes: bool = False,
+        group: str | None = None,
+        from_beginning: bool = False,
+    ) -> AsyncGenerator[Prediction | Outcome]:
+        """Predictions as they are made, without end; what is no record is passed over.
+
+        Parameters:
+            site: those of this site; None for all. `job` likewise.
+            outcomes: what became of them too.
+            group: a consumer group, which goes on where it was: each record comes at least once. Without one, what
+                comes while nobody reads is missed.
+            from_beginning: what the topics hold already too; of a group, when it reads for the first time.
+        """
+        topics = Topics(self.settings.kafka.prefix)
+        kinds: dict[str, Any] = {topics.predictions: Prediction} | ({topics.outcomes: Outcome} if outcomes else {})
+
+        def wanted(record: Any) -> bool:
+            return site in (None, record.site) and job in (None, record.job)
+
+        return follow(self.settings, kinds, group, from_beginning, wanted)
+
+    def estimate_changes(self, *, site: str | None = None) -> AsyncGenerator[StandingEstimate]:
+        """Standing estimates as they are renewed, those that stand already first, without end."""
+        topics = Topics(self.settings.kafka.prefix)
+        kinds = {topics.estimates: StandingEstimate}
+        return follow(self.settings, kinds, None, True, lambda estimate: site in (None, estimate.site))
+
+    async def _of_sites(
+        self, question: Callable[[str], AnyQuestion], kind: type[Kind], sites: Sequence[str]
+    ) -> dict[str, Kind | None]:
+        chosen = dict.fromkeys(sites or [*self.sites, *self.settings.serve.sites])
+        answers = await ask_all(self._questions, map(question, chosen))
+        return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
+
+    async def _ask(self, question: AnyQuestion) -> AnyAnswer:
+        return await self._patiently(lambda: self._questions.ask(question))
+
+    def _answer(self, answer: AnyAnswer, kind: type[Kind]) -> Kind:
+        if isinstance(answer, kind):
+            return answer
+        if isinstance(answer, NoAnswer):
+            raise (UnknownSite if answer.reason == UNKNOWN_SITE else Refused)(f"{answer.site}: {answer.detail}")
+        raise Refused(f"{answer.site}: an answer to another question")
+
+    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """What a call gives; where nobody answers it is made again, after pauses that grow."""
+        if not self._patience_s:
+            return await act()
+        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+        async def once() -> T:
+            return await act()
+
+        again = AsyncRetrying(
+            stop=stop_after_delay(self._patience_s),
+            wait=wait_random_exponential(0.2, MAX_PAUSE_S),
+            retry=retry_if_exception_type((AnswerTimeout, Unreachable)),
+            reraise=True,
+        )
+        return await again(once)
+
+
+def job_request(**asked: Any) -> JobRequest:
+    """A job as it is described; `walltime` and `memory` may be text with a unit.
+
+    Raises:
+        NotUnderstood: a field is not one, or its value is wrong.
+
+    >>> job_request(cpus=64, walltime="4h").walltime
+    14400.0
+    """
+    if unknown := asked.keys() - set(JobRequest.__struct_fields__):
+        raise NotUnderstood(f"{min(unknown)!r} is nothing that a job asks for")
+    for name, read in (("walltime", seconds_of), ("memory", bytes_of)):
+        if isinstance(asked.get(name), str):
+            asked[name] = read_as(name, read, asked[name])
+    try:
+        return msgspec.convert(asked, JobRequest)
+    except msgspec.ValidationError as error:
+        place, problem = place_and_problem(error)
+        raise NotUnderstood(f"{place}: {problem}") from None
+
+
+def _settings_here() -> Settings:
+    from streams.running import settings_here
+
+    return settings_here()

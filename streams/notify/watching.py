@@ -1,0 +1,119 @@
+"""The jobs that notices are about, as the topics tell of them."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from models.records import Notice, Outcome, Prediction, Submit
+from streams.notify.rules import JobPlace, WatchedJob, due, estimate_of, watched
+
+MAX_GONE = 200_000
+"""How many jobs are remembered that have left, lest a prediction that is read late brings one back."""
+
+MAX_USERS = 500_000
+"""How many jobs' users are remembered at most, where notices are for some users only."""
+
+LIVE_S = 86_400.0
+"""A site whose events come within this time is live: its time is the clock's."""
+
+
+class NoticeFilter(msgspec.Struct, frozen=True):
+    """Of which jobs notices are wanted; of all where nothing is named."""
+
+    sites: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    jobs: frozenset[str] = frozenset()
+
+
+class Watching:
+    """The jobs that queue, by what the topics say of them, and what was told of each.
+
+    Parameters:
+        before_s: see `rules.due`.
+        clock: the current time in Unix seconds.
+    """
+
+    def __init__(
+        self, wanted: NoticeFilter, name: str, before_s: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.jobs: dict[JobPlace, WatchedJob] = {}
+        self._wanted = wanted
+        self._name = name
+        self._before_s = before_s
+        self._clock = clock
+        self._gone: OrderedDict[JobPlace, None] = OrderedDict()
+        self._users: OrderedDict[JobPlace, str] = OrderedDict()
+        self._told: dict[JobPlace, list[Notice]] = {}
+        self._latest: dict[str, tuple[float, bool]] = {}  # by site: its last record's time, and whether it is live
+
+    def submitted(self, event: Submit) -> None:
+        """Take an event: whose job it is."""
+        place = (event.site, event.job, event.attempt)
+        if event.user in self._wanted.users and event.user is not None:
+            self._users[place] = event.user
+            if len(self._users) > MAX_USERS:
+                self._users.popitem(last=False)
+
+    def predicted(self, prediction: Prediction, stamp: float) -> None:
+        """Take a prediction; `stamp` is when the broker got it (Unix seconds)."""
+        self._seen(prediction.site, prediction.made_at, stamp)
+        place = (prediction.site, prediction.job, prediction.attempt)
+        estimate = estimate_of(prediction)
+        if estimate is None or place in self._gone or not self._wants(place):
+            return
+        job = self.jobs.get(place)
+        if job is not None:
+            if prediction.method == job.method:  # shadows' may be published too, behind the site's own
+                job.estimated(estimate)
+            return
+        job = self.jobs[place] = watched(place, estimate, self._before_s, prediction.method)
+        job.user = self._users.get(place)
+        for notice in self._told.pop(place, ()):
+            job.was_told(notice)
+
+    def left(self, outcome: Outcome, stamp: float) -> None:
+        """Take an outcome: the job queues no longer."""
+        self._seen(outcome.site, outcome.observed_at, stamp)
+        self.forget((outcome.site, outcome.job, outcome.attempt))
+
+    def forget(self, place: JobPlace) -> None:
+        """No more notices of a job."""
+        self.jobs.pop(place, None)
+        self._users.pop(place, None)
+        self._told.pop(place, None)
+        self._gone[place] = None
+        if len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
+
+    def was_told(self, notice: Notice) -> None:
+        """Take a notice from its topic, of this process or of one before it."""
+        place = (notice.site, notice.job, notice.attempt)
+        if notice.name != self._name:
+            return
+        if (job := self.jobs.get(place)) is not None:
+            job.was_told(notice)
+        elif place not in self._gone:
+            self._told.setdefault(place, []).append(notice)
+
+    def due(self) -> Iterator[WatchedJob]:
+        """The jobs of which something is to be told now. O(jobs)."""
+        for job in self.jobs.values():
+            if not job.sending and due(job, self.now(job.place[0]), self._before_s) is not None:
+                yield job
+
+    def now(self, site: str) -> float:
+        """The site's time: the clock's where it is live, else that of its last record."""
+        latest, live = self._latest.get(site, (0.0, False))
+        return max(self._clock(), latest) if live else latest
+
+    def _seen(self, site: str, at: float, stamp: float) -> None:
+        latest, _ = self._latest.get(site, (at, False))
+        self._latest[site] = max(latest, at), abs(stamp - at) < LIVE_S
+
+    def _wants(self, place: JobPlace) -> bool:
+        site, job, _ = place
+        wanted = self._wanted
+        named = (not wanted.sites or site in wanted.sites) and (not wanted.jobs or job in wanted.jobs)
+        return named and (not wanted.users or place in self._users)

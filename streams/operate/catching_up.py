@@ -1,0 +1,61 @@
+"""What the workers know of sites already, and how far they are behind with them."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from kafka import TopicPartition
+from kafka.admin import OffsetSpec
+
+from streams.admin import admin, group_of
+from streams.client.blocking import Client
+from streams.errors import UserError
+from streams.settings import Settings
+from streams.topics import Topics, events_topic_of, partition_of
+
+LOOK_S = 1.0
+"""The pause between two looks at how far the workers are."""
+
+
+def known_until(settings: Settings, sites: Iterable[str]) -> dict[str, float]:
+    """Of those of these sites that have standing estimates, the time of the last event that came (Unix seconds).
+
+    Nothing where this user may not ask, or where no worker answers: it is a courtesy.
+    """
+    try:
+        with Client(settings, patience_s=0) as grid:
+            known = set(grid.sites)
+            asked = [site for site in sites if site in known]
+            answers = grid.every_site(asked) if asked else {}
+    except UserError:
+        return {}
+    return {site: one.as_of for site, one in answers.items() if one is not None and one.as_of is not None}
+
+
+class NoWorker(UserError):
+    """No worker runs, so nobody catches up."""
+
+
+def unread(settings: Settings, sites: Sequence[str], sleep: Callable[[float], None] = time.sleep) -> Iterator[int]:
+    """How many of the messages that these sites' partitions hold now are not processed yet, until none is left.
+
+    Raises:
+        NoWorker: the workers' group has no members.
+        UserError: the broker cannot be reached, or this user may not know.
+    """
+    topics = Topics(settings.kafka.prefix)
+    with admin(settings.kafka) as client:
+        names = {site: events_topic_of(settings, site) for site in sites}
+        parts = {one["name"]: len(one["partitions"]) for one in client.describe_topics(sorted(set(names.values())))}
+        places = {TopicPartition(names[site], partition_of(site, parts[names[site]])) for site in sites}
+        first = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
+        last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        while True:
+            members, committed = group_of(client, topics.group)
+            if not members:
+                raise NoWorker("no worker runs")
+            done = {place: (committed[place] if place in committed else first[place]).offset for place in places}
+            left = sum(max(last[place].offset - at, 0) for place, at in done.items())
+            yield left
+            if not left:
+                return
+            sleep(LOOK_S)

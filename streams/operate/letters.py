@@ -1,0 +1,115 @@
+"""The command `letters`: what could not be processed, by reason, and as it comes."""
+
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+
+import msgspec
+from kafka import KafkaConsumer, TopicPartition
+
+from models.records import DeadLetter
+from streams.admin import check_topics
+from streams.errors import UNDECODABLE
+from streams.faults import kafka_faults
+from streams.settings import Settings
+from streams.terminal import minute, moment, printable, show_listed, show_table
+from streams.topics import Topics
+
+NO_SITE = "(none)"
+
+Letter = tuple[DeadLetter, float]
+"""A dead letter, and when the broker got it (Unix seconds)."""
+
+
+class LetterFilter(msgspec.Struct, frozen=True):
+    """Which dead letters: of a site, with a reason; None for all."""
+
+    site: str | None = None
+    reason: str | None = None
+
+    def includes(self, letter: DeadLetter) -> bool:
+        """Whether it is one of them."""
+        return self.site in (None, letter.site) and self.reason in (None, letter.reason)
+
+
+class ReasonCount(msgspec.Struct):
+    """The dead letters of one reason: how many, of which sites, from when to when, and what the last one said."""
+
+    reason: str
+    count: int = 0
+    sites: dict[str, int] = {}
+    first_at: float = 0.0
+    last_at: float = 0.0
+    last: DeadLetter | None = None
+
+
+def read_letters(settings: Settings, wanted: LetterFilter, follow: bool = False) -> Generator[Letter]:
+    """The dead letters that the topic holds; with `follow` those that come from now on instead, without end.
+
+    Raises:
+        UserError: the broker cannot be reached or refuses, or the topic is missing or may not be read.
+    """
+    topic = Topics(settings.kafka.prefix).dead_letters
+    check_topics(settings, {topic: "read"})
+    with kafka_faults(settings.kafka), closing(KafkaConsumer(**settings.kafka.client_options())) as consumer:
+        places = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic) or ()]
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        if follow:
+            for place, end in ends.items():
+                consumer.seek(place, end)
+        else:
+            consumer.seek_to_beginning(*places)
+        while follow or any(consumer.position(place) < end for place, end in ends.items()):
+            for batch in consumer.poll(timeout_ms=500).values():
+                yield from _decoded(batch, wanted)
+
+
+def _decoded(batch: Iterable[object], wanted: LetterFilter) -> Iterator[Letter]:
+    for message in batch:
+        value, stamp = getattr(message, "value", None), getattr(message, "timestamp", 0)
+        try:
+            letter = msgspec.json.decode(value or b"", type=DeadLetter)
+        except UNDECODABLE:  # nobody but a worker should write there
+            continue
+        if wanted.includes(letter):
+            yield letter, stamp / 1000
+
+
+def by_reason(letters: Iterable[Letter]) -> list[ReasonCount]:
+    """The letters counted by reason, the most frequent first."""
+    found: dict[str, ReasonCount] = {}
+    for letter, at in letters:
+        count = found.setdefault(letter.reason, ReasonCount(letter.reason, first_at=at))
+        count.count += 1
+        site = letter.site or NO_SITE
+        count.sites[site] = count.sites.get(site, 0) + 1
+        count.first_at = min(count.first_at, at)
+        if at >= count.last_at:
+            count.last_at, count.last = at, letter
+    return sorted(found.values(), key=lambda one: (-one.count, one.reason))
+
+
+def show(counts: list[ReasonCount]) -> None:
+    """Print the reasons as a table, and below it of which sites, and what the last one of each said."""
+    if not counts:
+        sys.stdout.write("no dead letters\n")
+        return
+    lines = [[one.reason, str(one.count), minute(one.last_at, zone=False)] for one in counts]
+    show_table(["reason", "letters", "last (UTC)"], lines)
+    show_listed("sites", [(one.reason, _sites(one)) for one in counts])
+    show_listed("the last", [(one.reason, one.last.detail) for one in counts if one.last is not None])
+
+
+def _sites(one: ReasonCount) -> str:
+    most = sorted(one.sites, key=lambda site: -one.sites[site])[:8]
+    more = f" and {len(one.sites) - len(most)} more" if len(one.sites) > len(most) else ""
+    return ", ".join(f"{site} {one.sites[site]}" for site in most) + more
+
+
+def line(letter: DeadLetter, at: float) -> str:
+    """A dead letter in one printable line: when, of which site, why, where it stands, and how it begins."""
+    place = f"{letter.topic}, partition {letter.partition}, offset {letter.offset}"
+    held = " (held apart)" if letter.quarantine else ""
+    site = letter.site or NO_SITE
+    return printable(f"{moment(at)}  {site}  {letter.reason}{held}: {letter.detail}  [{place}]  {letter.value[:200]}")

@@ -1,0 +1,27 @@
+"""What a process shows Prometheus, read by hand."""
+
+import urllib.request
+from collections import defaultdict
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def url_of(address: str) -> str:
+    """The page of metrics at `HOST:PORT`, or at a whole URL."""
+    return address if "//" in address else f"http://{address}/metrics"
+
+
+def shown_at(url: str, prefix: str) -> dict[str, float]:
+    """The sums of the metrics whose names begin so, without this beginning; 0 for what is not shown.
+
+    Raises:
+        OSError, ValueError: the page cannot be read.
+    """
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        page = answer.read().decode()
+    found: dict[str, float] = defaultdict(float)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name.startswith(prefix):
+                found[sample.name.removeprefix(prefix)] += sample.value
+    return found

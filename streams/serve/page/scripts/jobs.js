@@ -1,0 +1,56 @@
+// Tables of live jobs.
+
+import { cell, explainedRow, table } from "./table.js";
+import { clockTime, duration, fromNow, h, name, number, probability, seconds } from "./text.js";
+
+const COLUMNS = [
+  ["Job"], ["Waited", "figure"], ["Expected"], ["At the latest"], ["CPUs", "figure"], ["Walltime", "figure"], ["Queue"],
+];
+
+/** A table of live jobs; `now` is the site's time (Unix seconds). Why a job still queues stands below it. */
+export function jobTable(caption, jobs, now) {
+  return table(caption, COLUMNS, jobs.map((job) => explainedRow(cells(job, now), sentences(job))), "jobs blocks");
+}
+
+function cells(job, now) {
+  return [
+    cell([name(job.job), job.attempt ? ` (attempt ${job.attempt})` : null], { head: true }),
+    cell(job.phase === "held" ? "held" : seconds((job.start ?? now) - job.submit), { kind: "figure" }),
+    cell(expected(job, now)),
+    cell(atLatest(job, now)),
+    cell(number(job.cpus), { kind: "figure" }),
+    cell(seconds(job.walltime), { kind: "figure" }),
+    cell(job.queue == null ? "–" : name(job.queue)),
+  ];
+}
+
+const sentences = ({ why }) => (why ? [`${why[0].toUpperCase()}${why.slice(1)}.`] : []);
+
+function expected({ start, predicted_run_s: run, predicted_start, expected_start, held_back, reason }, now) {
+  if (start != null) return run == null ? "runs" : due("ends", start + run, now);
+  if (held_back) return "no start promised";
+  const begin = expected_start ?? predicted_start;
+  if (begin == null) return reason ? `no estimate: ${reason}` : "no estimate";
+  return due("starts", begin, now);
+}
+
+/** "starts in 2 h, 6 Feb, 14:03 CET". */
+function due(what, time, now) {
+  const left = time - now;
+  const done = what === "ends" ? "ended" : "started";
+  const told = left < -0.5 ? `should have ${done} ${fromNow(left)}` : `${what} ${fromNow(left)}`;
+  return [h("data", { value: time }, told), h("span", { class: "line" }, clockTime(time))];
+}
+
+/** When it will have started, as sure as the greatest bound is. */
+function atLatest({ start, submit, bounds, held_back }, now) {
+  const known = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b).at(-1);
+  if (start != null || held_back || !known) return "–";
+  const [q, bound] = known;
+  const left = submit + bound - now;
+  const told = left < 0 ? `passed ${duration(-left)} ago` : fromNow(left);
+  return [
+    h("data", { value: submit + bound }, `${told} (${probability(q)})`),
+    h("span", { class: "line" }, clockTime(submit + bound)),
+  ];
+}

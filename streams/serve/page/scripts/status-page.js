@@ -1,0 +1,103 @@
+// How queuecast itself does, for who operates it.
+
+import { explained, get } from "./api.js";
+import { open, refused } from "./door.js";
+import { cell, explainedRow, table, update } from "./table.js";
+import { clockTime, datum, duration, h, localClock, name, number, percent, plural, seconds, sitePage } from "./text.js";
+
+const said = document.getElementById("status-said");
+const place = document.getElementById("status-now");
+
+async function refresh() {
+  try {
+    const found = await get(["status"]);
+    said.classList.remove("wrong");
+    said.textContent = summary(found);
+    update(place, h("div", { id: "status-now" }, ...sections(found)));
+  } catch (error) {
+    said.classList.add("wrong");
+    said.textContent = explained(error);
+    refused(error);
+  }
+}
+
+function summary({ sites, workers, unanswered }) {
+  const stale = sites.filter(({ stale }) => stale).length;
+  const unread = sites.reduce((most, { lag_events: events }) => Math.max(most, events), 0);
+  const parts = [
+    `${plural(sites.length + unanswered.length, "site")}, ${stale ? `${stale} stale` : "none stale"}`,
+    unanswered.length ? `no worker answers for ${unanswered.join(", ")}` : plural(workers.length, "worker"),
+    unread ? `up to ${plural(unread, "event")} unread` : "no event unread",
+  ];
+  return `${parts.join("; ")}.`;
+}
+
+function sections({ now, sites, workers }) {
+  return [
+    h("section", { class: "chapter" }, h("h2", {}, "Sites"), siteTable(sites)),
+    h("section", { class: "chapter" }, h("h2", {}, "Workers"), workers.length ? workerTable(workers, now)
+      : h("p", { class: "hint" }, "No worker has answered.")),
+    h("section", { class: "chapter" }, h("h2", {}, "Dead letters"), ...deadLetters(workers)),
+    h("p", { class: "hint" }, `As of ${localClock()}. Times are your own clock’s.`),
+  ];
+}
+
+function siteTable(sites) {
+  const columns = [
+    ["Site"], ["State"], ["Last event"], ["Unread events", "figure"], ["Behind", "figure"], ["Jobs measured", "figure"],
+    ["Off by", "figure"], ["In 90 % bound", "figure"],
+  ];
+  const rows = sites.map((site) => {
+    const { recent } = site;
+    const fields = Object.entries(site.unknown_fields);
+    const about = [
+      site.stale ? `Stale: ${site.stale}.` : "",
+      site.degraded && !site.stale ? `Less sure than usual: ${site.degraded}.` : "",
+      fields.length ? `Ignored fields of its events: ${fields.map(([field, times]) => `${field} (${times}×)`).join(", ")}.`
+        : "",
+    ].filter(Boolean);
+    return explainedRow([
+      cell(h("a", { href: sitePage(site.site) }, name(site.site)), { head: true }),
+      cell(site.stale ? h("b", { class: "wrong" }, "stale") : site.degraded ? "less sure" : "well"),
+      cell(site.as_of == null ? "–" : clockTime(site.as_of)),
+      cell(number(site.lag_events), { kind: "figure" }),
+      cell(seconds(site.lag_s), { kind: "figure" }),
+      cell(number(recent?.jobs ?? 0), { kind: "figure" }),
+      cell(seconds(recent?.mean_error_s), { kind: "figure" }),
+      cell(datum(recent?.coverage["0.9"], percent(recent?.coverage["0.9"])), { kind: "figure" }),
+    ], about);
+  });
+  const caption = "The sites, and how right their predictions were in the last week or two";
+  return h("div", {}, table(caption, columns, rows, "blocks"));
+}
+
+function workerTable(workers, now) {
+  const columns = [
+    ["Worker"], ["Last checkpoint"], ["Oldest event not durable", "figure"], ["Messages rejected", "figure"],
+  ];
+  const rows = workers.map(({ name: worker, checkpoint, undurable_s: undurable, rejected }) => [
+    cell(name(worker), { head: true }),
+    cell(checkpoint == null ? "none yet" : [clockTime(checkpoint), `, ${duration(Math.max(now - checkpoint, 0))} ago`]),
+    cell(undurable ? ["for ", seconds(undurable)] : "all are", { kind: "figure" }),
+    cell(number(total(rejected)), { kind: "figure" }),
+  ]);
+  return table("The workers, since each has started", columns, rows, "blocks");
+}
+
+const total = (rejected) => Object.values(rejected).reduce((sum, count) => sum + count, 0);
+
+function deadLetters(workers) {
+  const reasons = {};
+  for (const { rejected } of workers) {
+    for (const [reason, count] of Object.entries(rejected)) reasons[reason] = (reasons[reason] ?? 0) + count;
+  }
+  const known = Object.entries(reasons).sort(([, a], [, b]) => b - a);
+  if (!known.length) return [h("p", { class: "hint" }, "None since the workers have started.")];
+  const rows = known.map(([reason, count]) => [cell(reason, { head: true }), cell(number(count), { kind: "figure" })]);
+  return [
+    table("Dead letters by reason, since the workers have started", [["Reason"], ["Messages", "figure"]], rows, "reasons"),
+    h("p", { class: "hint" }, "The reference, “Events that are late, twice or wrong”, says of each reason what came, and what became of it."),
+  ];
+}
+
+open(refresh, refresh);

@@ -1,0 +1,74 @@
+"""The pages for people: one frame around what is each page's own, and the scripts, styles and images they load."""
+
+from collections.abc import Mapping
+from mimetypes import guess_type
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Request, Response, get
+from litestar.datastructures import State
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+
+FILES = Path(__file__).parent / "page"
+
+CHARTS = ('<link rel="stylesheet" href="static/uPlot.min.css">', '<script src="static/uPlot.iife.min.js"></script>')
+"""What a page loads that has charts."""
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What is a page's own: the file of its content, its title, its script, what else its head has.
+
+    `skip` is what the link says by which the keyboard's users pass over the navigation.
+    """
+
+    file: str
+    title: str
+    script: str
+    head: tuple[str, ...] = ()
+    skip: str = "Skip to what is told"
+
+    def rendered(self, frame: Template) -> bytes:
+        """The page in its frame."""
+        head = (*self.head, f'<script type="module" src="static/{self.script}"></script>')
+        content = (FILES / self.file).read_text(encoding="utf-8").rstrip("\n")
+        filled = frame.substitute(title=self.title, head="\n  ".join(head), skip=self.skip, content=content)
+        return filled.encode()
+
+
+PAGES = {
+    "/": Page("ask.html", "queuecast", "app.js", skip="Skip to the question"),
+    "/jobs": Page("jobs.html", "My jobs – queuecast", "jobs-page.js"),
+    "/site": Page("site.html", "A site – queuecast", "site-page.js", head=CHARTS),
+    "/status": Page("status.html", "Status – queuecast", "status-page.js"),
+}
+"""The pages by their paths."""
+
+
+def rendered_pages() -> dict[str, bytes]:
+    """The pages by their paths, as they are sent."""
+    frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
+    return {path: page.rendered(frame) for path, page in PAGES.items()}
+
+
+def static_files() -> dict[str, bytes]:
+    """The scripts, styles and images by their names, which are all different."""
+    return {file.name: file.read_bytes() for file in FILES.rglob("*.*") if file.suffix != ".html"}
+
+
+@get(list(PAGES), include_in_schema=False, media_type=MediaType.HTML)
+async def page(state: State, request: Request[Any, Any, State]) -> bytes:
+    """A page."""
+    pages: Mapping[str, bytes] = state.pages
+    return pages[request.scope["path_template"]]
+
+
+@get("/static/{name:str}", include_in_schema=False)
+async def static(name: FromPath[str], state: State) -> Response[bytes]:
+    """A script, a style or an image of the pages."""
+    files: Mapping[str, bytes] = state.static_files
+    if name not in files:
+        raise NotFoundException(detail="there is no such file")
+    return Response(files[name], media_type=guess_type(name)[0] or "application/octet-stream")

@@ -1,0 +1,111 @@
+"""The parameters of requests: what they may be, and the job that they describe."""
+
+from collections import Counter
+from typing import Annotated, Any
+
+from litestar.connection import ASGIConnection
+from litestar.exceptions import ValidationException
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.spec import OpenAPIType, Schema
+from litestar.params import FromPath, Parameter
+
+from models.ranking import JobRequest
+from models.records import Name
+from streams.durations import EXPECTED, PATTERN, seconds_of
+from streams.errors import UserError
+from streams.sizes import EXPECTED as EXPECTED_SIZE
+from streams.sizes import PATTERN as SIZE_PATTERN
+from streams.sizes import bytes_of
+
+MAX_COUNT = 1_000_000_000
+JOB = frozenset(JobRequest.__struct_fields__)
+"""The parameters that describe a job."""
+
+Duration = Annotated[
+    str, Parameter(description=f"A duration: {EXPECTED}.", schema_extra={"pattern": f"^({PATTERN})?$"})
+]
+Memory = Annotated[
+    str, Parameter(description=f"Memory in all: {EXPECTED_SIZE}.", schema_extra={"pattern": f"^({SIZE_PATTERN})?$"})
+]
+Whole = Annotated[int, Parameter(ge=0, le=MAX_COUNT)]
+Word = Annotated[str, Parameter(max_length=256)]
+NamedSite = FromPath[Annotated[str, Parameter(min_length=1, max_length=256, description="The site's name.")]]
+SiteNames = Annotated[
+    tuple[Name, ...],
+    Parameter(
+        max_items=1000,
+        description="Only these sites; by default all that are known.",
+        # Litestar does not document the type of a list's items when it has constraints.
+        schema_extra={"items": Schema(type=OpenAPIType.STRING, min_length=1, max_length=256)},
+    ),
+]
+Reasons = Annotated[bool, Parameter(description="Whether to say why the job would wait, and what would start sooner.")]
+
+
+def job_request(
+    cpus: Annotated[int, Parameter(ge=1, le=MAX_COUNT, description="Processors.")] = 1,
+    walltime: Duration = "",
+    nodes: Whole = 0,
+    gpus: Whole = 0,
+    memory: Memory = "",
+    queue: Word = "",
+    user: Word = "",
+    group: Word = "",
+    account: Word = "",
+    executable: Word = "",
+    partition: Annotated[Word, Parameter(description="A partition, or several with commas between.")] = "",
+    gpu_type: Annotated[Word, Parameter(description="The type of its GPUs.")] = "",
+    tasks: Whole = 0,
+    exclusive: Annotated[bool, Parameter(description="Whether it needs whole nodes.")] = False,
+    qos: Word = "",
+    reservation: Word = "",
+) -> JobRequest:
+    """The job that a request describes; an empty value, or 0, means that it is not given."""
+    return JobRequest(
+        cpus=cpus,
+        walltime=duration_of("walltime", walltime),
+        nodes=nodes or None,
+        gpus=gpus,
+        memory=_memory_of("memory", memory),
+        queue=queue or None,
+        user=user or None,
+        group=group or None,
+        account=account or None,
+        executable=executable or None,
+        partition=partition or None,
+        gpu_type=gpu_type or None,
+        tasks=tasks or None,
+        exclusive=exclusive,
+        qos=qos or None,
+        reservation=reservation or None,
+    )
+
+
+def duration_of(name: str, text: str) -> float | None:
+    """The seconds of a parameter that is a duration; None where it is empty."""
+    if not text.strip():
+        return None
+    try:
+        return seconds_of(text)
+    except UserError as error:
+        raise ValidationException(detail=f"{name}: {error}") from None
+
+
+def _memory_of(name: str, text: str) -> int | None:
+    if not text.strip():
+        return None
+    try:
+        return bytes_of(text) or None
+    except UserError as error:
+        raise ValidationException(detail=f"{name}: {error}") from None
+
+
+def refuse_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    """A guard against unknown parameters, and against parameters that are given twice."""
+    known = handler.opt.get("query", frozenset())
+    for name, times in Counter(name for name, _ in connection.query_params.multi_items()).items():
+        if name not in known:
+            there_are = f"there are: {', '.join(sorted(known))}" if known else "there are none here"
+            raise ValidationException(detail=f"{name[:64]!r} is not a parameter; {there_are}")
+        if times > 1 and name != "site":
+            raise ValidationException(detail=f"{name}: expected once, it is given {times} times")

@@ -1,0 +1,167 @@
+"""Reads the settings, and makes sure of them: a mistake is told with the file or variable, and the field."""
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+from urllib.parse import urlsplit
+
+import msgspec
+
+from models.engine.settings import EngineSettings
+from models.plugins import Registry
+from models.ranking import SiteSettings
+from models.registry import METHODS, RUN_METHODS, check_parameters
+from streams.errors import NotUnderstood, place_and_problem
+from streams.settings.sections import SECTIONS, Settings
+from streams.tokens import ServeToken, check_secret, check_tokens
+from streams.toml import read_toml
+
+PREFIX = "QUEUECAST"
+DEFAULT_FILE = Path("queuecast.toml")
+
+_HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
+_ADDRESSES = re.compile(rf"{_HOST}:\d{{1,5}}(,{_HOST}:\d{{1,5}})*")
+_REDIS_URL = re.compile(rf"rediss?://([^@/\s]*@)?{_HOST}(:\d{{1,5}})?(/\d*)?(\?\S*)?")
+_INJECTED = re.compile(r"_SERVICE_(HOST|PORT)|_PORT$|(?<!WEB)_PORT_")
+"""Variables that Kubernetes makes for services, which may be named as a section is."""
+
+
+def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force.
+
+    Raises:
+        UserError: names the file or variable, the field, and what was expected.
+    """
+    environment = os.environ if environment is None else environment
+    file = settings_file(file, environment)
+    values = _from_file(file) if file else {}
+    settings = _convert(values, str(file or DEFAULT_FILE))
+    settings = _convert(_over(settings, _from_environment(environment)), "environment")
+    _check(settings)
+    return settings
+
+
+def settings_file(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Path | None:
+    """The file that settings are read from: the one given, the one that the environment names, or the one here."""
+    environment = os.environ if environment is None else environment
+    if file is None and (named := environment.get(f"{PREFIX}_CONFIG")):
+        return Path(named)
+    return file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
+
+
+def _from_file(path: Path) -> dict[str, dict[str, Any]]:
+    values = read_toml(path)
+    for name, section in values.items():
+        known = SECTIONS.get(name)
+        if known is None or not isinstance(section, dict):
+            raise NotUnderstood(f"{path}: [{name}] is not a section; there are: {', '.join(SECTIONS)}")
+        names = [field.name for field in msgspec.structs.fields(known)]
+        for field in section:
+            if field not in names:
+                raise NotUnderstood(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
+    _check_parameters(path, values.get("engine", {}).get("parameters", {}))
+    for name, kind in (("sites", SiteSettings), ("tokens", ServeToken)):
+        _check_tables(path, f"serve.{name}", values.get("serve", {}).get(name, {}), kind)
+    return values
+
+
+def _check_tables(path: Path, place: str, tables: Any, kind: type[msgspec.Struct]) -> None:
+    """Make sure of each of these tables; by itself msgspec does not name the one that is wrong."""
+    for name, values in tables.items() if isinstance(tables, dict) else ():
+        try:
+            msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            within, problem = place_and_problem(error)
+            raise NotUnderstood(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
+
+
+def _check_parameters(path: Path, parameters: Any) -> None:
+    if not (isinstance(parameters, dict) and all(isinstance(values, dict) for values in parameters.values())):
+        raise NotUnderstood(f"{path}: engine.parameters: expected a table for each method, [engine.parameters.METHOD]")
+    for method, values in parameters.items():
+        try:
+            check_parameters(method, values)
+        except ValueError as error:
+            raise NotUnderstood(f"{path}: engine.parameters: {error}") from None
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    _check_names(environment)
+    values: dict[str, dict[str, Any]] = {}
+    for name, section in SECTIONS.items():
+        for field in msgspec.structs.fields(section):
+            variable = f"{PREFIX}_{name}_{field.name}".upper()
+            text = environment.get(variable)
+            kind = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
+            if text is not None and get_origin(kind) is dict:
+                raise NotUnderstood(f"environment: {variable}: can only be set in a file, as [{name}.{field.name}.…]")
+            if text is not None:
+                listed = get_origin(kind) is tuple
+                values.setdefault(name, {})[field.name] = _words(text) if listed else text
+    return values
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Make sure that no variable means to be a setting and is none, lest a misspelt token leaves a service open."""
+    for name, section in SECTIONS.items():
+        begin = f"{PREFIX}_{name}_".upper()
+        known = [f"{begin}{field.name}".upper() for field in msgspec.structs.fields(section)]
+        for variable in environment:
+            if variable.startswith(begin) and variable not in known and not _INJECTED.search(variable):
+                nearest = get_close_matches(variable, known, 1)
+                meant = f"is {nearest[0]} meant?" if nearest else f"there are: {', '.join(known)}"
+                raise NotUnderstood(f"environment: {variable} is not a setting; {meant}")
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _over(settings: Settings, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    sections = {name: msgspec.structs.asdict(getattr(settings, name)) for name in SECTIONS}
+    return {name: sections[name] | values.get(name, {}) for name in sections}
+
+
+def _convert(values: dict[str, Any], source: str) -> Settings:
+    try:
+        return msgspec.convert(values, Settings, strict=source != "environment")
+    except msgspec.ValidationError as error:
+        place, problem = place_and_problem(error)
+        if source == "environment":
+            place = f"{PREFIX}_{place}".replace(".", "_").upper()
+        raise NotUnderstood(f"{source}: {place}: {problem}") from None
+
+
+def _check(settings: Settings) -> None:
+    _check_methods(settings.engine)
+    if not _ADDRESSES.fullmatch(settings.kafka.bootstrap):
+        raise NotUnderstood(
+            f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas"
+        )
+    if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown
+        raise NotUnderstood("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
+    if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
+        raise NotUnderstood("kafka: SASL needs both username and password")
+    check_secret("kafka.password", settings.kafka.password)
+    check_secret("redis.password", settings.redis.password or urlsplit(settings.redis.url).password)
+    check_secret("serve.token", settings.serve.token)
+    check_secret("notify.secret", settings.notify.secret)
+    check_tokens("serve.tokens", settings.serve.tokens)
+
+
+def _check_methods(engine: EngineSettings) -> None:
+    """Make sure that there are the methods that are named. None of ours is imported for that."""
+    named: list[tuple[str, Registry[Any], str]] = [
+        *(("engine", METHODS, name) for name in engine.methods),
+        ("engine.what_if", METHODS, engine.what_if or engine.method),
+        *((f"engine.policies.{site}", METHODS, name) for site, name in engine.policies.items()),
+        *(("engine", RUN_METHODS, name) for name in engine.run_methods),
+    ]
+    for field, registry, name in named:
+        try:
+            registry.check(name)
+        except ValueError as error:
+            raise NotUnderstood(f"{field}: {error}") from None

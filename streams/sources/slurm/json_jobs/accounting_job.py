@@ -1,0 +1,174 @@
+"""A job as sacct and slurmdbd tell it."""
+
+import msgspec
+
+from streams.sources.slurm.rows import (
+    ENDED,
+    MIB,
+    NO_RESOURCES,
+    QUEUED,
+    REQUEUED,
+    JobRow,
+    Resources,
+    array_of,
+    count_of,
+    end_of,
+    identity_of,
+    name_of,
+    phase_of,
+    queues_of,
+    resources_from,
+    time_of,
+)
+from streams.sources.slurm.shapes import Number, Words, is_infinite, limit_of, number_of, restarts_of, words_of
+
+
+class _Array(msgspec.Struct, gc=False):
+    job_id: Number = None
+    task_id: Number = None
+    task: str | None = None
+
+
+class _Times(msgspec.Struct, gc=False):
+    submission: Number = None
+    eligible: Number = None
+    start: Number = None
+    end: Number = None
+    elapsed: Number = None
+    limit: Number = None
+
+
+class _State(msgspec.Struct, gc=False):
+    current: Words = None
+    reason: str | None = None
+
+
+class _Resource(msgspec.Struct, gc=False):
+    type: str = ""
+    name: str | None = None
+    count: float | None = None
+
+
+class _Tres(msgspec.Struct, gc=False):
+    requested: list[_Resource] | None = None
+    allocated: list[_Resource] | None = None
+
+
+class _Het(msgspec.Struct, gc=False):
+    job_id: Number = None
+
+
+class _Required(msgspec.Struct, gc=False):
+    cpus: Number = msgspec.field(name="CPUs", default=None)
+
+
+class _Reservation(msgspec.Struct, gc=False):
+    name: str | int | None = None
+
+
+class AccountingJob(msgspec.Struct, gc=False):
+    """What is taken of a job as sacct and slurmdbd tell it."""
+
+    job_id: Number
+    time: _Times
+    state: _State
+    array: _Array | None = None
+    tres: _Tres | None = None
+    het: _Het | None = None
+    required: _Required | None = None
+    reservation: _Reservation | None = None
+    restart_cnt: Number = None
+    cluster: str | None = None
+    user: str | None = None
+    group: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    nodes: str | None = None
+    allocation_nodes: Number = None
+    priority: Number = None
+    hold: bool | None = None
+
+
+def row_of_accounting(job: AccountingJob) -> JobRow | str:
+    """The row of a job as sacct and slurmdbd tell it; the name of the field that is wrong."""
+    number, found = count_of(number_of(job.job_id)), phase_of(words_of(job.state.current))
+    submitted = time_of(number_of(job.time.submission))
+    if number is None:
+        return "job_id"
+    if found is None:
+        return "state"
+    if submitted is None:
+        return "submit_time"
+    phase, state = found
+    started = time_of(number_of(job.time.start))
+    ended = end_of(phase, submitted, time_of(number_of(job.time.end)))
+    if phase in (ENDED, REQUEUED) and ended is None:
+        return "end_time"
+    asked = _resources(job.tres.requested if job.tres else None)
+    got = _resources(job.tres.allocated if job.tres else None)
+    if phase == QUEUED or (started == ended and not (name_of(job.nodes) or got.cpus)):
+        started = None
+    reason = job.state.reason or ""
+    array = job.array or _Array()
+    identity, parent, size = identity_of(
+        number, count_of(number_of(array.job_id)), number_of(array.task_id), array.task
+    )
+    het = count_of(number_of(job.het.job_id)) if job.het else None
+    required = count_of(number_of(job.required.cpus)) if job.required else None
+    allocated = count_of(number_of(job.allocation_nodes)) if started is not None else None
+    queue, partitions = queues_of(job.partition)
+    reservation = job.reservation.name if job.reservation else None
+    return JobRow(
+        job=identity,
+        phase=phase,
+        state=state,
+        submit=submitted,
+        eligible=time_of(number_of(job.time.eligible)),
+        start=started,
+        end=ended,
+        restarts=restarts_of(job.restart_cnt),
+        cluster=name_of(job.cluster),
+        user=name_of(job.user),
+        group=name_of(job.group),
+        account=name_of(job.account),
+        queue=queue,
+        partitions=partitions,
+        partition=queue if started is not None else None,
+        qos=name_of(job.qos),
+        name=name_of(job.name),
+        cpus=asked.cpus or required,
+        nodes=asked.nodes if (asked.nodes or 0) > 1 else allocated or asked.nodes,
+        gpus=asked.gpus,
+        gpu_types=asked.gpu_types,
+        memory=asked.memory,
+        walltime=limit_of(job.time.limit),
+        unlimited=is_infinite(job.time.limit),
+        reservation=name_of(reservation) if isinstance(reservation, str) else None,
+        licences=asked.licences,
+        array=parent,
+        array_size=size,
+        array_limit=array_of(array.task or "")[1] if size else None,
+        het_group=None if het is None else str(het),
+        priority=number_of(job.priority) if phase == QUEUED else None,
+        reason=name_of(reason) if phase == QUEUED else None,
+        held=phase == QUEUED and (reason.startswith("JobHeld") or bool(job.hold)),
+        started_cpus=got.cpus if started is not None else None,
+        started_nodes=(got.nodes or allocated) if started is not None else None,
+        started_gpus=got.gpus if started is not None and got.cpus else None,
+    )
+
+
+def _resources(listed: list[_Resource] | None) -> Resources:
+    """Resources from sacct's list; memory is in MiB there."""
+    if not listed:
+        return NO_RESOURCES
+    counts: dict[str, float] = {}
+    memory = 0.0
+    for resource in listed:
+        if resource.type == "mem":
+            memory = resource.count or 0.0
+        elif resource.count is not None:
+            counts[f"{resource.type}/{resource.name}" if resource.name else resource.type] = resource.count
+    return resources_from(counts, int(memory) * MIB if 0 < memory < 1 << 40 else None)

@@ -1,0 +1,21 @@
+"""Reads TOML files; what is wrong with one is told with its path."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from streams.errors import NotUnderstood, UserError
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file says.
+
+    Raises:
+        UserError: it cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise NotUnderstood(f"{path}: is not TOML: {error}") from None

@@ -1,0 +1,137 @@
+"""How right the numbers are that people act on: standing estimates, and answers about jobs that were then submitted.
+
+A standing estimate is scored when a job comes that it would have been read for: the one that held then for the least
+shape into which the job fits. An answer is scored when a job comes that asks for what the question did. Both by when
+the job starts. All of it is of this process, as what it told was: no state and no offset depends on it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from models.engine.asking.answers import answer_accuracy
+from models.measures import Accuracy
+from models.records import AnswerAccuracy, Outcome, Submit, WaitAnswer, WaitQuestion
+from models.site.shapes import Shape, covering
+
+STANDING, ASKED, EXPECTED = "standing", "asked", "expected"
+
+MAX_NOTED_JOBS = 50_000
+"""Jobs that are remembered with what was told for them; 300 bytes each. The oldest are forgotten first."""
+
+MAX_ASKED = 10_000
+"""Answers that are remembered; 500 bytes each."""
+
+ASKED_S = 600.0
+"""A job that comes so long (s) after an answer, by the site's time, is taken for the one that was asked about."""
+
+BOUND = "0.9"
+"""The bound that is scored."""
+
+
+class Told(NamedTuple):
+    """What was told: the wait in seconds (None: no estimate), and the bound within which 9 in 10 such jobs start."""
+
+    wait_s: float | None
+    bound_s: float | None
+
+    @property
+    def bounds(self) -> dict[str, float] | None:
+        """As accuracy counts it."""
+        return None if self.bound_s is None else {BOUND: self.bound_s}
+
+
+class KindScores(NamedTuple):
+    """The accuracy of what was told, and of what was predicted of the same jobs at their submission."""
+
+    told: Accuracy
+    predicted: Accuracy
+
+
+class _Standing:
+    """A site's standing estimates, and which of them has been read for which request."""
+
+    def __init__(self, estimates: Mapping[Shape, Told]) -> None:
+        self._estimates = estimates
+        self._read: dict[tuple[object, ...], Told | None] = {}
+
+    def covering(self, event: Submit) -> Told | None:
+        """The estimate that holds for a job; None where there is none."""
+        request = event.cpus, event.walltime, event.queue, event.gpus
+        if request not in self._read:
+            shape = covering(self._estimates, *request)
+            told = None if shape is None else self._estimates[shape]
+            self._read[request] = None if told is None or told.wait_s is None else told
+        return self._read[request]
+
+
+class AnswerScores:
+    """Scores what this worker told.
+
+    `sites` are the scores by site and kind.
+    """
+
+    def __init__(self) -> None:
+        self.sites: dict[str, dict[str, KindScores]] = {}
+        self._standing: dict[str, _Standing] = {}
+        self._asked: OrderedDict[tuple[object, ...], tuple[float, Told]] = OrderedDict()
+        self._noted: OrderedDict[tuple[str, str, int], dict[str, Told]] = OrderedDict()
+
+    def published(self, site: str, estimates: Mapping[Shape, Told]) -> None:
+        """These are a site's standing estimates from now on; none where they are too old to go by."""
+        self._standing[site] = _Standing(estimates)
+
+    def forget(self, site: str) -> None:
+        """The site is another worker's now, and what was told of it is no longer kept fresh."""
+        self._standing.pop(site, None)
+
+    def asked(self, question: WaitQuestion, told: WaitAnswer) -> None:
+        """A question was answered."""
+        if told.stale is None and told.predicted_wait_s is not None:
+            key = _request(question)
+            self._asked[key] = told.made_at, Told(told.predicted_wait_s, (told.bounds or {}).get(BOUND))
+            self._asked.move_to_end(key)
+            while len(self._asked) > MAX_ASKED:
+                self._asked.popitem(last=False)
+
+    def came(self, event: Submit) -> None:
+        """A job was submitted; 2 µs, and the first of each request O(shapes of its site), 0.2 µs each."""
+        found = {}
+        standing = self._standing.get(event.site)
+        if standing is not None and (told := standing.covering(event)) is not None:
+            found[STANDING] = told
+        if (answered := self._answer_to(event)) is not None:
+            found[ASKED] = answered
+        if found:
+            self._noted[event.site, event.job, event.attempt] = found
+            while len(self._noted) > MAX_NOTED_JOBS:
+                self._noted.popitem(last=False)
+
+    def _answer_to(self, event: Submit) -> Told | None:
+        """The last answer to who asked about such a job, with its user or without."""
+        if not self._asked:
+            return None
+        for request in (_request(event), _request(event, nobody=True)):
+            made_at, told = self._asked.get(request, (0.0, None))
+            if told is not None and 0.0 <= event.time - made_at <= ASKED_S:
+                return told
+        return None
+
+    def left(self, outcome: Outcome) -> None:
+        """A job has left the queue: what was told for it is scored. What its end repeats finds nothing any more."""
+        for kind, told in self._noted.pop((outcome.site, outcome.job, outcome.attempt), {}).items():
+            kinds = self.sites.setdefault(outcome.site, {})
+            scores = kinds.setdefault(kind, KindScores(Accuracy(), Accuracy()))
+            scores.told.add_wait(told.wait_s, outcome.actual_wait_s, told.bounds)
+            scores.predicted.add_wait(outcome.predicted_wait_s, outcome.actual_wait_s, outcome.bounds)
+
+    def accuracy(self, site: str) -> list[AnswerAccuracy]:
+        """How right what was told of a site was, by kind."""
+        kinds = self.sites.get(site, {})
+        return [answer_accuracy(kind, scores.told, scores.predicted) for kind, scores in sorted(kinds.items())]
+
+
+def _request(of: Any, nobody: bool = False) -> tuple[object, ...]:
+    """What tells apart what jobs ask for, of a question or a submission."""
+    user = None if nobody else of.user
+    return of.site, user, of.queue, of.cpus, of.walltime, of.gpus, of.nodes, of.memory

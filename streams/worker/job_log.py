@@ -1,0 +1,372 @@
+"""The live jobs of a site as they are stored: as a log, so that a checkpoint writes what has changed and no more.
+
+A site's state in the table is its *head*, under the site's name, and *segments* under keys of their own. The head holds
+what is bounded, the names of the segments that count, and the *tail*: the jobs that have changed since the last segment
+was written. When the tail has grown to `TAIL_BYTES`, it becomes a segment. Of a job that is in several of these the
+last one counts. Segments are durable before the head that names them, and are deleted after one that does not, so
+what a head names is there, and what no head names counts for nothing: a checkpoint is one head, there or not.
+
+Like a log's cleaner, each checkpoint moves jobs from the oldest segments into the tail, about as many as have changed,
+while the log is more than twice as large as what counts in it. So it stays within some three times of that.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from models.engine.checkpoint import Cut
+from models.engine.state import EngineState
+from models.records import JobKey
+
+TAIL_BYTES = 48 << 10
+"""Bytes of encoded jobs and names, before they are compressed, with which the tail becomes a segment."""
+
+SEGMENT_BYTES = 512 << 10
+"""Bytes of a segment at most, and a job: of a tail that is larger several are made."""
+
+MOST_GARBAGE, SLACK_BYTES = 2, 256 << 10
+"""The log is cleaned while it is so many times, and so many bytes, larger than what counts in it."""
+
+MIN_MOVED_BYTES, MAX_SCANNED = 8 << 10, 20_000
+"""A checkpoint moves so many bytes at most beside as many as have changed; and looks at so many entries at most."""
+
+LEFT_BYTES = 5
+"""Bytes that tell that a job has left."""
+
+NAME_BYTES = 16
+"""Bytes of a name that is remembered, about."""
+
+KEY_MARK = b"\xff"
+"""The first byte of a segment's key; no site's name in UTF-8 has it."""
+
+_WRITER = 8  # hexadecimal digits of a writer, and of a number
+
+
+class Run(msgspec.Struct, array_like=True, frozen=True):
+    """Segments that one process has written one after the other: those from number `first` to `last`."""
+
+    writer: str
+    first: int
+    last: int
+
+
+class Segment(msgspec.Struct, array_like=True):
+    """What a segment, or the tail, holds: encoded jobs by their numbers, the numbers of jobs that have left, names."""
+
+    jobs: list[tuple[int, msgspec.Raw]] = []
+    left: list[int] = []
+    names: list[tuple[int, JobKey]] = []
+
+
+class Contents(NamedTuple):
+    """A log that was read, and what it holds: encoded jobs, and names, by their numbers, in no order; and what is wrong
+    with segments of it."""
+
+    log: "JobLog"
+    jobs: dict[int, bytes]
+    names: dict[int, JobKey]
+    faults: list[str]
+
+
+class Written(NamedTuple):
+    """What a checkpoint writes of a site's jobs, not compressed yet: the tail, segments by their keys, and the keys of
+    segments that no longer count once the head is durable. `runs` are the segments that count then."""
+
+    tail: bytes
+    segments: list[tuple[bytes, bytes]]
+    freed: list[bytes]
+    runs: list[Run]
+
+
+class _Tail:
+    """What has changed since the last segment was written."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, bytes] = {}
+        self.left: list[int] = []
+        self.names: dict[int, JobKey] = {}
+        self.bytes = 0
+
+    @classmethod
+    def of(cls, segment: Segment) -> "_Tail":
+        """The tail that a head has."""
+        tail = cls()
+        for number, job in segment.jobs:
+            tail.put(number, bytes(job))
+        for number in segment.left:
+            tail.leave(number)
+        for number, name in segment.names:
+            tail.name(number, name)
+        return tail
+
+    def put(self, number: int, encoded: bytes) -> None:
+        """A live job is this now."""
+        self.drop(number)
+        self.jobs[number] = encoded
+        self.bytes += len(encoded)
+
+    def drop(self, number: int) -> None:
+        """A job is not told here."""
+        self.bytes -= len(self.jobs.pop(number, b""))
+
+    def leave(self, number: int) -> None:
+        """A job that is in a segment has left."""
+        self.left.append(number)
+        self.bytes += LEFT_BYTES
+
+    def name(self, number: int, name: JobKey) -> None:
+        """A name is remembered."""
+        self.names[number] = name
+        self.bytes += NAME_BYTES
+
+    def forget_name(self, number: int) -> None:
+        """A name is forgotten."""
+        if self.names.pop(number, None) is not None:
+            self.bytes -= NAME_BYTES
+
+    def encoded(self) -> bytes:
+        """As it is in a head, or in a segment."""
+        jobs = [(number, msgspec.Raw(job)) for number, job in self.jobs.items()]
+        return _encode(Segment(jobs, self.left, list(self.names.items())))
+
+
+class _Piece:
+    """A segment that counts, and what it holds: numbers of jobs and of names, of which those are taken away that are
+    moved; `bytes` is its size, not compressed, and `jobs_in_all` counts those taken away too."""
+
+    __slots__ = ("bytes", "jobs", "jobs_in_all", "key", "names", "place")
+
+    def __init__(
+        self, key: bytes, place: tuple[str, int], size: int, jobs: Iterable[int], names: Iterable[int]
+    ) -> None:
+        self.key, self.place, self.bytes = key, place, size
+        self.jobs, self.names = list(jobs)[::-1], list(names)[::-1]
+        self.jobs_in_all = len(self.jobs)
+
+
+def new_writer() -> str:
+    """A name that no other writer of segments has."""
+    return uuid4().hex[:_WRITER]
+
+
+def segment_key(site: str, writer: str, number: int) -> bytes:
+    """The key of a segment in the table; no two processes write the same one."""
+    return KEY_MARK + writer.encode() + b"%08x" % number + site.encode()
+
+
+def site_of(key: bytes) -> bytes:
+    """The key of the site to which a key of the table belongs: itself, where it is a head's."""
+    return key[1 + 2 * _WRITER :] if key.startswith(KEY_MARK) else key
+
+
+def keys_of(site: str, runs: Iterable[Run]) -> Iterator[bytes]:
+    """The keys of segments, in their order."""
+    return (segment_key(site, *place) for place in _places(runs))
+
+
+def _places(runs: Iterable[Run]) -> Iterator[tuple[str, int]]:
+    return ((run.writer, number) for run in runs for number in range(run.first, run.last + 1))
+
+
+class JobLog:
+    """What is stored of one site's jobs, and what is to be stored next. One process writes a site at a time.
+
+    A cut costs O(what has changed). It keeps 100 bytes for each live job.
+    """
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+        self._writer = new_writer()
+        self._next = 0
+        self._pieces: deque[_Piece] = deque()
+        self._where: dict[int, _Piece] = {}  # the last segment in which a live job is
+        self._names: dict[int, JobKey] = {}  # that are remembered and in a segment
+        self._first_name = 0  # that is remembered
+        self._bytes = self._entries = 0  # of all segments, and how often jobs are in them
+        self._tail = _Tail()
+        self._unwritten: list[tuple[bytes, bytes]] = []
+        self._freed: list[bytes] = []
+
+    @classmethod
+    def read(cls, site: str, runs: Iterable[Run], tail: bytes, segments: Iterable[bytes | None]) -> "Contents":
+        """What a head tells of, as far as it is there; 1 µs a job.
+
+        Parameters:
+            segments: those of the runs, in their order; encoded and not compressed, as is the tail. None: it is lost.
+        """
+        log = cls(site)
+        found = Contents(log, {}, {}, [])
+        for (writer, number), encoded in zip(_places(runs), segments, strict=True):
+            if encoded is None:
+                found.faults.append("a segment of live jobs is missing")
+            elif (segment := log._apply(encoded, found)) is not None:
+                jobs, names = [one for one, _ in segment.jobs], [one for one, _ in segment.names]
+                log._add(_Piece(segment_key(site, writer, number), (writer, number), len(encoded), jobs, names))
+        log._names = dict(found.names)
+        last = log._apply(tail, found)
+        if last is not None:
+            log._tail = _Tail.of(last)
+        return found
+
+    def _apply(self, encoded: bytes, found: "Contents") -> Segment | None:
+        """What a segment says counts from now on; gives it decoded, None where it is none."""
+        try:
+            segment = _decode(encoded)
+        except msgspec.MsgspecError as error:
+            found.faults.append(str(error))
+            return None
+        for number in segment.left:
+            found.jobs.pop(number, None)
+            self._where.pop(number, None)
+        found.jobs.update((number, bytes(job)) for number, job in segment.jobs)
+        found.names.update(segment.names)
+        return segment
+
+    def begin_names(self, first: int) -> None:
+        """The names that are remembered are those from this number on."""
+        for number in [number for number in self._names if number < first]:
+            del self._names[number]
+        self._first_name = first
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the segments that count, or will count with the next head."""
+        return [piece.key for piece in self._pieces]
+
+    @property
+    def all_keys(self) -> list[bytes]:
+        """The same, and those that are to be deleted."""
+        return [*self._freed, *self.keys]
+
+    def cut(self, engine: EngineState) -> tuple[Cut, Written]:
+        """What is to be stored of an engine as it is now: its cut, and of the jobs what is to be written."""
+        cut, before = engine.cut(), self._tail.bytes
+        self._take_in(cut)
+        self._clean(engine, max(self._tail.bytes - before, 0) + MIN_MOVED_BYTES)
+        if self._tail.bytes >= TAIL_BYTES:
+            self._flush()
+        segments, self._unwritten = self._unwritten, []
+        freed, self._freed = self._freed, []
+        return cut, Written(self._tail.encoded(), segments, freed, self._runs())
+
+    def fill(self, engine: EngineState, replaced: Iterable[bytes] = ()) -> None:
+        """Have everything of an engine stored by the next cut, and nothing of what was before count any more.
+
+        O(live jobs), 4 µs each: where the loop must not wait for that, in another thread.
+
+        Parameters:
+            replaced: keys of segments that are to be deleted.
+        """
+        self.free([*replaced, *self.keys])
+        self._pieces.clear()
+        self._where.clear()
+        self._names.clear()
+        self._bytes, self._entries, self._tail, self._unwritten = 0, 0, _Tail(), []
+        jobs, names = engine.everything()
+        self._first_name = min(names, default=0)
+        for number, name in names.items():
+            self._tail.name(number, name)
+        for number, encoded in jobs:
+            self._tail.put(number, encoded)
+            if self._tail.bytes >= SEGMENT_BYTES:
+                self._flush()
+
+    def free(self, keys: Iterable[bytes]) -> None:
+        """Have segments deleted once the next head is durable."""
+        self._freed.extend(keys)
+
+    def free_others(self, keys: Iterable[bytes]) -> None:
+        """Have those of these segments deleted that do not count."""
+        known = {*self.all_keys}
+        self.free(key for key in keys if key not in known)
+
+    def _take_in(self, cut: Cut) -> None:
+        for number in cut.left:
+            self._tail.drop(number)
+            if self._where.pop(number, None) is not None:
+                self._tail.leave(number)
+        for number, encoded in cut.jobs.items():
+            self._tail.put(number, encoded)
+        for number, name in cut.names.items():
+            if number >= cut.first_name:
+                self._tail.name(number, name)
+        for number in range(self._first_name, cut.first_name):
+            self._names.pop(number, None)
+            self._tail.forget_name(number)
+        self._first_name = cut.first_name
+
+    def _clean(self, engine: EngineState, most: int) -> None:
+        """Move what counts from the oldest segments into the tail, so many bytes at most, and drop what is empty."""
+        moved, tail = 0, self._tail
+        for _ in range(MAX_SCANNED):
+            if not self._pieces or moved >= most or not self._is_large():
+                return
+            oldest = self._pieces[0]
+            if oldest.jobs:
+                number = oldest.jobs.pop()
+                if self._where.get(number) is oldest and number not in tail.jobs:
+                    tail.put(number, engine.encoded_job(number))
+                    moved += len(tail.jobs[number])
+            elif oldest.names:
+                number = oldest.names.pop()
+                if number in self._names:  # else it is forgotten
+                    tail.name(number, self._names.pop(number))
+                    moved += NAME_BYTES
+            else:
+                self._freed.append(self._pieces.popleft().key)
+                self._bytes -= oldest.bytes
+                self._entries -= oldest.jobs_in_all
+
+    def _is_large(self) -> bool:
+        """Whether more than is allowed for does not count. Entries are taken to be of one size, that of jobs."""
+        live = self._bytes * len(self._where) / max(self._entries, 1) + NAME_BYTES * len(self._names)
+        return self._bytes > MOST_GARBAGE * live + SLACK_BYTES
+
+    def _flush(self) -> None:
+        """The tail becomes segments, in the order in which they are written."""
+        whole, self._tail = self._tail, _Tail()
+        for part in _parts(whole):
+            encoded = part.encoded()
+            place = self._writer, self._next
+            self._next += 1
+            key = segment_key(self._site, *place)
+            self._add(_Piece(key, place, len(encoded), part.jobs, part.names))
+            self._names.update(part.names)
+            self._unwritten.append((key, encoded))
+
+    def _add(self, piece: _Piece) -> None:
+        """A segment counts from now on."""
+        self._pieces.append(piece)
+        self._bytes += piece.bytes
+        self._entries += piece.jobs_in_all
+        self._where.update(dict.fromkeys(piece.jobs, piece))
+
+    def _runs(self) -> list[Run]:
+        runs: list[Run] = []
+        for piece in self._pieces:
+            writer, number = piece.place
+            if runs and (runs[-1].writer, runs[-1].last + 1) == piece.place:
+                runs[-1] = Run(writer, runs[-1].first, number)
+            else:
+                runs.append(Run(writer, number, number))
+        return runs
+
+
+def _parts(tail: _Tail) -> Iterator[_Tail]:
+    """A tail in parts of which each is no larger than a segment may be."""
+    part = _Tail()
+    part.left, part.names = tail.left, tail.names
+    for number, encoded in tail.jobs.items():
+        part.put(number, encoded)
+        if part.bytes >= SEGMENT_BYTES:
+            yield part
+            part = _Tail()
+    if part.jobs or part.left or part.names:
+        yield part
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Segment).decode

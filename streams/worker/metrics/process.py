@@ -1,0 +1,168 @@
+"""What concerns this process: messages read, latency, lag; and the registry in which all metrics are."""
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+
+from streams.worker.answer_scores import AnswerScores
+from streams.worker.freshness import Freshness
+from streams.worker.health import Health
+from streams.worker.ledger import Ledger
+from streams.worker.metrics.engines import EngineCollector
+from streams.worker.metrics.sites import AnswersCollector, FreshnessCollector, StandingCollector
+from streams.worker.standing import StandingEstimates
+
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """The counters of this process and the collector of the engines' counters, in a registry of their own."""
+
+    def __init__(self, ledger: Ledger, most_sites: int) -> None:
+        self.registry = CollectorRegistry()
+        self._most_sites = most_sites
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.registry.register(EngineCollector(ledger, most_sites))
+        self._read = Counter("queuecast_messages_read", "Messages read from the events topic.", registry=self.registry)
+        self._rejected = Counter(
+            "queuecast_rejects", "Messages sent to the dead letters, by reason.", ["reason"], registry=self.registry
+        )
+        self._held_apart = Counter(
+            "queuecast_quarantined",
+            "Events held apart: well formed, but their time, size or number is not believed; by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._unknown_fields = Counter(
+            "queuecast_unknown_fields",
+            "Fields of events that no event has, by name; they are ignored.",
+            ["field"],
+            registry=self.registry,
+        )
+        self._latency = Histogram(
+            "queuecast_prediction_latency_seconds",
+            "From a submit event's arrival at the broker to its predictions leaving the worker.",
+            buckets=LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+        self._event_time = Gauge(
+            "queuecast_last_message_timestamp_seconds",
+            "When the last message read had arrived at the broker.",
+            registry=self.registry,
+        )
+        self._lag = Gauge(
+            "queuecast_event_lag",
+            "Messages of the events topic that this worker has still to read, by partition.",
+            ["partition"],
+            registry=self.registry,
+        )
+        self._late = Counter(
+            "queuecast_late_predictions",
+            "Predictions that left more than worker.late_seconds after their event's arrival at the broker.",
+            registry=self.registry,
+        )
+        self._renewed = Counter(
+            "queuecast_events_topic_renewals",
+            "Partitions of the events topic that had been made anew, or cut short, since their states were stored.",
+            ["partition"],
+            registry=self.registry,
+        )
+        self._lost = Counter(
+            "queuecast_events_lost",
+            "Events that were deleted from their topic before they were read, by partition.",
+            ["partition"],
+            registry=self.registry,
+        )
+        self._questions = Counter(
+            "queuecast_questions", "Questions taken, by what became of them.", ["status"], registry=self.registry
+        )
+        self._answers = Histogram(
+            "queuecast_answer_latency_seconds",
+            "From a question's arrival at the broker to its answer leaving the worker.",
+            buckets=LATENCY_BUCKETS,
+            registry=self.registry,
+        )
+        self._broker = Gauge("queuecast_broker_up", "Whether a broker can be reached.", registry=self.registry)
+        self._store = Gauge("queuecast_store_up", "Whether Redis takes writes within a second.", registry=self.registry)
+        self._age = Gauge(
+            "queuecast_checkpoint_age_seconds",
+            "For how long the oldest event that is not durable yet has been waiting for that; 0 without one.",
+            registry=self.registry,
+        )
+        self._offsets: dict[tuple[str, int], int] = {}
+        self.rejections: dict[str, int] = {}
+        """How many messages went to the dead letters, by reason."""
+
+    def read(self, topic: str, partition: int, offset: int, timestamp: float) -> None:
+        """A message was read; `timestamp` is when it arrived at the broker."""
+        self._read.inc()
+        self._event_time.set(timestamp)
+        self._offsets[topic, partition] = offset
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """These partitions are read by others: when they come back, what was read here says nothing."""
+        self._offsets = {place: last for place, last in self._offsets.items() if place[1] not in partitions}
+
+    def unknown_field(self, name: str) -> None:
+        """An event had a field that no event has."""
+        self._unknown_fields.labels(name).inc()
+
+    def rejected(self, reason: str, held_apart: bool = False) -> None:
+        """A message went to the dead letters; `held_apart`: as an event that is not believed."""
+        self._rejected.labels(reason).inc()
+        self.rejections[reason] = self.rejections.get(reason, 0) + 1
+        if held_apart:
+            self._held_apart.labels(reason).inc()
+
+    def predicted(self, arrived: float) -> None:
+        """The predictions of a submit event have left, which had arrived at the broker at `arrived`."""
+        self._latency.observe(max(time.time() - arrived, 0.0))
+
+    def late(self) -> None:
+        """A prediction has left late."""
+        self._late.inc()
+
+    def asked(self, status: str) -> None:
+        """A question was taken: it is answered, or why not."""
+        self._questions.labels(status).inc()
+
+    def answered(self, seconds: float) -> None:
+        """The answer to a question has come to the broker, so long (s) after the question had."""
+        self._answers.observe(max(seconds, 0.0))
+
+    def show(
+        self, standing: StandingEstimates, ledger: Ledger, freshness: Freshness, answer_scores: AnswerScores
+    ) -> None:
+        """Show the standing estimates too, how fresh the sites are, and how right what is told of them."""
+        self.registry.register(AnswersCollector(ledger, answer_scores, self._most_sites))
+        self.registry.register(StandingCollector(standing, self._most_sites))
+        self.registry.register(FreshnessCollector(ledger, freshness, self._most_sites))
+
+    def renewed(self, partition: int) -> None:
+        """A partition of the events topic has been made anew."""
+        self._renewed.labels(str(partition)).inc()
+
+    def events_lost(self, partition: int, events: int) -> None:
+        """Events of a partition were deleted before they were read."""
+        self._lost.labels(str(partition)).inc(events)
+
+    def checkpoint_age(self, age_s: float) -> None:
+        """Update for how long the oldest event has been waiting to be durable."""
+        self._age.set(age_s)
+
+    def servers(self, health: Health) -> None:
+        """Update which servers answer."""
+        self._broker.set(health.broker is None)
+        self._store.set(health.store is None)
+
+    def lag(self, consumer: Any, topics: Collection[str]) -> None:
+        """Update the lag, from what the consumer knows of the ends of the topics' partitions."""
+        self._lag.clear()
+        for tp in (tp for tp in consumer.assignment() if tp.topic in topics):
+            end = consumer.highwater(tp)
+            read = self._offsets.get((tp.topic, tp.partition))
+            if end is not None and read is not None:
+                self._lag.labels(str(tp.partition)).inc(max(end - read - 1, 0))

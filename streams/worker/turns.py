@@ -1,0 +1,62 @@
+"""Whose turn it is on the event loop: events go first, questions and estimates come in slices between them."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SHORT_S = 0.002
+"""Seconds of a slice after which an event that came meanwhile is certain to have got here; after a longer one the
+thread that reads from Kafka is given `HANDING_S` first."""
+
+HANDING_S = 0.001
+"""Seconds for which the loop is left to others between two slices."""
+
+
+class Turns:
+    """Has slices of work done one at a time, so that an event waits for one of them at most.
+
+    A slice begins when no event waits. While events wait all the time, slices have a share of it all the same, so that
+    a backlog silences nobody. Without events there is no limit
+    here: time that nobody needs may be taken.
+
+    Parameters:
+        waiting: whether an event waits to be processed.
+    """
+
+    def __init__(
+        self, waiting: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.waiting = waiting
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._ended = clock()
+        self._spent_s = 0.0  # by the last slice
+
+    async def take(self, work: Callable[[], T], share: float, always: bool = False) -> T:
+        """Do a slice of work in its turn; it should take some milliseconds at most.
+
+        Parameters:
+            share: of the loop's time that such slices may have while events wait.
+            always: also while none do; it returns as much later.
+        """
+        async with self._one_at_a_time:
+            await self._turn(share)
+            begun = self._clock()
+            try:
+                done = work()
+            finally:
+                self._ended = self._clock()
+                self._spent_s = spent_s = self._ended - begun
+        if always:
+            await asyncio.sleep(spent_s * (1 / share - 1))
+        return done
+
+    async def _turn(self, share: float) -> None:
+        """Let events go first, until slices have had less than their share."""
+        await asyncio.sleep(HANDING_S if self._spent_s > SHORT_S else 0)
+        due = self._ended + self._spent_s * (1 / share - 1)
+        while self.waiting() and self._clock() < due:
+            await asyncio.sleep(HANDING_S)
