@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from streams.cli.app import application, run
-from streams.cli.options import read_trace, settings_of
+from streams.cli.options import read_trace, settings_without_servers
 
 commands = typer.Typer()
 
-PORT = typer.Option(min=1, max=65535, help="Default: the one of last time, or a free one.")
+PORT = typer.Option(min=1, max=65535, help="Default: the usual one if free, or last time's.")
 
 
 @commands.command(epilog="Example: queuecast demo KTH-SP2-1996-2.1-cln.swf.gz --seconds 30")
@@ -26,7 +26,7 @@ def demo(
     """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
     from deploy.local.demo.run import demo as play
 
-    play(settings_of(context), None if trace is None else read_trace(trace), jobs, seconds)
+    play(settings_without_servers(context), None if trace is None else read_trace(trace), jobs, seconds)
 
 
 @commands.command(epilog="Example: queuecast up --data-dir /srv/queuecast --kafka-port 9092")
@@ -42,7 +42,13 @@ def up(
     serve_port: Annotated[int | None, PORT] = None,
     prometheus_port: Annotated[int | None, PORT] = None,
     open_to_all: Annotated[
-        bool, typer.Option("--open", help="Every user of this machine may use Kafka and the page without a password.")
+        bool,
+        typer.Option(
+            "--open",
+            envvar="QUEUECAST_UP_OPEN",
+            show_envvar=False,
+            help="Every user of this machine may use Kafka and the page without a password.",
+        ),
     ] = False,
 ) -> None:
     """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept."""
@@ -50,7 +56,7 @@ def up(
     from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
-    run_stack(settings_of(context), data_dir or data_home(), ports, workers, open_to_all)
+    run_stack(settings_without_servers(context), data_dir or data_home(), ports, workers, open_to_all)
 
 
 app = application(commands)

@@ -1,8 +1,10 @@
-"""Writes the bill of materials (CycloneDX 1.6, JSON): what the lock file installs, and Kafka's jars, with their hashes.
+"""Writes the bill of materials (CycloneDX 1.6, JSON): what the lock file installs, Kafka's jars, and the page's
+scripts that are others', with their hashes.
 
 `make sbom` runs it. The same lock file and jars give the same bytes. It says what a release installs, on any machine.
 """
 
+import hashlib
 import json
 import re
 import sys
@@ -16,10 +18,13 @@ ROOT = Path(__file__).parents[1]
 LOCKS = ("build", "serve", "local")
 """The lock files of what is installed for use: the image takes the first two, `queuecast up` the third."""
 
+SCRIPTS = (("uplot", "1.6.32", "uPlot.iife.min.js"),)
+"""Scripts of others that the page has, by the names of their packages: name, version, file."""
+
 
 def sbom(root: Path = ROOT) -> dict[str, Any]:
     """The document."""
-    found = {part["bom-ref"]: part for part in (*_packages(root), *_jars())}
+    found = {part["bom-ref"]: part for part in (*_packages(root), *_jars(), *_scripts(root))}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -42,6 +47,13 @@ def _jars() -> Iterator[dict[str, Any]]:
     for jar in pinned():
         group, name, version = jar.coordinate.split(":")
         yield {"group": group, **_part("library", name, version, f"pkg:maven/{group}/{name}@{version}", [jar.sha256])}
+
+
+def _scripts(root: Path) -> Iterator[dict[str, Any]]:
+    """What the page has of others, as it lies in the tree."""
+    for name, version, file in SCRIPTS:
+        digest = hashlib.sha256((root / "streams/serve/page/vendor" / file).read_bytes()).hexdigest()
+        yield _part("library", name, version, f"pkg:npm/{name}@{version}", [digest])
 
 
 def _part(kind: str, name: str, version: str, purl: str, files: list[str]) -> dict[str, Any]:

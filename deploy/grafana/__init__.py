@@ -1,4 +1,4 @@
-"""The Grafana dashboards, as code: accuracy, flow and sites.
+"""The Grafana dashboards, as code: accuracy, flow, sites and sources.
 
 `python -m deploy.grafana` writes them into `dashboards` as the JSON that Grafana reads.
 """
@@ -12,10 +12,11 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from deploy.grafana.accuracy import accuracy
 from deploy.grafana.flow import flow
 from deploy.grafana.sites import sites
+from deploy.grafana.sources import sources
 
 FOLDER = Path(__file__).parent / "dashboards"
 
-DASHBOARDS = {"accuracy": accuracy, "flow": flow, "sites": sites}
+DASHBOARDS = {"accuracy": accuracy, "flow": flow, "sites": sites, "sources": sources}
 """Makers of the dashboards, by the name of their file."""
 
 

@@ -12,6 +12,8 @@ HELD, BOUNDED = "queuecast_bound_held_jobs_total", "queuecast_bound_jobs_total"
 RUN_ERROR = "queuecast_run_error_seconds"
 NOMINAL = "bound:queuecast_bound:nominal"
 
+ANSWER_ERROR, BY_KIND, SITE_KIND = "queuecast_answer_error_seconds", "site, kind", "{{site}} {{kind}}"
+
 EACH, BY_SITE, ROLES = "method", "site, method", "site, role, method"
 METHOD, SITE_METHOD = "{{method}}", "{{site}} {{method}}"
 
@@ -24,10 +26,15 @@ ROLES_ARE = (
     "Which method does what: what wait and run predict goes out, bounds lends its bounds to it, what_if answers "
     "questions; shadow and run_shadow are only tried."
 )
+ANSWERS_ARE = (
+    "Standing estimates, by the next job of their shape; answers, by the job that was asked about; and the last "
+    "estimate of jobs that were estimated anew while they queued (expected)."
+)
 GAIN_IS = "By how much the method's mean error is below that of the better trivial rule; below 0 it is worse than none."
 
 BEST_TRIVIAL = f"min by (site) ({mean(ERROR, BY_SITE, TRIVIAL_WAITS)})"
 GAIN = f"1 - ({mean(ERROR, BY_SITE, OTHER_WAITS)}) / on (site) group_left () ({BEST_TRIVIAL} > 0)"
+WEIGHTS = gauge("queuecast_feature_weight", "site, feature", SITES)
 COVERAGE = f"({share(HELD, BOUNDED, 'site, method, bound', WAITS)})"
 
 
@@ -95,6 +102,36 @@ def accuracy() -> Dashboard:
                     ),
                 ]
             ],
+            "What people act on, by site": [
+                [
+                    lines("Mean error", ANSWERS_ARE, "s", Query(mean(ANSWER_ERROR, BY_KIND, SITES), SITE_KIND)),
+                    lines(
+                        "Within ×2",
+                        f"Share of them that are within a factor of two. {ANSWERS_ARE}",
+                        "percentunit",
+                        Query(
+                            share(
+                                "queuecast_answer_within_factor_2_jobs_total", f"{ANSWER_ERROR}_count", BY_KIND, SITES
+                            ),
+                            SITE_KIND,
+                        ),
+                    ),
+                    lines(
+                        "Coverage",
+                        f"Share of jobs whose wait was at or below the bound that was told. {ANSWERS_ARE}",
+                        "percentunit",
+                        Query(
+                            share(
+                                "queuecast_answer_bound_held_jobs_total",
+                                "queuecast_answer_bound_jobs_total",
+                                f"{BY_KIND}, bound",
+                                SITES,
+                            ),
+                            f"{SITE_KIND} {{{{bound}}}}",
+                        ),
+                    ),
+                ]
+            ],
             "Run times, by site": [
                 [
                     lines(
@@ -132,15 +169,15 @@ def accuracy() -> Dashboard:
                         "sites chosen.",
                         "percentunit",
                         Query(
-                            f"avg by (feature) ({gauge('queuecast_feature_weight', 'site, feature', SITES)})",
+                            f"sort_desc(avg by (feature) ({WEIGHTS}))",
                             "{{feature}}",
                         ),
                     ),
                     lines(
-                        "Feature weights, by site",
-                        "The same over time.",
+                        "Largest feature weights, by site",
+                        "The three largest of each site, over time.",
                         "percentunit",
-                        Query(gauge("queuecast_feature_weight", "site, feature", SITES), "{{site}} {{feature}}"),
+                        Query(f"topk by (site) (3, {WEIGHTS})", "{{site}} {{feature}}"),
                     ),
                 ]
             ],

@@ -12,8 +12,8 @@ READ, LATE = "queuecast_messages_read_total", "queuecast_late_predictions_total"
 LOST = "queuecast_events_lost_total"
 REQUESTS, REQUEST = "queuecast_http_requests_total", "queuecast_http_request_duration_seconds"
 REFUSED = "queuecast_http_refused_requests_total"
-OURS = '{__name__=~"queuecast_sites|queuecast_http_requests_total"}'
-"""What a worker shows, and what the HTTP service."""
+OURS = '{__name__=~"queuecast_sites|queuecast_http_requests_total|queuecast_notify_jobs"}'
+"""What a worker shows, what the HTTP service, and what tells notices."""
 
 RESTARTED = f"sum by (instance) (changes(process_start_time_seconds{{{PROCESSES}}}[{RATE}]))"
 
@@ -69,7 +69,8 @@ def flow() -> Dashboard:
                 [
                     lines(
                         "Latency",
-                        "From a submit event's arrival at the broker to its predictions leaving the worker.",
+                        "From a submit event's arrival at the broker to its predictions leaving the worker. What takes "
+                        "longer than a minute is shown as a minute.",
                         "s",
                         *_quantiles(LATENCY),
                     ),
@@ -137,6 +138,42 @@ def flow() -> Dashboard:
                         "By status: without a right token (401), without the right to it (403), under another host's "
                         "name (421), too many in a minute (429).",
                         Query(counted(REFUSED, "status_code", PROCESSES), "{{status_code}}"),
+                    ),
+                ],
+            ],
+            "Notices": [
+                [
+                    counts(
+                        "Notices sent",
+                        "Notices of queued jobs that were delivered, by kind.",
+                        Query(counted("queuecast_notify_sent_total", "kind", PROCESSES), "{{kind}}"),
+                    ),
+                    counts(
+                        "Notices not told",
+                        "Given up, since the webhook did not take them; dropped before, since the job had started, or "
+                        "was to start at another time by then.",
+                        Query(counted("queuecast_notify_failed_total", "instance", PROCESSES), "given up"),
+                        Query(counted("queuecast_notify_dropped_total", "reason", PROCESSES), "dropped: {{reason}}"),
+                    ),
+                ],
+                [
+                    lines(
+                        "Notices that wait",
+                        "Notices that are due and not told yet.",
+                        "short",
+                        _of_worker("queuecast_notify_waiting"),
+                    ),
+                    lines(
+                        "Webhook failing",
+                        "For how long the webhook has taken nothing that was sent to it.",
+                        "s",
+                        _of_worker("queuecast_notify_webhook_failing_seconds"),
+                    ),
+                    lines(
+                        "Lag of notices",
+                        "Messages that notices follow from and that are still to be read, by topic.",
+                        "short",
+                        Query(gauge("queuecast_notify_lag", "topic", PROCESSES), "{{topic}}"),
                     ),
                 ],
             ],

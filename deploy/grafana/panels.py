@@ -67,7 +67,7 @@ def lines(title: str, description: str, unit: str, *queries: Query) -> timeserie
 def stacked(title: str, description: str, unit: str, *queries: Query) -> timeseries.Panel:
     """Parts of a whole over time, one upon the other."""
     panel = lines(title, description, unit, *queries).stacking(common.StackingConfig().mode(StackingMode.NORMAL))
-    return panel.fill_opacity(30)
+    return panel.fill_opacity(30).min(0)
 
 
 def counts(title: str, description: str, *queries: Query) -> timeseries.Panel:

@@ -17,6 +17,7 @@ WAITS = f'{SITES},method=~"$method",jobs=~"$jobs"'
 RUNS = f'{SITES},method=~"$run_method"'
 TRIVIAL_WAITS = f'{SITES},method=~"{"|".join(TRIVIAL)}",jobs=~"$jobs"'
 OTHER_WAITS = f'{WAITS},method!~"{"|".join(TRIVIAL)}"'
+SOURCES = 'source=~"$source",site=~"$site"'
 PROCESSES = 'instance=~"$instance"'
 
 

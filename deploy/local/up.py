@@ -1,8 +1,6 @@
 """The stack on this machine, kept running: Kafka, Redis, workers and, where it is installed, Prometheus."""
 
 import os
-import shlex
-import shutil
 import sys
 import time
 import urllib.request
@@ -18,11 +16,13 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn
 
+from deploy.local.overview import overview
 from deploy.local.stack import LocalStack, OnProgress, Progress, Prometheus, StackError
 from deploy.local.stack.locks import USER, password_in, write_private
-from deploy.local.stack.process import LOOPBACK, Server, ignore
+from deploy.local.stack.process import LOOPBACK, Server, ignore, is_free
+from streams.admin import create_topics
+from streams.running import announced
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
-from streams.topics import create_topics
 
 CONFIG = "queuecast.toml"
 
@@ -44,8 +44,8 @@ class Process(Server):
     def __init__(
         self, directory: Path, settings: Settings, port: int | None = None, on_progress: OnProgress = ignore
     ) -> None:
-        # The first start on a machine compiles, which may take half a minute.
-        super().__init__(directory, {"port": port}, on_progress, ready_within=180.0)
+        # The first start on a machine compiles: some 80 s of one core, 150 s of time where two cores were kept busy.
+        super().__init__(directory, {"port": port}, on_progress, ready_within=600.0)
         self._settings = settings
 
     @property
@@ -54,11 +54,11 @@ class Process(Server):
         return f"http://{self.address}{self.page}"
 
     @abstractmethod
-    def _with_place(self, settings: Settings) -> Settings:
+    def with_place(self, settings: Settings) -> Settings:
         """The settings with this process's host and port."""
 
     def _prepare(self) -> Sequence[str]:
-        config = self._write(CONFIG, as_toml(self._with_place(self._settings)))
+        config = self._write(CONFIG, as_toml(self.with_place(self._settings)))
         prefixes = tuple(f"{PREFIX}_{section}_".upper() for section in SECTIONS)
         without = [f"-u{name}" for name in os.environ if name.startswith(prefixes)]
         command = [sys.executable, "-m", "streams", "--config", str(config), self.name]
@@ -79,7 +79,8 @@ class WorkerProcess(Process):
     name = "worker"
     page = "/metrics"
 
-    def _with_place(self, settings: Settings) -> Settings:
+    def with_place(self, settings: Settings) -> Settings:
+        """The settings with the worker's place and name."""
         place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
         return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
 
@@ -90,7 +91,8 @@ class ServeProcess(Process):
     name = "serve"
     page = "/"
 
-    def _with_place(self, settings: Settings) -> Settings:
+    def with_place(self, settings: Settings) -> Settings:
+        """The settings with the service's place."""
         place = {"web_host": LOOPBACK, "web_port": self.port}
         return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **place))
 
@@ -105,6 +107,18 @@ class Ports(NamedTuple):
     prometheus: int | None = None
 
 
+USUAL_PORTS = {"kafka": 9092, "redis": 6379, "serve": 6067}
+"""The ports that everybody knows, and that the documentation's examples have."""
+
+
+def usual_where_free(ports: Ports) -> tuple[Ports, list[str]]:
+    """The ports, the usual ones where none are given and these are free; and a line for each that is taken."""
+    wanted = {name: port for name, port in USUAL_PORTS.items() if getattr(ports, name) is None}
+    free = {name: port for name, port in wanted.items() if is_free(port)}
+    taken = [f"Port {wanted[name]} is taken, so {name} has another one." for name in wanted.keys() - free.keys()]
+    return ports._replace(**free), sorted(taken)
+
+
 def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_all: bool = False) -> None:
     """Run the stack over a directory until SIGINT or SIGTERM; a server that ends meanwhile is started again.
 
@@ -117,6 +131,7 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_a
         UserError: the topics cannot be made.
     """
     console = Console(highlight=False, markup=False, soft_wrap=True)
+    ports, notes = usual_where_free(ports)
     with ExitStack() as running:
         with startup_progress() as on_progress:
             stack = LocalStack(
@@ -145,8 +160,14 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_a
             for process in (*crew, serve):
                 running.enter_context(process)
         config = stack.data_dir / CONFIG
-        write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(settings)}")
-        _print_overview(console, stack, crew, serve, config, open_to_all)
+        told = serve.with_place(settings)
+        write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(told)}")
+        found = running.enter_context(announced(config))
+        places = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.address}
+        places |= {process.directory.name: process.url for process in crew}
+        places["Page"] = serve.url
+        places["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
+        console.print(overview(stack.data_dir, places, notes, config, open_to_all, found))
         every = (stack.redis, stack.kafka, stack.prometheus, *crew, serve)
         servers = [server for server in every if server is not None]
         with suppress(KeyboardInterrupt, SystemExit):
@@ -260,41 +281,3 @@ class Keeper:
         except StackError as error:
             self._say(str(error))
         self._since = self._clock()
-
-
-def _print_overview(
-    console: Console,
-    stack: LocalStack,
-    workers: Sequence[WorkerProcess],
-    serve: ServeProcess,
-    config: Path,
-    open_to_all: bool,
-) -> None:
-    """Print what runs where, and commands to go on with."""
-    command = "queuecast" if shutil.which("queuecast") else shlex.join([sys.executable, "-m", "streams"])
-    where = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.address}
-    where |= {worker.directory.name: worker.url for worker in workers}
-    where["Page"] = serve.url
-    where["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
-    doors = (
-        "Every user of this machine may use Kafka and the page; Redis asks for a password."
-        if open_to_all
-        else "Kafka, Redis and the page ask for passwords, which are in the file below, yours alone to read."
-    )
-    lines = [
-        f"queuecast is up, over {stack.data_dir}",
-        "",
-        *(f"  {name:<12}{place}" for name, place in where.items()),
-        "",
-        doors,
-        "",
-        "Next, in another terminal:",
-        "",
-        f"  export {PREFIX}_CONFIG={shlex.quote(str(config))}",
-        f"  {command} watch --outcomes",
-        f"  {command} feed TRACE",
-        f"  {command} ask --cpus 64 --walltime 4h",
-        "",
-        "Ctrl-C stops it.",
-    ]
-    console.print("\n".join(lines))

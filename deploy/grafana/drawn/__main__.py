@@ -1,0 +1,35 @@
+"""Plays, asks and draws; says which panels have no data, and ends with 1 where one has none that should."""
+
+import sys
+from pathlib import Path
+
+from deploy.grafana import DASHBOARDS, as_json
+from deploy.grafana.drawn.asked import PanelAnswers, answered
+from deploy.grafana.drawn.figure import draw
+from deploy.grafana.drawn.play import played
+
+NEVER = {"Lag of sources", "Time of a call", "Failed calls"}
+"""Panels without data in the demo, whose source reads a file: it calls nothing, and does not say what is left."""
+
+
+def main(directory: Path, seconds: float, jobs: int) -> int:
+    """Draw all dashboards into a directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    empty: list[str] = []
+    with played(seconds, jobs) as (prometheus, begin, end):
+        for name, dashboard in DASHBOARDS.items():
+            found = answered(prometheus, as_json(dashboard()), begin, end)
+            draw(found, directory / f"{name}.png", f"queuecast: {name}")
+            empty += [f"{name}: {panel.title}" for panel in found if _is_empty(panel)]
+    for panel in empty:
+        sys.stdout.write(f"no data: {panel}\n")
+    return int(bool(empty))
+
+
+def _is_empty(panel: PanelAnswers) -> bool:
+    return panel.kind != "row" and panel.title not in NEVER and not any(panel.answers)
+
+
+if __name__ == "__main__":
+    given = dict(enumerate(sys.argv[1:]))
+    sys.exit(main(Path(given.get(0, "drawn")), float(given.get(1, 90)), int(given.get(2, 6000))))

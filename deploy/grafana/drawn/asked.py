@@ -1,0 +1,97 @@
+"""What Prometheus answers to a dashboard's queries: of each panel, its series over time or its latest values."""
+
+import json
+import math
+import re
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from deploy.local.stack import Prometheus
+
+STEPS = 150
+"""Points of a line."""
+
+LATEST_S = 30.0
+"""Where the latest value is asked for, so far back (s) it is looked for: a busy machine may miss a scrape."""
+
+EVERYTHING = ".+"
+"""What a variable is that lets all values in."""
+
+Labels = Mapping[str, str]
+
+
+class Series(NamedTuple):
+    """One line of a panel: its name as the legend has it, its labels, and its points; times in Unix seconds."""
+
+    legend: str
+    labels: Labels
+    times: list[float]
+    values: list[float]
+
+
+class PanelAnswers(NamedTuple):
+    """A panel as it is in the dashboard's file, and what each of its queries was answered."""
+
+    panel: dict[str, Any]
+    answers: list[list[Series]]
+
+    @property
+    def kind(self) -> str:
+        """Its type: timeseries, stat, bargauge, table, or row for a section's title."""
+        return str(self.panel["type"])
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        return str(self.panel["title"])
+
+
+def answered(prometheus: Prometheus, dashboard: str, begin: float, end: float) -> list[PanelAnswers]:
+    """Every panel of a dashboard with its answers from `begin` to `end` (Unix seconds), of all sites and methods."""
+    loaded = json.loads(dashboard)
+    names = [variable["name"] for variable in loaded["templating"]["list"]]
+    span = {"window": f"{max(round(end - begin), 1)}s", "__rate_interval": "8s"}
+    variables = dict.fromkeys(names, EVERYTHING) | span
+    step = max((end - begin) / STEPS, 0.5)
+    return [
+        PanelAnswers(
+            panel, [_ask(prometheus, target, variables, begin, end, step) for target in panel.get("targets", ())]
+        )
+        for panel in loaded["panels"]
+    ]
+
+
+def _ask(
+    prometheus: Prometheus, target: dict[str, Any], variables: Labels, begin: float, end: float, step: float
+) -> list[Series]:
+    expr = str(target["expr"])
+    for name in sorted(variables, key=len, reverse=True):
+        expr = expr.replace(f"${name}", variables[name])
+    legend = str(target["legendFormat"])
+    start = max(begin, end - LATEST_S) if target.get("instant") else begin
+    told = _told(prometheus, "query_range", query=expr, start=start, end=end, step=step)
+    return sorted(_series(told, legend), key=lambda series: series.legend)
+
+
+def _told(prometheus: Prometheus, page: str, **query: object) -> list[dict[str, Any]]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    url = f"{prometheus.url}/api/v1/{page}?{urllib.parse.urlencode(query)}"
+    with opener.open(url, timeout=30) as answer:
+        found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    return found
+
+
+def _series(told: list[dict[str, Any]], legend: str) -> Iterator[Series]:
+    for one in told:
+        labels = one["metric"]
+        points = [(time, float(value)) for time, value in one["values"]]
+        kept = [(time, value) for time, value in points if math.isfinite(value)]
+        if kept:
+            yield Series(_named(legend, labels), labels, [time for time, _ in kept], [value for _, value in kept])
+
+
+def _named(legend: str, labels: Labels) -> str:
+    """A legend's text with labels in place of their names in double braces."""
+    return re.sub(r"{{(\w+)}}", lambda match: labels.get(match[1], ""), legend)

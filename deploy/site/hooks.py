@@ -1,0 +1,27 @@
+"""What mkdocs calls while it builds the site."""
+
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from deploy.site.pages import DOCS, ROOT, included, linked_files, with_site_links
+from deploy.site.reference import REFERENCE
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the READMEs, the reference, and the files of the repository that pages link to."""
+    pages = included() | {place: make() for place, make in REFERENCE.items()}
+    for place, text in pages.items():
+        files.append(File.generated(config, place, content=text))
+    for path in linked_files():
+        files.append(File.generated(config, f"files/{path}", abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Let links that leave `docs` lead to the pages that stand for their targets; the READMEs' do already."""
+    if page.file.generated_by:
+        return markdown
+    return with_site_links(markdown, f"{DOCS}/{page.file.src_uri}", page.file.src_uri)

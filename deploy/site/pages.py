@@ -1,0 +1,106 @@
+"""The READMEs as pages of the site, with links that lead to where their targets are on it."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = "docs"
+
+READMES = {
+    "README.md": "index.md",
+    "deploy/README.md": "howto/deploy.md",
+    "deploy/prometheus/RUNBOOK.md": "howto/alerts.md",
+    "deploy/slurm/README.md": "howto/sbatch.md",
+    "deploy/ondemand/README.md": "howto/ondemand.md",
+    "models/README.md": "models.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+"""Pages of the site by the file that they are."""
+
+GLOSSARY = "reference/glossary.md"
+"""The page that is the last section of CONTRIBUTING.md."""
+
+_GLOSSARY_HEAD = "## Glossary\n"
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+
+
+def included() -> dict[str, str]:
+    """The READMEs' pages by their place on the site."""
+    found = {place: with_site_links(_text(path), path, place) for path, place in READMES.items()}
+    path = "CONTRIBUTING.md"
+    before, _, glossary = _text(path).partition(_GLOSSARY_HEAD)
+    found[READMES[path]] = with_site_links(before, path, READMES[path])
+    found[GLOSSARY] = with_site_links(f"# Glossary\n{glossary}", path, GLOSSARY)
+    return found
+
+
+def linked_files() -> list[str]:
+    """The files of the repository, other than pages, that pages link to; they are put on the site as they are."""
+    sources = [*READMES, *(path.relative_to(ROOT).as_posix() for path in (ROOT / DOCS).rglob("*.md"))]
+    found = {target for path in sources for target in _targets(path)}
+    return sorted(target for target in found if _is_other_file(target))
+
+
+def with_site_links(text: str, path: str, place: str) -> str:
+    """A page's text, with its links from the repository's file to others changed into those of the site.
+
+    Links to folders become plain text: a site has no page for them.
+
+    Parameters:
+        path: the file, from the repository's root.
+        place: where the page is on the site.
+    """
+
+    def changed(match: re.Match[str]) -> str:
+        image, label, link = match.groups()
+        target, _, anchor = link.partition("#")
+        if "://" in target or (not target and not _is_glossary(path, anchor)):
+            return match[0]
+        there = _place(_from(path, target) if target else path, anchor)
+        if there is None:
+            return label
+        ours = posixpath.relpath(there, posixpath.dirname(place) or ".")
+        kept = f"#{anchor}" if anchor and there != GLOSSARY else ""
+        return f"{image}[{label}]({ours}{kept})"
+
+    parts = _FENCED.split(text)
+    return "".join(part if part.startswith("```") else _LINK.sub(changed, part) for part in parts)
+
+
+def _text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def _from(path: str, link: str) -> str:
+    """A link's target, from the repository's root."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), link))
+
+
+def _is_glossary(path: str, anchor: str) -> bool:
+    return path == "CONTRIBUTING.md" and anchor == "glossary"
+
+
+def _place(target: str, anchor: str) -> str | None:
+    """Where a file of the repository is on the site; None for a folder."""
+    if _is_glossary(target, anchor):
+        return GLOSSARY
+    if target in READMES:
+        return READMES[target]
+    if target.startswith(f"{DOCS}/"):
+        return target.removeprefix(f"{DOCS}/")
+    return None if (ROOT / target).is_dir() else f"files/{target}"
+
+
+def _targets(path: str) -> Iterator[str]:
+    """What a page links to in the repository."""
+    for part in _FENCED.split(_text(path)):
+        for _, _, link in _LINK.findall("" if part.startswith("```") else part):
+            if "://" not in link and (target := link.partition("#")[0]):
+                yield _from(path, target)
+
+
+def _is_other_file(target: str) -> bool:
+    return target not in READMES and not target.startswith(f"{DOCS}/") and (ROOT / target).is_file()

@@ -1,0 +1,210 @@
+"""The reference's pages, made from the code: commands, settings, records, metrics."""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import typer
+
+from deploy.cli import app
+from deploy.site.metrics import MetricText, metrics_by_process
+from streams.schema import RECORDS, schema
+from streams.settings import PREFIX, SECTIONS
+
+Fields = Sequence[str]
+
+
+def _page(title: str, introduction: str, sections: Iterable[str]) -> str:
+    return "\n\n".join([f"# {title}", introduction, *sections]) + "\n"
+
+
+def _table(heads: Fields, rows: Iterable[Fields]) -> str:
+    """A table; empty where there are no rows."""
+    lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
+    rule = f"|{'---|' * len(heads)}"
+    return "\n".join([f"| {' | '.join(heads)} |", rule, *lines]) if lines else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _text(text: str | None) -> str:
+    """A docstring as paragraphs; what it says in angle brackets is no HTML."""
+    return inspect.cleandoc(text or "").replace("<", "&lt;")
+
+
+# Commands.
+
+
+def commands() -> str:
+    """Every command with its options, from what `--help` is made of."""
+    group = typer.main.get_group(app)
+    found = (_command(f"queuecast {path}", command) for path, command in _leaves(group, ""))
+    return _page(
+        "Commands",
+        "What `queuecast COMMAND --help` says. Exit codes: 1 for what is wrong outside, 2 for a command or a file that "
+        "was not understood. Before the command may stand:\n\n" + _options(group),
+        found,
+    )
+
+
+def _leaves(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            arguments = "".join(
+                f" {param.metavar or param.name.upper()}" for param in command.params if _argument(param)
+            )
+            yield from _leaves(command, f"{path}{name}{arguments} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def _command(title: str, command: Any) -> str:
+    usage = " ".join([title, *_arguments_of(command), "[OPTIONS]"])
+    example = (command.epilog or "").replace("\n", " ")
+    parts = [f"## {title}", _text(command.help), f"    {usage}", _arguments(command), _options(command), example]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _argument(param: Any) -> bool:
+    return bool(param.param_type_name == "argument")
+
+
+def _arguments_of(command: Any) -> dict[str, str]:
+    """What each argument is, by its name."""
+    return {param.metavar or param.name.upper(): _text(param.help) for param in command.params if _argument(param)}
+
+
+def _arguments(command: Any) -> str:
+    return _table(("argument", "what it is"), [(f"`{name}`", text) for name, text in _arguments_of(command).items()])
+
+
+def _options(command: Any) -> str:
+    shown = [param for param in command.params if not _argument(param) and not getattr(param, "hidden", False)]
+    rows = [
+        (f"`{', '.join(param.opts)}{f' {param.metavar}' if param.metavar else ''}`", _option_text(param))
+        for param in shown
+    ]
+    return _table(("option", "what it does"), rows)
+
+
+def _option_text(param: Any) -> str:
+    text, default = _text(param.help), param.default
+    told = default in (None, False, ()) or callable(default) or "Default:" in text
+    return text if told else f"{text} Default: {default}."
+
+
+# Settings.
+
+
+def settings() -> str:
+    """Every section of the settings: what its docstring says, and each setting with its default."""
+    return _page(
+        "Settings",
+        "Defaults, then a TOML file, then the environment, each over the one before: see "
+        "[where settings are](../howto/run.md#configuration). A setting that is a table is set in the file only.",
+        (_section(name, kind) for name, kind in SECTIONS.items()),
+    )
+
+
+def _section(name: str, kind: type[msgspec.Struct]) -> str:
+    rows = [
+        (f"`{field.name}`", f"`{_default(field)}`", f"`{PREFIX}_{name}_{field.name}`".upper())
+        for field in msgspec.structs.fields(kind)
+    ]
+    return f"## {name}\n\n{_text(kind.__doc__)}\n\n{_table(('setting', 'default', 'in the environment'), rows)}"
+
+
+def _default(field: Any) -> str:
+    if field.default is not msgspec.NODEFAULT:
+        value = field.default
+    else:
+        value = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return "none" if value is None else msgspec.json.encode(value).decode()
+
+
+# Records.
+
+
+def records() -> str:
+    """Every record on the topics and every part of one, from the JSON Schema."""
+    parts = schema()["$defs"]
+    named = {name: parts[name] for name in RECORDS}
+    kinds = [(f"`{name}`", ", ".join(map(_linked, _choices(found)))) for name, found in named.items()]
+    return _page(
+        "Records",
+        "What is on the topics, as JSON; `queuecast schema` prints the JSON Schema, from which this page is made. "
+        "Times are Unix seconds, lengths of time are seconds.\n\n" + _table(("record", "what it may be"), kinds),
+        (_record(name, part) for name, part in parts.items() if name not in named),
+    )
+
+
+def _choices(part: dict[str, Any]) -> list[str]:
+    refs = [one.get("$ref", "") for one in (part, *part.get("anyOf", ()))]
+    return [ref.rpartition("/")[2] for ref in refs if ref]
+
+
+def _linked(name: str) -> str:
+    return f"[{name}](#{name.lower()})"
+
+
+def _record(name: str, part: dict[str, Any]) -> str:
+    needed = part.get("required", ())
+    rows = [
+        (f"`{field}`", _kind(found), _presence(field in needed, found))
+        for field, found in part.get("properties", {}).items()
+    ]
+    return f"## {name}\n\n{_text(part.get('description'))}\n\n{_table(('field', 'what it is', 'where left out'), rows)}"
+
+
+def _presence(needed: bool, found: dict[str, Any]) -> str:
+    if needed:
+        return "it must be there"
+    return f"`{msgspec.json.encode(found['default']).decode()}`" if "default" in found else "unknown"
+
+
+def _kind(found: dict[str, Any]) -> str:
+    """The type of a field in words."""
+    if "$ref" in found:
+        return _linked(found["$ref"].rpartition("/")[2])
+    if "anyOf" in found:
+        return " or ".join(_kind(one) for one in found["anyOf"])
+    if "const" in found or "enum" in found:
+        return ", ".join(f"`{value}`" for value in found.get("enum", [found.get("const")]))
+    if found.get("type") == "array":
+        return f"list of {_kind(found['items'])}" if found.get("items") else "list"
+    if found.get("type") == "object" and isinstance(found.get("additionalProperties"), dict):
+        return f"object of {_kind(found['additionalProperties'])}"
+    return str(found.get("type", "anything"))
+
+
+# Metrics.
+
+
+def metrics() -> str:
+    """Every metric of queuecast's own, by the process that shows it."""
+    found = metrics_by_process()
+    return _page(
+        "Metrics",
+        "What `/metrics` shows to Prometheus, beside what every Python process does. Counters end in `_total`, "
+        "histograms have `_bucket`, `_sum` and `_count`.",
+        (
+            f"## {process}\n\n{_table(('metric', 'labels', 'what it is'), map(_metric, of))}"
+            for process, of in found.items()
+        ),
+    )
+
+
+def _metric(one: MetricText) -> Fields:
+    return f"`{one.name}`", ", ".join(f"`{label}`" for label in one.labels), f"{_text(one.text)} ({one.kind})"
+
+
+REFERENCE: dict[str, Callable[[], str]] = {
+    "reference/commands.md": commands,
+    "reference/settings.md": settings,
+    "reference/records.md": records,
+    "reference/metrics.md": metrics,
+}
+"""Makers of the pages by their place on the site."""
