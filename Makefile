@@ -4,13 +4,15 @@
 #   make check              ruff, mypy and all tests that need no server: what one runs while working
 #   make test               every check there is: ruff, mypy, all tests
 #   make lint, make bench   ruff and mypy alone; what measures speed
+#   make docs               the documentation site, in site/; a dead link is an error
+#   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
 #   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
 #   make image              the image on a base pinned by its digest, which Docker looks up now
 #   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
 
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := models streams deploy tests
+CODE := models streams deploy queuecast tests
 DOCKERFILE := deploy/compose/Dockerfile
 IMAGE ?= queuecast:0.1.0
 FIT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
@@ -37,17 +39,24 @@ define install
 	fi
 endef
 
-.PHONY: demo check test lint bench lock sbom image
+.PHONY: demo check test ready compiled lint bench docs drawn lock sbom image
 .SILENT:
 
 demo: $(VENV)/local
 	$(BIN)/queuecast demo $(if $(TRACE),"$(TRACE)")
 
-check: lint
+check: ready
 	$(TEST) -m 'not stack and not benchmark' --hypothesis-profile=check
 
-test: lint
+test: ready
 	$(TEST)
+
+# One core looks over the sources, the other compiles what the tests need.
+ready: $(VENV)/dev
+	$(MAKE) --no-print-directory -j 2 lint compiled
+
+compiled: $(VENV)/dev
+	$(BIN)/python -m tests.support.compiled
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check $(CODE)
@@ -56,6 +65,13 @@ lint: $(VENV)/dev
 
 bench: $(VENV)/dev
 	$(BIN)/python -m pytest -m benchmark -s tests/benchmarks
+
+docs: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	echo "the documentation is in site/index.html"
+
+drawn: $(VENV)/dev
+	$(BIN)/python -m deploy.grafana.drawn drawn
 
 sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json

@@ -1,7 +1,10 @@
 """What all tests share: one real Kafka and one real Redis a session, and what CI asks for."""
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,10 +30,13 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to ports of its own.
+    """Let Ctrl-C reach what the tests start, and keep each process of pytest-xdist to ports and notes of its own.
 
-    A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
+    A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C. What a `queuecast
+    up` of whoever runs the tests has noted is none of the tests' business, nor the other way.
     """
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="queuecast-tests-")
+    atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if share := os.environ.get("PYTEST_XDIST_WORKER"):  # a port must be free when its server comes back

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.boosted.method import Boosted
 from tests.benchmarks.test_simulated_speed import NOW, RUNNING, busy_site
 

@@ -1,58 +1,152 @@
-from time import perf_counter
+"""What an event and a question cost with the default settings, however many jobs are queued.
 
+`QUEUECAST_DEPTHS` are the numbers of queued jobs, 100 1000 10000 100000 by default.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from time import thread_time
+
+import numpy as np
+import pytest
+
+from models.engine.asking.answers import answer, standing
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import End, Start, Submit
-from models.site.spearman import warm_up
+from models.engine.warm_up import warm_up
+from models.records import (
+    Alter,
+    AnyEvent,
+    AnyQuestion,
+    Cancel,
+    Capacity,
+    End,
+    Hold,
+    JobQuestion,
+    JobsQuestion,
+    Release,
+    SiteQuestion,
+    Start,
+    Submit,
+    WaitQuestion,
+)
+from models.site.features import features_of
+from models.site.job import Estimate, Job
+from models.site.shapes import WALLTIMES, grid, sizes
 
-FEW, MANY = 100, 100_000
-CYCLES = 200
-ROUNDS = 60
+DEPTHS = [int(depth) for depth in os.environ.get("QUEUECAST_DEPTHS", "100 1000 10000 100000").split()]
+REFERENCE = 1000
+"""Queued jobs that a cost is a multiple of."""
+
+RUNNING, CPUS, TURNS = 200, 1000, 60
+MOST_MS, MOST_RATIO = 10.0, 2.5
+"""Of a question at any depth, and of an event at the greatest depth beside that at `REFERENCE`; with room for noise."""
+
+FEW = {"0.1": 1.0, "0.5": 100.0, "0.9": 10_000.0, "0.95": 30_000.0}
+
+
+def submitted(name: str, time: float, number: int) -> Submit:
+    """A job of one of 50 users and two queues."""
+    cpus, walltime = 1 + number % 64, 600.0 * (1 + number % 20)
+    queue = "ab"[number % 2]
+    return Submit(site="s", time=time, job=name, user=f"u{number % 50}", cpus=cpus, walltime=walltime, queue=queue)
 
 
 def engine_with(queued: int) -> Engine:
-    """A site with so many jobs in its queue, whose history is short, so that the events' own cost shows."""
-    engine = Engine("s", EngineSettings(method="median", shadows=(), history=100))
+    """A site with so many queued jobs; all but the last of a deep queue were told the same, lest it takes an hour."""
+    engine = Engine("s", EngineSettings())
+    engine.apply(Capacity(site="s", time=0.0, cpus=CPUS))
+    for number in range(RUNNING):
+        engine.apply(submitted(f"r{number}", float(number), number))
+        engine.apply(Start(site="s", time=number + 30.0, job=f"r{number}"))
+    predict, methods = engine.methods.predict_wait, engine.methods
+
+    def told_the_same(job: Job, context: object) -> None:
+        job.features = features_of(job, engine.context.state, job.submit)
+        job.estimates.update(dict.fromkeys(methods.waits, Estimate(100.0, "the same", FEW)))
+
     for number in range(queued):
-        engine.apply(
-            Submit(
-                site="s",
-                time=float(number),
-                job=f"queued{number}",
-                user=f"u{number % 50}",
-                group=f"g{number % 7}",
-                queue="batch",
-                cpus=1 + number % 64,
-                walltime=3600.0,
-            )
-        )
-    assert len(engine.context.state) == queued
+        told = told_the_same if queued > REFERENCE and number < queued - 200 else predict
+        methods.predict_wait = told  # type: ignore[method-assign]
+        engine.apply(submitted(f"q{number}", 300.0 + 0.01 * number, number))
+        if number % 1000 == 0:
+            engine.take_changes()
+    methods.predict_wait = predict  # type: ignore[method-assign]
+    assert len(engine.context.state) == queued + RUNNING
     return engine
 
 
-def cycles(engine: Engine, begin: int) -> float:
-    """Seconds that it takes for jobs to be submitted, start and end beside those that are queued; three events each."""
-    time = 1e6 + begin
-    before = perf_counter()
-    for number in range(begin, begin + CYCLES):
-        job = f"passing{number}"
-        engine.apply(Submit(site="s", time=time, job=job, user=f"u{number % 50}", queue="batch", cpus=4, walltime=60.0))
-        engine.apply(Start(site="s", time=time + 1, job=job))
-        engine.apply(End(site="s", time=time + 2, job=job))
-    return perf_counter() - before
+class Costs:
+    """Milliseconds of processor time, by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, list[float]] = {}
+
+    def measure(self, what: str, do: Callable[[], object]) -> None:
+        begin = thread_time()
+        do()
+        self.spent.setdefault(what, []).append((thread_time() - begin) * 1e3)
+
+    def median(self, what: str) -> float:
+        return float(np.median(self.spent[what]))
 
 
-def test_an_event_costs_the_same_however_many_jobs_are_queued() -> None:
+def events(turn: int, now: float) -> dict[str, AnyEvent]:
+    """One of each kind."""
+    name = f"p{turn}"
+    return {
+        "submit": submitted(name, now, turn),
+        "submit of a new user": Submit(site="s", time=now, job=f"{name}n", user=f"n{turn}", cpus=8, walltime=3600.0),
+        "alter": Alter(site="s", time=now + 0.1, job=name, cpus=9),
+        "hold": Hold(site="s", time=now + 0.2, job=name),
+        "release": Release(site="s", time=now + 0.3, job=name),
+        "end": End(site="s", time=now + 0.4, job=f"r{turn}"),
+        "start": Start(site="s", time=now + 0.5, job=f"q{turn}"),
+        "cancel": Cancel(site="s", time=now + 0.6, job=name),
+    }
+
+
+def questions(queued: int) -> dict[str, AnyQuestion]:
+    """One of each kind."""
+    request = WaitQuestion(id="1", site="s", cpus=8, walltime=3600.0, user="u1", queue="a")
+    return {
+        "what-if": request,
+        "what-if and why": WaitQuestion(id="1", site="s", cpus=8, walltime=3600.0, user="u1", queue="a", why=True),
+        "ask --job": JobQuestion(id="1", site="s", job=f"q{queued - 10}"),
+        "a user's jobs": JobsQuestion(id="1", site="s", user="u3"),
+        "the site": SiteQuestion(id="1", site="s"),
+    }
+
+
+def costs_with(queued: int) -> Costs:
+    engine, costs = engine_with(queued), Costs()
+    now = engine.time + 10.0
+    for turn in range(TURNS):
+        for what, event in events(turn, now + turn).items():
+            costs.measure(what, partial(engine.apply, event))
+        engine.take_changes()
+        if turn % 6 == 0:
+            for what, question in questions(queued).items():
+                costs.measure(what, partial(answer, question, engine, now + turn))
+    shapes = grid(sizes(CPUS, 8), WALLTIMES, ("a", "b"))
+    estimates = iter(standing(engine, shapes, now + TURNS))
+    costs.measure("the first standing estimate", lambda: next(estimates))
+    for _ in shapes[1:]:
+        costs.measure("each further one", lambda: next(estimates))
+    return costs
+
+
+def test_an_event_and_a_question_cost_the_same_however_many_jobs_are_queued() -> None:
     warm_up()
-    engines = {queued: engine_with(queued) for queued in (FEW, MANY)}
-    spent: dict[int, list[float]] = {queued: [] for queued in engines}
-    for turn in range(ROUNDS):
-        for queued, engine in engines.items():  # in turns, so that other load on the machine disturbs both alike
-            spent[queued].append(cycles(engine, turn * CYCLES))
-    events = 3 * CYCLES
-    mean = {queued: sum(times) / len(times) / events * 1e6 for queued, times in spent.items()}
-    print()
-    for queued, times in spent.items():
-        best = min(times) / events * 1e6
-        print(f"{queued:>7} jobs queued: an event takes {mean[queued]:.1f} µs in the mean, {best:.1f} µs at best")
-    assert mean[MANY] / mean[FEW] <= 1.5
+    costs = {queued: costs_with(queued) for queued in DEPTHS}
+    print("\nms of processor time" + "".join(f"{queued:>12,}" for queued in DEPTHS))
+    for what in costs[DEPTHS[0]].spent:
+        print(f"{what:<30}" + "".join(f"{costs[queued].median(what):12.2f}" for queued in DEPTHS))
+    if REFERENCE not in costs:
+        pytest.skip(f"no depth of {REFERENCE} to compare with")
+    asked = [*questions(1), "the first standing estimate", "each further one"]
+    for what in asked:
+        assert costs[DEPTHS[-1]].median(what) <= MOST_MS, what
+    for what in ("submit", "submit of a new user", "start"):
+        assert costs[DEPTHS[-1]].median(what) <= MOST_RATIO * costs[REFERENCE].median(what), what

@@ -5,6 +5,8 @@ are predicted twice by the same method: from all that the events say, and from t
 number of processors: without pools, partitions, limits, reservations and GPUs, but with the queues' names. The trivial
 rules stand beside. Jobs of the first `LEARNING_DAYS` days are not scored.
 
+What-if is asked where run times are known and nobody comes later: the true wait is that of a copy of the cluster.
+
 By the environment: `QUEUECAST_PARTITIONS_SITES=mixed` names the sites, `QUEUECAST_PARTITIONS_SEEDS=1,2` the workloads,
 `QUEUECAST_PARTITIONS_DAYS` how long they are and `QUEUECAST_PARTITIONS_METHOD` the method.
 
@@ -12,7 +14,8 @@ By the environment: `QUEUECAST_PARTITIONS_SITES=mixed` names the sites, `QUEUECA
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +29,7 @@ from models.registry import DEFAULT
 from models.simulation.cluster import CLUSTER_SITES, ClusterSite, Window, generate_for, run_cluster
 from models.simulation.grid import MONDAY
 from models.simulation.workload import DAY
+from tests.support.probes import Probe, Watched, as_planned, probes
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -35,6 +39,10 @@ ASKED = {name: os.environ.get(f"QUEUECAST_PARTITIONS_{name}") for name in ("SITE
 DAYS = float(ASKED["DAYS"] or 28)
 METHOD = ASKED["METHOD"] or DEFAULT
 SEEDS = [int(seed) for seed in (ASKED["SEEDS"] or "1,2").split(",")]
+
+PROBED_DAYS = (4, 6, 8, 10, 12)
+PROBES = 40
+"""Jobs of each partition that are asked about on each of these days, towards noon."""
 
 Scores = dict[tuple[str, str], Accuracy]
 """By method and partition ("": all of them)."""
@@ -115,3 +123,35 @@ def show(name: str, known: Scores, unknown: Scores) -> None:
         rows += [unknown[METHOD, partition], known[METHOD, partition]]
         cells = ["{AAE:.2f} / {PPE1200:.2f} / {x2:.0%}".format(**one.measures()) for one in rows]
         print(f"| {partition or 'all'} | {rows[0].jobs} | {' | '.join(cells)} |")
+
+
+@pytest.mark.parametrize("name", (ASKED["SITES"] or ",".join(CLUSTER_SITES)).split(","))
+def test_what_if_is_right_where_run_times_are_known_and_nobody_comes_later(name: str) -> None:
+    found: dict[str, list[Probe]] = defaultdict(list)
+    settings = EngineSettings(method=METHOD, shadows=(), runtimes="walltime")
+    moments = [MONDAY + day * DAY + DAY // 2 for day in PROBED_DAYS]
+    for seed in SEEDS:
+        site = CLUSTER_SITES[name]
+        jobs = as_planned(generate_for(site, seed, PROBED_DAYS[-1] + 2, MONDAY))
+        for probe in probes(Watched(site.cluster, settings, MONDAY), jobs, moments, PROBES):
+            found[probe.partition].append(probe)
+    show_probes(name, found)
+    assert _share_right([probe for asked in found.values() for probe in asked]) >= 0.85
+
+
+def show_probes(name: str, found: dict[str, list[Probe]]) -> None:
+    """Print the shares of what-ifs that were right by partition, and of those of jobs that had to wait."""
+    print(f"\n\n{name}: what-if by {METHOD}; seeds {SEEDS}\n")
+    print("| partition | asked | right | had to wait | of these right | mean wait h | mean error h |")
+    print("|---" * 7 + "|")
+    rows = [*sorted(found.items()), ("all", [probe for probed in found.values() for probe in probed])]
+    for partition, asked in rows:
+        waited = [probe for probe in asked if probe.true_s > 0.0]
+        wait_h = sum(probe.true_s for probe in asked) / len(asked) / 3600
+        error_h = sum(abs(probe.told_s - probe.true_s) for probe in asked) / len(asked) / 3600
+        shares = f"{_share_right(asked):.0%} | {len(waited)} | {_share_right(waited):.0%}"
+        print(f"| {partition} | {len(asked)} | {shares} | {wait_h:.2f} | {error_h:.2f} |")
+
+
+def _share_right(asked: Sequence[Probe]) -> float:
+    return sum(probe.is_right for probe in asked) / max(len(asked), 1)

@@ -10,7 +10,7 @@ from sklearn.cluster import DBSCAN
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
-from models.site.state import Job, Phase
+from models.site.job import Job, Phase
 from models.waits.qespera import Qespera
 
 HISTORY = 6000

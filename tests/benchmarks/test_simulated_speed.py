@@ -10,8 +10,9 @@ from models.records import Capacity
 from models.registry import method_named
 from models.runtimes.closest import Closest
 from models.site.history import History
+from models.site.job import Job, Phase
 from models.site.runs import RunHistory
-from models.site.state import Job, Phase, SiteState
+from models.site.state import SiteState
 
 RUNNING = QUEUED = 1000
 PREDICTIONS = 200

@@ -25,6 +25,7 @@ from deploy.local.stack import Redis
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.settings import RedisSettings, Settings, WorkerSettings
+from streams.worker.job_log import site_of
 from streams.worker.store import SiteStore, connect
 from streams.worker.stored import Log, Range
 from tests.support.fakes import MemoryTable, Message, Process, World
@@ -112,8 +113,8 @@ class Changelog(MemoryTable):
         await super().put(key, value, partition)
         self._states.append((key, value or b""))
 
-    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
-        return [value for site, value in reversed(self._states) if site == key]
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        return [(one, value) for one, value in reversed(self._states) if site_of(one) == key and value]
 
     async def ranges(self, logs: Any) -> dict[Log, Range]:
         messages: Any = self._world.messages[0]

@@ -11,8 +11,8 @@ from models.runtimes.template import Templates
 from models.search.templates.genetic import TemplateSearchPlan, search
 from models.search.templates.workload import Moment, TemplateEstimates, Workload
 from models.simulation import generate
+from models.site.job import Job
 from models.site.runs import RunHistory
-from models.site.state import Job
 
 JOBS = 10_000
 LEAST_RATIO = 10.0

@@ -208,7 +208,7 @@ def image() -> str:
 
 
 def test_the_image_copies_every_package_and_runs_as_nobody_special(image: str) -> None:
-    assert {"models", "streams", "deploy"} <= set(re.findall(r"^COPY (\w+) ", image, re.M))
+    assert {"models", "streams", "deploy", "queuecast"} <= set(re.findall(r"^COPY (\w+) ", image, re.M))
     assert re.search(r"^USER 10001:10001$", image, re.M)
     assert re.findall(r"^FROM (\S+)", image, re.M) == ["${PYTHON}"] * 2  # which a digest can be given for
     (base,) = re.findall(r"^ARG PYTHON=(\S+)", image, re.M)
@@ -245,22 +245,40 @@ def test_what_the_image_runs_while_it_is_built_is_there(image: str) -> None:
 
 def test_every_target_for_make_names_modules_that_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    modules = set(re.findall(r"python -m (\w+\.\w+)", makefile))
-    assert modules == {"deploy.sbom"}
+    modules = set(re.findall(r"python -m (\w+(?:\.\w+)+)", makefile))
+    assert modules == {"deploy.grafana.drawn", "deploy.sbom", "tests.support.compiled"}
     assert all(importlib.util.find_spec(module) for module in modules)
 
 
-def test_a_source_joins_the_others() -> None:
-    """Its file goes over compose.yaml: the same project and Kafka, hardened as the others, with a volume of its own."""
-    found, trial = read("source.yaml"), read("compose.yaml")
+@pytest.mark.parametrize("joins", ["source", "notify"])
+def test_a_source_and_notices_join_the_others(joins: str) -> None:
+    """Their files go over compose.yaml: the same project and Kafka, hardened as the others."""
+    found, trial = read(f"{joins}.yaml"), read("compose.yaml")
     PyCompose.from_json(json.dumps(found)).validate()
     ((name, service),) = found["services"].items()
     assert found["name"] == trial["name"]
-    assert check_command(service["command"]) == name == "source"
+    assert check_command(service["command"]) == name == joins
     check_image(service["image"])
     check_variables(service["environment"])
     assert service["environment"]["QUEUECAST_KAFKA_BOOTSTRAP"] == "kafka:9092"
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
-    assert "--cursors=/var/lib/queuecast" in service["command"]
     assert {volume.split(":")[0] for volume in service["volumes"]} == set(found["volumes"])
     assert seconds(service["stop_grace_period"]) > STOP_S
+
+
+def test_a_source_has_a_volume_for_its_cursor() -> None:
+    (source,) = read("source.yaml")["services"].values()
+    assert "--cursors=/var/lib/queuecast" in source["command"]
+    assert "source:/var/lib/queuecast" in source["volumes"]
+
+
+def test_notices_are_signed_and_looked_at_where_they_are_shown() -> None:
+    (service,) = read("notify.yaml")["services"].values()
+    environment = service["environment"]
+    filled = given(environment) | {"QUEUECAST_NOTIFY_WEBHOOK": "https://chat.example.org/hook"}
+    own = load_settings(environment=filled).notify
+    assert own.webhook and own.secret and own.web_host == "0.0.0.0"
+    assert all(environment[f"QUEUECAST_NOTIFY_{name}"].startswith("${") for name in ("WEBHOOK", "SECRET"))
+    code = service["healthcheck"]["test"][-1]
+    compile(code, "notify", "exec")
+    assert f'"127.0.0.1", {own.web_port},' in code and '"/metrics"' in code

@@ -343,27 +343,53 @@ def test_the_operator_of_prometheus_finds_the_programs(tmp_path: Path) -> None:
         assert endpoint["path"] in pages("worker") & pages("serve")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_source_can_be_added(tmp_path: Path, version: str) -> None:
-    """As a component: hardened as the others, with a lasting volume for its cursor, and one pod only."""
+@cache
+def with_component(name: str) -> list[Manifest]:
+    """The base with one component."""
     folder = Path(tempfile.mkdtemp(dir=FOLDER / "overlays"))
     try:
         (folder / "kustomization.yaml").write_text(
             "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: queuecast\n"
-            "resources: [../../base]\ncomponents: [../../components/source]\n"
+            f"resources: [../../base]\ncomponents: [../../components/{name}]\n"
         )
-        manifests = render(folder)
+        return render(folder)
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["source", "notify"])
+def test_a_source_and_notices_can_be_added(name: str, version: str) -> None:
+    """As components: hardened as the others, one pod only, which Prometheus alone reaches."""
+    manifests = with_component(name)
     for manifest in manifests:
         kubernetes_validate.validate(manifest, version, strict=True)
-    source, worker = (of(manifests, "StatefulSet")[f"queuecast-{name}"]["spec"] for name in ("source", "worker"))
-    container = main(source["template"])
-    assert check_command(container["args"]) == "source"
-    assert source["replicas"] == 1
+    made = of(manifests, "StatefulSet", "Deployment")
+    added, worker = (made[f"queuecast-{one}"]["spec"] for one in (name, "worker"))
+    container = main(added["template"])
+    assert check_command(container["args"]) == name
+    assert added["replicas"] == 1
     assert container["securityContext"] == main(worker["template"])["securityContext"]
-    assert source["template"]["spec"]["securityContext"] == worker["template"]["spec"]["securityContext"]
+    assert added["template"]["spec"]["securityContext"] == worker["template"]["spec"]["securityContext"]
     assert container["image"] == "queuecast"  # an overlay says which
+    (rule,) = Network(manifests).rules(added["template"]["metadata"]["labels"], "Ingress") or ()
+    assert [port["port"] for port in rule["ports"]] == [container["ports"][0]["containerPort"]]
+    assert rule["from"] == [{"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
+
+
+def test_notices_show_prometheus_what_they_do_and_have_their_secret() -> None:
+    manifests = with_component("notify")
+    (found,) = (one for one in ours(manifests) if one[0] == "notify")
+    _, template, settings = found
+    container, own = main(template), settings.notify
+    assert (own.web_host, own.web_port) == ("0.0.0.0", container["ports"][0]["containerPort"])
+    assert container["envFrom"] == [{"secretRef": {"name": "queuecast-notify"}}]
+    assert of(manifests, "Deployment")["queuecast-notify"]["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_source_has_a_lasting_volume_for_its_cursor() -> None:
+    source = of(with_component("source"), "StatefulSet")["queuecast-source"]["spec"]
+    container = main(source["template"])
     (claim,) = source["volumeClaimTemplates"]
     (mounted,) = (m for m in container["volumeMounts"] if m["name"] == claim["metadata"]["name"])
     assert f"--cursors={mounted['mountPath']}" in container["args"]

@@ -104,10 +104,10 @@ def test_the_users_queued_jobs_are_listed(browser: Browser, portal: Portal) -> N
     browser.open(portal.url)
     browser.until(lambda: browser.all("#queuecast li"))
     assert browser.texts("#queuecast li") == [
-        "2 (batch) starts in about 40 min: 12 jobs ahead of it",
+        "2 (batch) starts in about 40m: 12 jobs ahead of it",
         "3 starts within a minute",
         "4 (batch) is held",
-        f"{HOSTILE} ({HOSTILE}) starts in about 2.3 days",
+        f"{HOSTILE} ({HOSTILE}) starts in about 2d8h",
     ]
     assert portal.asked == ["/queuecast/v1/users/ada%20%26%20co/jobs"]
     assert browser.run("return document.title") == "ok" and browser.all("#queuecast img") == []
@@ -132,3 +132,10 @@ def test_a_service_that_hangs_is_given_up_after_a_second(browser: Browser, porta
     failed = "return document.getElementById('queuecast').dataset.failed"
     browser.until(lambda: browser.run(failed) == "TimeoutError")
     assert browser.run("return document.getElementById('queuecast').hidden")
+
+
+def test_it_writes_durations_as_the_page_does() -> None:
+    written = re.compile(r"function duration\(.*?\n *\}\n(?= *(?:\n|const))", re.DOTALL)
+    page = (PARTIAL.parents[2] / "streams/serve/page/scripts/text.js").read_text(encoding="utf-8")
+    (here,), (there,) = (written.findall(text) for text in (PARTIAL.read_text(encoding="utf-8"), page))
+    assert here.split() == there.split()

@@ -107,6 +107,10 @@ def running(values: str) -> Series:
     return {'queuecast_live_jobs{site="s",phase="running",instance="a"}': values}
 
 
+def failing(values: str) -> Series:
+    return {'queuecast_notify_webhook_failing_seconds{instance="c"}': values}
+
+
 def dropped(values: str) -> Series:
     return {'queuecast_http_dropped_connections_total{why="slow",instance="b"}': values}
 
@@ -142,6 +146,7 @@ FIRES = {
     "QueuecastHeldApart": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],
+    "QueuecastWebhookFailing": [Data("25m", failing("0+60x30"))],
     "QueuecastEstimatesStale": [Data("30m", estimates("0x40"))],
     "QueuecastWorseThanTrivial": [
         *(
@@ -200,6 +205,7 @@ SHORT_OF_IT = {
     "QueuecastHeldApart": [Data("60m", held_apart("100x60")), Data("10m", held_apart("_x5 15x10"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=200)), Data("25m", late(1, of=1))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+5x40")), Data("40m", dropped("0x19 90x30"))],
+    "QueuecastWebhookFailing": [Data("17m", failing("0+60x30")), Data("30m", failing("0+60x14 0x20"))],
     "QueuecastEstimatesStale": [Data("34m", estimates("0x15 900x25"))],
     "QueuecastWorseThanTrivial": [
         Data("34h", OUT | trivial(10, 180) | errors("qespera", 1050, 10, 180), "30m"),
@@ -246,6 +252,7 @@ HEALTHY = Data(
         **rejects("0+0.1x600"),
         **late(0, of=10, steps=600),
         **estimates("0+180x600"),
+        **failing("0 30 0 0 45 0x595"),
         **OUT,
         **trivial(3, 600),
         **waited(0.6, 3, 600),

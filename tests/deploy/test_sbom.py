@@ -19,6 +19,9 @@ def test_it_has_every_package_and_every_jar_with_hashes() -> None:
     lock = Path(ROOT / "requirements" / "serve.txt").read_text(encoding="utf-8")
     for name, version in re.findall(r"^([\w.-]+)==([^\s;\\]+)", lock, re.MULTILINE):
         assert parts[f"pkg:pypi/{name.lower()}@{version}"]["hashes"]
+    script = Path(ROOT / "streams/serve/page/vendor/uPlot.iife.min.js").read_text(encoding="utf-8")
+    (version,) = re.findall(r"uPlot \(v([\d.]+)\)", script)
+    assert parts[f"pkg:npm/uplot@{version}"]["hashes"]
 
 
 def test_it_is_the_same_each_time() -> None:

@@ -23,6 +23,7 @@ SERVICES = {
     "worker": "queuecast-worker@.service",
     "serve": "queuecast-serve.service",
     "source": "queuecast-source@.service",
+    "notify": "queuecast-notify.service",
 }
 WORKER = "queuecast-worker@6066.service"
 SOURCE = "queuecast-source@alder.service"
@@ -100,7 +101,9 @@ def analyze(units: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("unit", ["queuecast.target", WORKER, SOURCE, SERVICES["serve"], SERVICES["topics"]])
+@pytest.mark.parametrize(
+    "unit", ["queuecast.target", WORKER, SOURCE, *(SERVICES[name] for name in ("serve", "topics", "notify"))]
+)
 def test_systemd_has_nothing_to_say_against_it(units: Path, unit: str) -> None:
     assert analyze(units, "verify", unit) == ""
 
@@ -140,6 +143,11 @@ def test_a_worker_has_a_port_and_a_name_of_its_own() -> None:
     assert f"queuecast-worker@{section_of('worker').web_port}.service" == WORKER
 
 
+def test_notices_are_signed_and_seen_by_prometheus() -> None:
+    own = settings_of(SERVICES["notify"]).notify
+    assert own.webhook and own.secret and own.web_port
+
+
 def test_the_target_wants_all_and_all_stop_with_it() -> None:
     (wanted,) = read("queuecast.target")["Wants"]
     assert set(wanted.split()) == {WORKER, SERVICES["serve"], SERVICES["topics"]}
@@ -148,7 +156,7 @@ def test_the_target_wants_all_and_all_stop_with_it() -> None:
         assert unit["PartOf"] == unit["WantedBy"] == ["queuecast.target"]
 
 
-@pytest.mark.parametrize("name", [SERVICES["worker"], SERVICES["serve"], SERVICES["source"]])
+@pytest.mark.parametrize("name", [SERVICES[name] for name in ("worker", "serve", "source", "notify")])
 def test_what_ends_is_started_again_and_has_time_to_stop(name: str) -> None:
     unit = read(name)
     assert unit["Restart"] == ["always"]

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
@@ -10,10 +11,14 @@ import msgspec
 import pytest
 import yaml
 
-from deploy.local.stack import Prometheus
+from deploy.local.stack import Prometheus, free_port
 from deploy.local.stack.servers import RULES
 from deploy.local.up import ServeProcess
 from models.records import AnyEvent, Capacity, Partition, Pool, WaitQuestion
+from streams.notify.metrics import NotifyCounts
+from streams.scraping import serve_metrics
+from streams.sources.contract import Calls
+from streams.sources.run import Watch
 from tests.support import scraped
 from tests.support.dashboards import FILES, asked
 from tests.support.deployment import PATIENCE_S, Deploy, Deployment, Message, simulated, until
@@ -90,19 +95,54 @@ def web(here: Deployment, tmp_path: Path) -> Iterator[ServeProcess]:
         yield process
 
 
-def test_every_panel_and_every_rule_has_data(here: Deployment, web: ServeProcess, prometheus: Prometheus) -> None:
+@pytest.fixture
+def source() -> Iterator[tuple[str, Calls]]:
+    """Where a source shows its metrics that has sent events and skipped records, and its calls, which may go on."""
+    watch, port, counts = Watch(lambda _: None), free_port(), {"one": 1.0}
+    call = Calls(count=3, failed=1, seconds=0.5, last_s=0.1)
+    watch.source = SimpleNamespace(
+        name="slurm", sites=(SITE.decode(),), records=5, calls={"squeue": call}, lag=counts, left_out=counts
+    )
+    watch.sent.update(counts)
+    watch.newest = 1.0
+    end = serve_metrics(watch, "127.0.0.1", port)
+    yield f"127.0.0.1:{port}", call
+    end()
+
+
+@pytest.fixture
+def notices() -> Iterator[str]:
+    """Where a process shows its metrics that has read some topics and told some notices."""
+    counts, port = NotifyCounts([]), free_port()
+    counts.lag["queuecast.predictions"] = 3
+    end = serve_metrics(counts, "127.0.0.1", port)
+    yield f"127.0.0.1:{port}"
+    end()
+
+
+def test_every_panel_and_every_rule_has_data(
+    here: Deployment, web: ServeProcess, source: tuple[str, Calls], notices: str, prometheus: Prometheus
+) -> None:
     events = simulated(SITE.decode(), JOBS)
     early, late, again = [*events[:600], cluster(events[599].time)], iter(events[600:]), events[:5]
     here.send(early)
     here.send_raw(trouble(again))
     here.worker.start()
-    prometheus.scrape({"queuecast": [here.worker.address], "queuecast-serve": [web.address]})
+    shown_at, call = source
+    targets = {
+        "queuecast": here.worker.address,
+        "queuecast-serve": web.address,
+        "queuecast-source": shown_at,
+        "queuecast-notify": notices,
+    }
+    prometheus.scrape({job: [address] for job, address in targets.items()})
     until(lambda: scraped.value(prometheus, "sum(queuecast_events_total)") == len(early) + 1 + len(again))
     missing = queries()
 
     def all_answered() -> bool:
         ask(here)
         look(web.url)
+        call.count += 1
         here.send_raw(trouble(again))
         for expr in [expr for expr in missing if scraped.values(prometheus, expr)]:
             del missing[expr]

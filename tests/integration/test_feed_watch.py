@@ -65,14 +65,15 @@ def test_topics_are_made_once(topics: Topics, capsys: Capture) -> None:
     assert main(["topics", "--partitions", "7"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert {line[0]: " ".join(line[2:]) for line in lines} == {
-        topics.events: "14 days was there",
-        topics.predictions: "7 days was there",
-        topics.outcomes: "7 days was there",
-        topics.dead_letters: "30 days was there",
-        topics.estimates: "the latest of each shape, 24 h was there",
-        topics.questions: "1 h was there",
-        topics.answers: "1 h was there",
-        topics.state: "the latest of each site was there",
+        topics.events: "14 days",
+        topics.predictions: "7 days",
+        topics.outcomes: "7 days",
+        topics.notices: "7 days",
+        topics.dead_letters: "30 days",
+        topics.estimates: "latest of each shape, 24 h",
+        topics.questions: "1 h",
+        topics.answers: "1 h",
+        topics.state: "latest of each site",
     }
     assert {line[1] for line in lines} == {"3"}
 
@@ -192,7 +193,8 @@ def test_cursors_are_of_one_topic(
     assert main(command) == 1
     assert "x.cursor: its topic is 't" in capsys.readouterr().err
     monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", topics.prefix)
-    assert main([*command, "--limit", "7"]) == 1
+    made_trace(tmp_path / "x.swf", jobs=7)
+    assert main(command) == 1
     assert "the cursor is of another trace, or of another part of this one (" in capsys.readouterr().err
 
 

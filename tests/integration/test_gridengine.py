@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome, Prediction
 from streams.offline.replay import replay
 from streams.sources.schedulers.gridengine import GridEngineSource
-from tests.support.gridengine import RealGridEngine, require_gridengine
+from tests.support.gridengine import RealGridEngine
 
 SLOW_S = 3.0
 """Seconds between the start that the master tells and the one that the execution daemon accounts."""
@@ -19,7 +19,7 @@ SLOW_S = 3.0
 
 @pytest.fixture(scope="module")
 def gridengine() -> Iterator[RealGridEngine]:
-    require_gridengine()
+    RealGridEngine.require()
     with RealGridEngine() as running:
         yield running
 

@@ -14,6 +14,7 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from deploy.local.stack import free_port
 from streams.settings import Settings, load_settings
 from tests.support.command import Command
 
@@ -23,8 +24,11 @@ pytestmark = pytest.mark.usefixtures("require_stack")
 class Up(Command):
     """`queuecast up` over a directory, once it is ready."""
 
-    def __init__(self, tmp: Path, *arguments: str) -> None:
-        super().__init__(tmp, "up", "--data-dir", str(tmp / "data"), *arguments, QUEUECAST_ENGINE_METHOD="median")
+    def __init__(self, tmp: Path, *arguments: str, **environment: str) -> None:
+        ports = [word for name in ("kafka", "redis", "serve") for word in (f"--{name}-port", str(free_port()))]
+        arguments = ("up", "--data-dir", str(tmp / "data"), *ports, *arguments)
+        environment = {"QUEUECAST_ENGINE_METHOD": "median", "XDG_STATE_HOME": str(tmp / "state"), **environment}
+        super().__init__(tmp, *arguments, **environment)
         self.until("Ctrl-C stops it.")
         self.data = tmp / "data"
         self.settings: Settings = load_settings(self.data / "queuecast.toml", {})
@@ -146,7 +150,7 @@ def test_no_password_is_in_a_command_line_an_environment_a_log_or_what_it_says(u
 
 
 def test_open_means_kafka_and_the_page_but_never_redis(tmp_path: Path) -> None:
-    with Up(tmp_path, "--open") as up:
+    with Up(tmp_path, QUEUECAST_UP_OPEN="1") as up:  # as `--open`, for programs that start it
         assert "Every user of this machine may use Kafka and the page" in up.out
         KafkaProducer(bootstrap_servers=up.settings.kafka.bootstrap).close()
         assert up.settings.serve.token is None

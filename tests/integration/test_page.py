@@ -1,107 +1,13 @@
-"""The page, in a real browser, on the real service with a real worker."""
+"""What the pages show, in a real browser, on the real service with a real worker."""
 
-import json
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode
 
-import msgspec
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from deploy.local.stack import LocalStack
-from deploy.local.up import ServeProcess
-from models.records import AnyEvent, Capacity, Start, Submit
-from streams.settings import Settings
-from tests.support.browser import Browser, browsing
-from tests.support.deployment import Deploy, Deployment, interleaved, readiness, settings_on, simulated, until
-
-TOKEN = "an-open-sesame"
-HOSTILE = "<img src=x onerror=\"document.title='had'\">"
-JOB = {"cpus": 16, "walltime": "4h"}
-ROWS = "#ranking tbody tr"
-LIVE = ("queued_jobs", "running_jobs", "free_cpus")
-
-
-def hostile_site() -> list[AnyEvent]:
-    """A site whose every name is markup, with a job that runs and two that queue."""
-    made: list[AnyEvent] = [Capacity(site=HOSTILE, time=0.0, cpus=8)]
-    made += [
-        Submit(site=HOSTILE, time=10.0 + n, job=f"<b>{n}</b>", user=HOSTILE, queue="<i>q</i>", cpus=8, walltime=3600.0)
-        for n in range(3)
-    ]
-    return [*made, Start(site=HOSTILE, time=20.0, job="<b>0</b>")]
-
-
-ALDER, BIRCH = simulated("alder", 200), simulated("birch", 200, seed=2, policy="fcfs")
-FIRST = interleaved(ALDER[: len(ALDER) * 2 // 3], BIRCH[: len(BIRCH) * 2 // 3])
-LATER = ALDER[len(ALDER) * 2 // 3 :][:40]
-
-
-def with_serve(settings: Settings, **serve: Any) -> Settings:
-    """The settings with others in the section `serve`."""
-    return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **serve))
-
-
-class Served:
-    """A deployment and the HTTP service on it."""
-
-    def __init__(self, here: Deployment, directory: Path) -> None:
-        self.here = here
-        self.process = ServeProcess(directory, with_serve(here.settings, answer_seconds=25.0))
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.process.address}/"
-
-    def get(self, path: str, **parameters: object) -> Any:
-        """The service's own answer."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        query = f"?{urlencode(parameters)}" if parameters else ""
-        with opener.open(f"{self.url}v1/{path}{query}", timeout=120) as answer:
-            return json.load(answer)
-
-    def settled(self, site: str, time: float) -> bool:
-        """Whether the worker and the standing estimates know the site's events up to this time."""
-        with suppress(OSError):
-            stands = {known["site"]: known["live"] for known in self.get("sites")["sites"]}
-            knows = self.get(f"sites/{quote(site, safe='')}")
-            return bool(stands.get(site) == knows["live"] and knows["made_at"] == time)
-        return False
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browsing(tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def served(browser: Browser, local_stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Three sites with queued and running jobs, one of them with hostile names."""
-    stack, directory = local_stack, tmp_path_factory.mktemp("page")
-    fresh = {"seconds": 0.5, "share": 0.5, "change": 0.0}
-    settings = settings_on(stack.kafka.bootstrap, stack.redis.url, {}, {"history": 150}, estimates=fresh)
-    here = Deployment(settings, directory / "worker")
-    served = Served(here, directory / "serve")
-    try:
-        here.worker.start()
-        here.send(interleaved(FIRST, hostile_site()))
-        served.process.start()
-        last = {event.site: event.time for event in (*FIRST, *hostile_site())}
-        until(lambda: all(served.settled(site, time) for site, time in last.items()))
-        yield served
-    finally:
-        served.process.kill()
-        here.close()
-
-
-def sites_shown(browser: Browser) -> None:
-    """Wait until every site has been asked, too."""
-    browser.until(lambda: len(browser.all(".one .facts")) == len(browser.all(".one")) == 3)
+from tests.support.browser import Browser
+from tests.support.deployment import until
+from tests.support.served import HOSTILE, JOB, LATER, LIVE, ROWS, SLASHED, Served, sites_shown
 
 
 def shown(browser: Browser, column: str) -> list[float | None]:
@@ -120,7 +26,7 @@ def test_the_ranking_is_the_services(browser: Browser, served: Served) -> None:
     said = served.get("rank", **JOB)
     ranking = said["ranking"]
     assert browser.texts(f"{ROWS} .title") == [site["site"] for site in ranking]
-    assert {site["site"] for site in ranking} == {"alder", "birch"}
+    assert {site["site"] for site in ranking} == {"alder", "birch", SLASHED}
     assert shown(browser, "Starts") == [site["predicted_wait_s"] for site in ranking]
     assert shown(browser, "Runs for") == [site["predicted_run_s"] for site in ranking]
     assert shown(browser, "Done") == [site["predicted_response_s"] for site in ranking]
@@ -199,24 +105,68 @@ def test_what_comes_later_is_shown_without_disturbing_who_reads(browser: Browser
     assert browser.run("return held.getBoundingClientRect().top") == pytest.approx(place, abs=1.0)
 
 
-def test_a_users_jobs(browser: Browser, served: Served) -> None:
-    browser.open(served.url)
+def test_a_users_jobs_are_kept_by_the_address(browser: Browser, served: Served) -> None:
+    browser.open(f"{served.url}jobs")
     browser.fill({"#jobs-form input": HOSTILE})
     browser.press(Keys.ENTER)
     browser.until(lambda: browser.all(".site-jobs"))
-    assert browser.texts(".site-jobs h3") == [HOSTILE]
-    assert browser.texts(".site-jobs tbody th") == ["<b>0</b>", "<b>1</b>", "<b>2</b>"]
-    assert browser.text("#jobs-said").startswith(f"3 jobs of {HOSTILE}: 1 ")
+    address = browser.address
+    assert address.endswith(f"/jobs?{urlencode({'user': HOSTILE})}")
     browser.fill({"#jobs-form input": "nobody"})
     browser.press(Keys.ENTER)
     browser.until(lambda: browser.text("#jobs-said") == "No job of nobody waits or runs now.")
+    browser.back()
+    browser.until(lambda: browser.all(".site-jobs"))
+    browser.open(address)
+    browser.until(lambda: browser.all(".site-jobs"))
+    assert browser.texts(".site-jobs h2") == [HOSTILE]
+    assert browser.texts(".site-jobs tbody th") == ["<b>0</b>", "<b>1</b>", "<b>2</b>"]
+    assert browser.text("#jobs-said").startswith(f"3 jobs of {HOSTILE}: 1 ")
+    assert browser.texts(".site-jobs time") and all(clock.endswith("UTC") for clock in browser.texts(".site-jobs time"))
+    assert browser.text("#jobs-at").startswith("As of ")
+    assert browser.complaints() == []
+
+
+def test_what_is_held_back_is_not_promised(browser: Browser, served: Served) -> None:
+    browser.open(f"{served.url}jobs?user=ada")
+    browser.until(lambda: browser.all(".site-jobs"))
+    assert browser.texts("[data-label=Expected]") == ["no start promised"]
+    assert browser.text("tr.about") == "Held back by a limit or a priority."
+
+
+def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
+    browser.open(served.url)
+    sites_shown(browser)
+    browser.run("document.querySelector('.one:nth-child(4) .body a').click()")
+    browser.until(lambda: browser.all("#site-now .facts"))
+    assert browser.address.endswith(f"/site?{urlencode({'name': SLASHED})}")
+    assert browser.text("h1") == SLASHED and browser.run("return document.title") == f"{SLASHED} – queuecast"
+    assert browser.text("#site-said").startswith("As of ")
+    past = served.get(f"sites/{quote(SLASHED, safe='')}/past")
+    browser.until(lambda: browser.all("#by-hour canvas"))
+    rows = browser.run(
+        "return [...document.querySelectorAll('#by-hour tbody tr')].map(row => row.cells[2].textContent)"
+    )
+    assert rows == [str(hour["running_jobs"]) for hour in reversed(past["hours"])]
+    assert "of 8 GPUs" in browser.text(".facts")
+    assert browser.complaints() == []
+
+
+def test_who_operates_it_sees_how_it_does(browser: Browser, served: Served) -> None:
+    browser.open(f"{served.url}status")
+    browser.until(lambda: len(browser.all("table")) >= 2)
+    assert browser.text("#status-said").startswith("4 sites, ")
+    status = served.get("status")
+    assert browser.texts(".chapter:nth-child(1) tbody th") == [site["site"] for site in status["sites"]]
+    assert browser.texts(".chapter:nth-child(2) tbody th") == [worker["name"] for worker in status["workers"]]
+    assert status["workers"][0]["checkpoint"] is not None
     assert browser.complaints() == []
 
 
 def test_names_are_text_whatever_they_are(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}?cpus=1&walltime=1h&user={quote(HOSTILE)}")
     sites_shown(browser)
-    browser.until(lambda: len(browser.all(ROWS)) == 3)
+    browser.until(lambda: len(browser.all(ROWS)) == 4)
     assert HOSTILE in browser.texts(".one h3")
     assert HOSTILE in browser.texts(f"{ROWS} .title")
     assert browser.run("return document.title") == "queuecast"
@@ -224,113 +174,14 @@ def test_names_are_text_whatever_they_are(browser: Browser, served: Served) -> N
     assert browser.all("main b img, main i") == []
 
 
-def test_keys_are_enough(browser: Browser, served: Served) -> None:
-    browser.open(served.url)
-    sites_shown(browser)
-    browser.tab_to("[name=cpus]")
-    browser.press(Keys.CONTROL + "a" + Keys.NULL, "4")
-    browser.tab_to("[name=walltime]")
-    browser.press(Keys.CONTROL + "a" + Keys.NULL, "2h", Keys.ESCAPE, Keys.ENTER)
-    browser.until(lambda: browser.all(ROWS))
-    assert "cpus=4&walltime=2h" in browser.address
-    browser.tab_to(".one > summary")
-    assert browser.one(".one:first-child").get_attribute("open")
-    browser.press(Keys.ENTER)
-    assert not browser.one(".one:first-child").get_attribute("open")
-    browser.tab_to("#jobs-form input")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [360, 820, 1280])
-def test_everybody_can_read_it(browser: Browser, served: Served, width: int, dark: bool) -> None:
-    browser.open(f"{served.url}?{urlencode(JOB)}", width, dark=dark)
-    sites_shown(browser)
-    browser.until(lambda: browser.all(ROWS))
-    browser.fill({"#jobs-form input": HOSTILE})
-    browser.press(Keys.ENTER)
-    browser.until(lambda: browser.all(".site-jobs"))
-    browser.run("document.querySelectorAll('details').forEach(details => details.open = true)")
-    assert browser.overflow() <= 0
-    assert browser.barriers() == []
-
-
-def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: Served) -> None:
-    browser.open(served.url)
-    sites_shown(browser)
-    browser.run(
-        "const main = document.querySelector('main');"
-        "main.append(document.createElement('input'), document.createElement('h5'));"
-        "const pale = document.createElement('p'); pale.textContent = 'pale'; pale.style.color = '#aaa';"
-        "main.append(pale);"
-        "main.append(document.createElement('img'));"
-    )
-    found = "\n".join(browser.barriers())
-    for problem in ("no label", "a heading 5 follows", "its contrast is", "no alternative text"):
-        assert problem in found
-
-
-def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_seconds=25.0)) as locked:
-        browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
-        browser.until(lambda: browser.one("#token-value").is_displayed())
-        assert browser.text("#token-why") == "This service lets in only those who have its token."
-        assert browser.all(ROWS) == browser.all(".one") == []
-        browser.press("a-wrong-one", Keys.ENTER)
-        browser.until(lambda: browser.text("#token-why") == "The service did not take this token.")
-        browser.until(lambda: browser.run("return document.activeElement.id") == "token-value")
-        browser.press(TOKEN, Keys.ENTER)
-        browser.until(lambda: browser.all(ROWS))
-        sites_shown(browser)
-        assert not browser.one("#token").is_displayed()
-        assert TOKEN not in browser.address
-        locked.stop()
-        browser.click("#ask-form button")
-        browser.until(lambda: browser.text("#said").startswith("The service cannot be reached."))
-        assert browser.all(ROWS) == []
-
-
-def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path / "serve", deploy().settings) as empty:
-        until(lambda: readiness(empty)[0] == 200)
-        browser.open(f"http://{empty.address}/?{urlencode(JOB)}")
-        browser.until(lambda: "queuecast feed" in browser.text("#sites-said"))
-        browser.until(lambda: browser.text("#said").startswith("No site has reported yet"))
-        assert browser.complaints() == []
-
-
-def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tmp_path: Path) -> None:
-    with ServeProcess(tmp_path, with_serve(served.here.settings, answer_seconds=5.0)) as impatient:
-        browser.open(f"http://{impatient.address}/")
-        sites_shown(browser)
-        with killed(served.here):
-            browser.click("#ask-form button")
-            browser.until(lambda: browser.all(ROWS))
-            assert all("standing estimate" in text for text in browser.texts(f"{ROWS} .site"))
-            browser.run("document.dispatchEvent(new Event('visibilitychange'))")
-            browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
-            assert len(browser.all(".one .facts")) == 3  # what was known before is still there
-
-
-@contextmanager
-def killed(here: Deployment) -> Iterator[None]:
-    """Without the worker; it is started again for the next test."""
-    here.worker.kill()
-    try:
-        yield
-    finally:
-        here.worker.start()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"), (0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (3599, "1 h"), (5400, "1 h 30 min"),
-        (86_399, "1 d"), (90_000, "1 d 1 h"), (100 * 86_400, "100 d"), (-90, "−2 min"), (None, "–"),
-    ],
-)  # fmt: skip
-def test_durations_in_words(browser: Browser, served: Served, seconds: float | None, words: str) -> None:
-    browser.open(served.url)
-    found = browser.run(
-        "return import(new URL('static/text.js', location)).then(m => m.duration(arguments[0]))", seconds
-    )
-    assert found.replace("\u00a0", " ") == words
+def test_what_else_a_job_may_need_is_asked(browser: Browser, served: Served) -> None:
+    asked = {"partition": "gpu", "tasks": "2", "exclusive": "true", "reservation": "none"}
+    browser.open(f"{served.url}?{urlencode({**JOB, **asked})}")
+    browser.until(lambda: browser.all("#ranking .understood"))
+    assert browser.one("[name=exclusive]").is_selected() and browser.one("#more").get_attribute("open")
+    told = browser.text(".understood")
+    for words in ("2 tasks", "whole nodes", "partition gpu", "reservation none"):
+        assert words in told
+    browser.click("[name=exclusive]")
+    browser.click("#ask-form button")
+    browser.until(lambda: "exclusive" not in browser.address and "whole nodes" not in browser.text(".understood"))

@@ -27,7 +27,7 @@ from streams.sources.slurm.text import read_sacct
 from streams.topics import events_topic_of
 from tests.support.deployment import Deploy, Deployment, metrics, until
 from tests.support.made_slurm import MadeJob, records, squeue
-from tests.support.slurm import RealSlurm, require_slurm
+from tests.support.slurm import RealSlurm
 
 ROOT = Path(__file__).parents[2]
 WHOLE = "--format=JobID,JobIDRaw,Submit,Eligible,Start,End,State,TimelimitRaw,Partition,NodeList,ReqTRES,AllocTRES"
@@ -35,7 +35,7 @@ WHOLE = "--format=JobID,JobIDRaw,Submit,Eligible,Start,End,State,TimelimitRaw,Pa
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[RealSlurm]:
-    require_slurm()
+    RealSlurm.require()
     with RealSlurm() as running:
         yield running
 

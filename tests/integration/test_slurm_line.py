@@ -16,7 +16,7 @@ LINE = f"queuecast: {TEXT}\n"
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Any]:
     support = pytest.importorskip("tests.support.slurm")
-    support.require_slurm()
+    support.RealSlurm.require()
     with support.RealSlurm() as found:
         yield found
 

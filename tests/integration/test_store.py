@@ -14,8 +14,8 @@ from models.engine.checkpoint import Changes, SavedState, read_saved
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.runtimes.closest import Closest
+from models.site.job import Job
 from models.site.runs import Run, RunHistory
-from models.site.state import Job
 from streams.errors import UserError
 from streams.settings import RedisSettings
 from streams.worker.store import SCAN_MEMBERS, SiteStore, Stored, check_redis, connect, included

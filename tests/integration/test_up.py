@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from kafka import KafkaProducer
 
-from deploy.local.stack import Prometheus
+from deploy.local.stack import Prometheus, free_port
 from models.records import AnyEvent, Start, Submit
 from streams.settings import Settings, load_settings
 from streams.topics import Topics
@@ -31,7 +31,9 @@ class Stack(Command):
     """`queuecast up` over a directory."""
 
     def __init__(self, tmp: Path, *arguments: str) -> None:
-        super().__init__(tmp, "up", "--data-dir", str(tmp / "data"), *arguments, QUEUECAST_ENGINE_METHOD="median")
+        ports = () if "--kafka-port" in arguments else ports_of(tmp)
+        own = {"QUEUECAST_ENGINE_METHOD": "median", "XDG_STATE_HOME": str(tmp / "state")}
+        super().__init__(tmp, "up", "--data-dir", str(tmp / "data"), *ports, *arguments, **own)
         self.config = tmp / "data" / "queuecast.toml"
 
     @property
@@ -55,9 +57,23 @@ class Stack(Command):
         )
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def found(self) -> str:
+        """Where a command finds the servers that is not told where they are."""
+        command = Command(self.tmp.parent, "access", XDG_STATE_HOME=str(self.tmp.parent / "state"))
+        assert command.process.wait(PATIENCE_S) == 0, command.err
+        return command.out
+
     def where(self, name: str) -> str:
         """What it says where something is."""
         return next(line.removeprefix(f"  {name}").strip() for line in self.out.splitlines() if f"  {name}  " in line)
+
+
+def ports_of(tmp: Path) -> list[str]:
+    """Ports of a test's own, the same at each start: others on this machine may take the usual ones meanwhile."""
+    noted = tmp / "ports"
+    if not noted.exists():
+        noted.write_text(" ".join(f"--{name}-port {free_port()}" for name in ("kafka", "redis", "serve")))
+    return noted.read_text().split()
 
 
 @pytest.fixture
@@ -86,8 +102,10 @@ def test_data_survive_a_restart(up: Callable[..., Stack]) -> None:
     (prediction,) = first.watched(1)
     assert (prediction["job"], prediction["reason"]) == ("1", "no history")
     kafka = first.settings.kafka.bootstrap
+    assert f"Kafka    {kafka}" in first.found()
     assert first.ended(signal.SIGINT) == 0
     assert "the data are kept" in first.out
+    assert str(first.config) not in first.found()
     assert not list(first.tmp.iterdir())
 
     second = up()

@@ -94,7 +94,7 @@ def test_sites_to_which_the_job_cannot_go_are_left_out_with_the_reason() -> None
     assert list(ranked(found)) == ["nameless"]  # of whose size nothing is known
     assert [(out.site, out.reason) for out in found.left_out] == [
         ("limited", "takes jobs of at most 7 processors"),
-        ("short", "takes jobs of at most 1h0m, this is one of 2h0m there"),
+        ("short", "takes jobs of at most 1h, this is one of 2h there"),
         ("silent", "no worker answers for this site"),
         ("small", "has 4 processors"),
     ]
@@ -140,18 +140,18 @@ def test_a_question_names_partitions_as_a_submission_would() -> None:
 
 def test_a_site_and_a_partition_where_it_cannot_run_are_left_out_with_the_reason() -> None:
     never = msgspec.structs.replace(said(None), cannot_run="needs 8 GPUs a node: none has more than 4")
-    some = msgspec.structs.replace(said(60.0), left_out={"debug": "walltime 2h0m: at most 30m0s in debug"})
+    some = msgspec.structs.replace(said(60.0), left_out={"debug": "walltime 2h: at most 30m in debug"})
     found = rank(JOB, {"alder": never, "birch": some}, {})
     assert [one.site for one in found.ranking] == ["birch"]
     assert [(out.site, out.partition, out.reason) for out in found.left_out] == [
         ("alder", msgspec.UNSET, "needs 8 GPUs a node: none has more than 4"),
-        ("birch", "debug", "walltime 2h0m: at most 30m0s in debug"),
+        ("birch", "debug", "walltime 2h: at most 30m in debug"),
     ]
     assert b"partition" not in msgspec.json.encode(found.left_out[0])
 
 
 def test_stale_sites_come_last_whatever_they_say() -> None:
-    old = msgspec.structs.replace(said(1.0), stale="its last event came 5h0m ago", as_of=900.0, lag_events=3, lag_s=4.0)
+    old = msgspec.structs.replace(said(1.0), stale="its last event came 5h ago", as_of=900.0, lag_events=3, lag_s=4.0)
     found = rank(JOB, {"dead": old, "far": said(9000.0), "mute": said(None)}, {})
     assert [one.site for one in found.ranking] == ["far", "mute", "dead"]
     dead = ranked(found)["dead"]

@@ -50,7 +50,9 @@ def test_the_method_that_is_shown_is_compared_and_replayed_by_its_name(packages:
 
 
 def test_the_capacity_that_is_shown_is_one() -> None:
-    (shown,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    (shown,) = re.findall(
+        r"^```json\n(.*?)^```", (ROOT / "docs" / "howto" / "events.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     capacity = msgspec.json.decode(shown, type=AnyEvent, strict=True)
     assert isinstance(capacity, Capacity) and len(capacity.partitions) == 3
     assert {name for one in capacity.partitions for name in one.pools} == {pool.name for pool in capacity.pools}

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError, TopicAlreadyExistsError
 
-from streams import topics
+from streams import admin as topics_admin
+from streams.admin import check_group, check_topics, create_topics
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
-from streams.topics import IN_SYNC, Topics, check_group, check_topics, configurations, create_topics
+from streams.topics import IN_SYNC, Topics, configurations
 
 SETTINGS = Settings(kafka=KafkaSettings(security="sasl_tls", username="ada", password="hunter2"))
 EVENTS, PREDICTIONS, OUTCOMES = "queuecast.events", "queuecast.predictions", "queuecast.outcomes"
@@ -44,7 +45,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     def admin(_: KafkaSettings) -> Iterator[Broker]:
         yield found
 
-    monkeypatch.setattr(topics, "admin", admin)
+    monkeypatch.setattr(topics_admin, "admin", admin)
     return found
 
 
@@ -132,7 +133,7 @@ def test_topics_that_are_there_have_two_copies_acknowledge_where_they_have_three
     def admin(_: KafkaSettings) -> Iterator[Cluster]:
         yield cluster
 
-    monkeypatch.setattr(topics, "admin", admin)
+    monkeypatch.setattr(topics_admin, "admin", admin)
     made = create_topics(SETTINGS)
     assert cluster.made == {OUTCOMES: 2}  # as many partitions as the others have
     assert made == {name: name == OUTCOMES for name in configurations(SETTINGS)}

@@ -1,7 +1,8 @@
-"""Sites to ask without a broker: their standing estimates, and engines that answer."""
+"""Sites to ask without a broker: their standing estimates, engines that answer, and the HTTP service on them."""
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,9 @@ from models.site.shapes import WALLTIMES, Shape, grid, sizes
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout
-from streams.settings import Settings
+from streams.serve.service import Service
+from streams.serve.web import build_app
+from streams.settings import ServeSettings, Settings
 from tests.support.deployment import interleaved, simulated
 
 NOW = 1.8e9
@@ -23,6 +26,9 @@ NOW = 1.8e9
 USER = "u1"
 
 SITES = ("alder", "birch")
+
+TOKEN = "correct horse battery"
+"""What lets in who asks a service."""
 
 FRESH_ESTIMATES = {"seconds": 0.2, "share": 1.0}
 """Settings with which a worker renews its standing estimates at once."""
@@ -63,7 +69,7 @@ class FakeClient(QuestionClient):
     """
 
     def __init__(self, engines: Iterable[Engine] = (), silent: Iterable[str] = ()) -> None:
-        super().__init__(Settings())
+        super().__init__(Settings(serve=ServeSettings(answer_seconds=60)))  # an engine may compile first
         self.startup_problem = None
         self.broker_problem: str | None = None
         self.cache = EstimateCache(hours=24, clock=lambda: NOW)
@@ -81,6 +87,9 @@ class FakeClient(QuestionClient):
         if question.site in self._silent:
             raise AnswerTimeout(f"no worker answers for the site {question.site!r}; is one running?")
         return await super().ask(question)
+
+    async def start(self) -> None:
+        """It is ready from the beginning."""
 
     async def problem(self) -> str | None:
         return self.startup_problem or self.broker_problem
@@ -100,3 +109,15 @@ def answer_of_worker(question: AnyQuestion, engine: Engine) -> AnyAnswer:
     """What a worker answers that has read all events of a site: it says how old its answer is."""
     said = answer(question, engine, engine.time)
     return msgspec.structs.replace(said, as_of=engine.time, lag_events=0, lag_s=0.0)
+
+
+def engines() -> list[Engine]:
+    """Two busy sites' engines."""
+    return [engine("alder", 1), engine("birch", 2, 128)]
+
+
+def app_of(questions: QuestionClient, **serve: Any) -> Any:
+    """The service over these questions, with these settings of its section; test clients reach it by their names."""
+    chosen = {"hosts": ("testserver", "testserver.local"), "requests_per_minute": 100_000} | serve
+    settings = Settings(serve=ServeSettings(**chosen))
+    return build_app(Service(questions, settings), settings)

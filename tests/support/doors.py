@@ -33,7 +33,7 @@ from tests.support.command import Command
 from tests.support.traces import made_trace
 
 README = (Path(__file__).parents[2] / "deploy/README.md").read_text(encoding="utf-8")
-USERS = ("admin", "worker", "feeder", "source", "reader", "asker", "doctor", "stranger")
+USERS = ("admin", "worker", "feeder", "source", "reader", "asker", "notifier", "doctor", "stranger")
 REDIS_PASSWORD, REDIS_WORKER_PASSWORD = "redis-s3cret", "redis-worker-s3cret"
 SECRETS = (*(f"{user}-s3cret" for user in USERS), "wr0ng", REDIS_PASSWORD, REDIS_WORKER_PASSWORD)
 
@@ -131,7 +131,7 @@ def let_in(bootstrap: str) -> None:
 
 def permissions() -> list[ACL]:
     rows = re.findall(r"^\| (\w+)[^|]*\| (topics?|group)[^|]* \| `([^`]+)` \| (.+) \|$", README, re.MULTILINE)
-    assert len(rows) == 22
+    assert len(rows) == 29
     found = []
     for user, kind, name, operations in rows:
         pattern = ACLResourcePatternType.PREFIXED if kind == "topics" else ACLResourcePatternType.LITERAL

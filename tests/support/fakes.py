@@ -17,7 +17,7 @@ from streams.settings import Settings
 from streams.worker.freshness import Freshness
 from streams.worker.intake import Places
 from streams.worker.ledger import Ledger
-from streams.worker.metrics import Metrics
+from streams.worker.metrics.process import Metrics
 from streams.worker.processor import Processor
 from streams.worker.store import SiteStore, Stored
 
@@ -110,7 +110,7 @@ class MemoryTable:
         return self._world.table.keys()
 
     async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
-        self._world.step(f"table {key.decode()}")
+        self._world.step(f"table {key.decode(errors='replace')}")
         if value is None:
             self._world.table.pop(key, None)
         else:
@@ -190,7 +190,9 @@ class MemoryProducer:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def send(self, topic: str, key: bytes | None, value: bytes, _: None, __: None, headers: Any) -> "Delivery":
+    async def send(
+        self, topic: str, key: bytes | None, value: bytes, partition: int | None, __: None, headers: Any
+    ) -> "Delivery":
         def deliver() -> None:
             self._world.step(f"send {topic}")
             self._world.outputs.append((topic, key, value))

@@ -5,22 +5,15 @@ the user `games`, since root's do not run.
 """
 
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import psutil
-import pytest
 
 from deploy.local.stack.process import free_port
+from tests.support.real_scheduler import RealScheduler
 
-PROGRAMS = ("sge_qmaster", "sge_execd", "qconf", "qsub")
-PACKAGES = "gridengine-master gridengine-exec gridengine-client"
 LIBRARY, SHARED, ROOT = Path("/usr/lib/gridengine"), Path("/usr/share/gridengine"), Path("/var/lib/gridengine")
 USER, GROUP = 5, 60
 """Debian's games."""
@@ -51,50 +44,26 @@ QUEUE = {"qname": "all.q", "hostlist": "localhost", "pe_list": "smp", "slots": "
 QUEUE |= {"load_thresholds": "NONE"}  # jobs start however busy this machine is
 
 
-def require_gridengine() -> None:
-    """Skip, saying why, where Grid Engine is not installed or cannot be run; in CI that is a failure."""
-    missing = [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
-    if missing:
-        pytest.skip(f"no {', '.join(missing)}; install {PACKAGES}")
-    if os.geteuid() != 0:
-        pytest.skip("sge_execd starts jobs, so the tests of a real Grid Engine run as root")
+class RealGridEngine(RealScheduler):
+    """`run` calls its commands, `submit` a job."""
 
-
-def _path() -> str:
-    return f"{os.environ.get('PATH', '')}:/usr/sbin"
-
-
-class RealGridEngine:
-    """Use it as a context manager; `run` calls its commands, `submit` a job."""
+    name = "Grid Engine"
+    programs = ("sge_qmaster", "sge_execd", "qconf", "qsub")
+    packages = "gridengine-master gridengine-exec gridengine-client"
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="ge-"))
-        self.directory.chmod(0o755)
+        super().__init__(SGE_CELL="default", SGE_QMASTER_PORT=str(free_port()), SGE_EXECD_PORT=str(free_port()))
+        self.environment["SGE_ROOT"] = str(self.directory)
         self.common = self.directory / "default" / "common"
-        self.environment = os.environ | {
-            "SGE_ROOT": str(self.directory),
-            "SGE_CELL": "default",
-            "SGE_QMASTER_PORT": str(free_port()),
-            "SGE_EXECD_PORT": str(free_port()),
-            "PATH": _path(),
-        }
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """End all whose environment names this folder: the daemons have left the processes that started them."""
         mine = [process for process in psutil.process_iter() if self._is_mine(process)]
         for sign in (signal.SIGTERM, signal.SIGKILL):
             for process in mine:
                 if process.is_running():
                     process.send_signal(sign)
             psutil.wait_procs(mine, timeout=5)
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def run(self, *words: str, user: bool = False) -> str:
         """What a command prints; where it fails so does the test."""
@@ -114,14 +83,8 @@ class RealGridEngine:
             .strip()
         )
 
-    def until(self, true: Callable[[], object], seconds: float = 40.0) -> None:
-        """Wait for something to come true."""
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, self._messages()
-            time.sleep(0.2)
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Write its configuration, start its two daemons, and wait until it knows this host."""
         spool = self.directory / "spool"
         for folder in (self.common, spool / "qmaster" / "job_scripts", spool / "db", spool / "execd"):
             folder.mkdir(parents=True)
@@ -175,6 +138,7 @@ class RealGridEngine:
         except psutil.Error:
             return False
 
-    def _messages(self) -> str:
+    def logs(self) -> str:
+        """The end of the master's messages and of the reporting file."""
         paths = [self.directory / "spool" / "qmaster" / "messages", self.common / "reporting"]
         return "\n".join(path.read_text(errors="replace")[-4000:] for path in paths if path.exists())

@@ -5,64 +5,35 @@ a slurmd a node. It is ended by the ids of its processes.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Self
 
 import psutil
-import pytest
 
 from deploy.local.stack.process import free_port
+from tests.support.real_scheduler import PATIENCE_S, RealScheduler
 
-PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "squeue", "sacct")
-PACKAGES = "slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
-PATIENCE_S = 60.0
 NODES = {"n1": "CPUs=4 RealMemory=1000", "n2": "CPUs=4 RealMemory=1000", "g1": "CPUs=4 RealMemory=2000 Gres=gpu:a100:2"}
 
 
-def require_slurm() -> None:
-    """Skip, saying why, where Slurm is not installed or cannot be run; in CI that is a failure."""
-    missing = [program for program in PROGRAMS if shutil.which(program, path=_path()) is None]
-    if missing:
-        pytest.skip(f"no {', '.join(missing)}; install {PACKAGES}")
-    if os.geteuid() != 0:
-        pytest.skip("slurmd starts jobs, so the tests of a real Slurm run as root")
+class RealSlurm(RealScheduler):
+    """`run` calls Slurm's commands, `submit` a job."""
 
-
-def _path() -> str:
-    return f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
-
-
-class RealSlurm:
-    """Use it as a context manager; `run` calls Slurm's commands."""
+    name = "Slurm"
+    programs = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "squeue", "sacct")
+    packages = "slurmctld slurmd slurmdbd slurm-client munge mariadb-server"
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: sockets lie in it
-        self.directory.chmod(0o755)
-        self.environment = os.environ | {
-            "SLURM_CONF": str(self.directory / "slurm.conf"),
-            "PATH": _path(),
-            "TZ": "UTC",
-        }
+        super().__init__(TZ="UTC")
+        self.environment["SLURM_CONF"] = str(self.directory / "slurm.conf")
         self._processes: list[psutil.Popen] = []
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(subprocess.SubprocessError, OSError):
+    def stop(self) -> None:
+        """Cancel the jobs, then end the daemons and what they have started."""
+        with suppress(subprocess.SubprocessError, OSError, AssertionError):
             self.run("scancel", "--user=root")
             self.until(lambda: not self.run("squeue", "--noheader"), 10.0)
         running = [*self._processes, *(child for parent in self._processes for child in self._children(parent))]
@@ -74,7 +45,6 @@ class RealSlurm:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(alive, timeout=10)
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     @staticmethod
     def _children(process: psutil.Popen) -> list[psutil.Process]:
@@ -99,14 +69,8 @@ class RealSlurm:
         lines = self.run("squeue", "--noheader", "--states=all", "--format=%i %T").splitlines()
         return dict(line.split() for line in lines)  # type: ignore[misc]
 
-    def until(self, true: Callable[[], object], seconds: float = PATIENCE_S) -> None:
-        """Wait for something to come true, and fail if it does not."""
-        deadline = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < deadline, f"it did not come true within {seconds:g} s; {self._logs()}"
-            time.sleep(0.1)
-
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Write its configuration, start its daemons, and wait until its nodes are idle."""
         here = self.directory
         ctld, dbd, nodes = free_port(), free_port(), {name: free_port() for name in NODES}
         (here / "munge.key").write_bytes(os.urandom(1024))
@@ -172,7 +136,8 @@ class RealSlurm:
         except subprocess.SubprocessError:
             return ""
 
-    def _logs(self) -> str:
+    def logs(self) -> str:
+        """The end of each daemon's log."""
         return "\n".join(
             f"{path.name}: {path.read_text(errors='replace')[-600:]}" for path in self.directory.glob("*.log")
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from models.runtimes.run_template import RunTemplate
 from models.search.templates.workload import Moment, TemplateEstimates, Workload
-from models.site.state import Job
+from models.site.job import Job
 
 
 def workload(jobs: int = 300) -> Workload:

@@ -12,8 +12,8 @@ import msgspec
 
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
+from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
-from models.site.state import Estimate, Job
 from models.waits.boosted.training import Schedule, Training
 
 SCHEDULE = Schedule(first=5, every=20, least=4, most=8)

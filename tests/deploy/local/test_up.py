@@ -10,13 +10,16 @@ from deploy.local.stack.process import Server
 from deploy.local.up import (
     MIN_STEADY_S,
     RESTART_PAUSES_S,
+    USUAL_PORTS,
     Keeper,
+    Ports,
     WorkerProcess,
     as_toml,
     data_home,
     keep_running,
     settings_in,
     startup_progress,
+    usual_where_free,
 )
 from models.engine.settings import EngineSettings
 from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings, load_settings
@@ -44,6 +47,22 @@ def test_the_stack_takes_the_place_of_the_servers_in_the_settings(tmp_path: Path
     assert settings.redis == RedisSettings(url=stack.redis.url, prefix="r")
     assert settings.topics == TopicSettings(partitions=3, replication=1)
     assert (settings.engine, settings.worker) == (CHANGED.engine, CHANGED.worker)
+
+
+def test_the_usual_ports_are_taken_where_they_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.local.up.is_free", lambda port: port != 6379)
+    assert usual_where_free(Ports()) == (
+        Ports(kafka=9092, serve=6067),
+        ["Port 6379 is taken, so redis has another one."],
+    )
+    given = Ports(kafka=1, redis=2, serve=3)
+    assert usual_where_free(given) == (given, [])
+
+
+def test_the_usual_ports_are_those_that_settings_have_by_themselves() -> None:
+    ours = Settings()
+    places = (ours.kafka.bootstrap, ours.redis.url.removesuffix("/0"), f":{ours.serve.web_port}")
+    assert [int(place.rpartition(":")[2]) for place in places] == list(USUAL_PORTS.values())
 
 
 def test_data_go_where_the_user_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ from models.engine.asking.answers import drain_s, live_jobs
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, Requeue
-from models.site.state import SITE, Phase
+from models.site.job import Phase
+from models.site.state import SITE
 from tests.support.events import capacity, end, start, submit
 from tests.support.stories import assert_sound
 

@@ -29,9 +29,9 @@ from models.records import (
 )
 from models.registry import TRIVIAL
 from models.site.history import Started
+from models.site.job import Job
 from models.site.rows import Row
 from models.site.runs import Run
-from models.site.state import Job
 from tests.support.engines import (
     EVERY,
     MEDIAN,

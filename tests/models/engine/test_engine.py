@@ -1,8 +1,6 @@
 """What one event does."""
 
-import random
-import zlib
-
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,14 +18,14 @@ from models.records import (
     Submit,
 )
 from models.site.features import features_of
-from models.site.state import SITE, Phase
+from models.site.job import Phase
+from models.site.state import SITE
 from tests.support.engines import (
     MEDIAN,
     engine_after,
     nodes_at,
     outcome,
     predicted,
-    workload,
 )
 from tests.support.events import end, start, submit
 
@@ -161,42 +159,17 @@ def test_job_events_are_told_apart_by_job_and_attempt() -> None:
     }
 
 
-def test_no_more_jobs_are_taken_in_than_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.engine.live.MAX_LIVE_BYTES", 20 * 400)
-    engine = Engine("s", MEDIAN)
-
+def test_no_more_jobs_are_live_than_may_be() -> None:
+    engine = Engine("s", msgspec.structs.replace(MEDIAN, live_jobs=20))
     for place in range(50):
-        engine.apply(submit(str(place), 1.0, user="u" * 100))
-    jobs = len(engine.context.state)
-    assert 10 < jobs < 50
-    assert engine.anomalies == {"state_full": 50 - jobs}
-    full = engine.checkpoint()[0]
-    for event in (submit("new", 2.0), start("never seen", 2.0), Alter(site="s", time=2.0, job="1", queue="q" * 256)):
+        engine.apply(submit(str(place), 1.0))
+    assert len(engine.context.state) == 20
+    assert engine.anomalies == {"state_full": 30}
+    for event in (submit("new", 2.0), start("never seen", 2.0)):
         assert [record.reason for record in engine.apply(event) if isinstance(record, Anomaly)] == ["state_full"]
-    assert len(engine.checkpoint()[0]) < len(full) + 100
-    for event in (start("1", 3.0), end("1", 4.0), start("2", 3.0), end("2", 4.0)):
+    for event in (start("1", 3.0), end("1", 4.0)):
         engine.apply(event)
     assert isinstance(engine.apply(submit("new", 5.0))[0], Prediction)
-
-
-def test_what_is_stored_of_a_job_is_within_what_is_counted_for_it() -> None:
-    dice = random.Random(1)
-    engine = Engine("s", EngineSettings())
-    for event in workload(1):
-        engine.apply(event)
-    before, counted = zlib.compress(engine.checkpoint()[0], 1), engine.context.state.text_bytes
-
-    def name() -> str:
-        return "".join(chr(dice.randrange(0x4E00, 0x9FFF)) for _ in range(dice.randrange(1, 60)))
-
-    fields = ("user", "group", "account", "queue", "executable", "script", "arguments")
-    for place in range(500):
-        names = {field: name() for field in fields}
-        walltime, time = dice.uniform(1, 1e6), 1e9 + dice.random() * 1e6
-        engine.apply(submit(f"{place}", time, cpus=dice.randrange(1, 10**9), walltime=walltime, **names))
-    after = zlib.compress(engine.checkpoint()[0], 1)
-    methods = len(engine.methods.waits) + len(engine.methods.runs)
-    assert len(after) - len(before) < engine.context.state.text_bytes - counted + 500 * (128 + 48 * methods)
 
 
 # What cannot be loaded.

@@ -2,9 +2,10 @@
 
 import msgspec
 
-from models.engine.engine import LEARNT_ROWS, Engine
+from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
+from models.engine.state import LEARNT_ROWS
 from models.records import AnyEvent, Outcome
 from models.site.learnt import LearntJobs
 from tests.support.events import end, start, submit

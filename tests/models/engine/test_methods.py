@@ -12,7 +12,7 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import DEFAULT, METHODS, RUN_METHODS
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from tests.support.engines import (
     MEDIAN,
     engine_after,

@@ -14,9 +14,10 @@ from models.records import Capacity, JobKey
 from models.runtimes.closest import Closest
 from models.site.expiry import WEEK_S
 from models.site.history import History
+from models.site.job import Estimate, Job, Phase, RunEstimate
 from models.site.runs import RunHistory
 from models.site.size import SizeSeen
-from models.site.state import Estimate, Job, Phase, RunEstimate, SiteState
+from models.site.state import SiteState
 
 
 def job(name: str = "1", cpus: int = 1, queue: str | None = None, submit: float = 0.0) -> Job:
@@ -122,7 +123,7 @@ def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
 
 def test_a_job_that_has_left_is_known_by_name_until_others_have_left() -> None:
     forgotten: list[JobKey] = []
-    live = LiveJobs(context(), estimates=1, remembered=2, forget=forgotten.append)
+    live = LiveJobs(context(), most=3, remembered=2, forget=forgotten.append)
     ended = job("ended")
     live.enter(ended)
     live.move(ended, Phase.ENDED_BEFORE_START)

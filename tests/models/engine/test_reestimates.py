@@ -11,7 +11,7 @@ from models.engine.reestimates import FIRST_LOOK_S, MAX_LOOKS_PER_EVENT, MIN_ENT
 from models.method import SiteContext, WaitMethod
 from models.records import Alter, Hold, Outcome, Prediction, Release
 from models.registry import METHODS
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from tests.support.engines import MEDIAN, encoded, nodes_at
 from tests.support.events import start, submit
 

@@ -3,20 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.runtimes.closest import Closest
+from models.site.job import Job
 from models.site.runs import RunHistory
-from models.site.state import Job
-
-
-def make(
-    user: str | None = "ada",
-    executable: str | None = None,
-    queue: str | None = None,
-    cpus: int = 4,
-    walltime: float | None = None,
-) -> Job:
-    return Job(
-        id="1", attempt=0, submit=0.0, user=user, executable=executable, queue=queue, cpus=cpus, walltime=walltime
-    )
+from tests.support.jobs import make
 
 
 def predicted(history: RunHistory, job: Job, elapsed_s: float = 0.0) -> float | None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from models.registry import run_method_named
 from models.runtimes.downey import MAX_FITTED_RUNS, Downey, LogUniform
+from models.site.job import Job
 from models.site.runs import RunHistory
-from models.site.state import Job
 
 
 def make(queue: str | None = "batch", walltime: float | None = None) -> Job:

@@ -12,8 +12,8 @@ from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
 from models.registry import run_method_named
 from models.runtimes.gibbons import Entry, Gibbons, outlived
 from models.runtimes.gibbons_statistics import CONFIDENCE, ExecutionTime, student
+from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
-from models.site.state import Job, RunEstimate
 
 NO_RUNS = RunHistory()
 

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.runtimes.last_two import CORRECTIONS_S, LastTwo
+from models.site.job import Job
 from models.site.runs import RunHistory, Template
-from models.site.state import Job
 
 HOUR = 3600.0
 

@@ -24,8 +24,8 @@ from models.runtimes.template import (
     student_quantiles,
 )
 from models.simulation import generate, run
+from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
-from models.site.state import Job, RunEstimate
 
 CHEBYSHEV = math.sqrt(10)
 
@@ -193,7 +193,7 @@ points = st.lists(st.tuples(st.integers(0, UNIT), st.integers(1, UNIT)), min_siz
 def test_sums_of_whole_numbers_tell_what_two_passes_do(pairs: list[tuple[int, int]], at: int) -> None:
     sums = NOTHING
     for y, x in [*pairs, *pairs[:5]]:
-        sums = plus(sums, y, x)
+        sums = plus(sums, y, x, 1)
     for y, x in pairs[:5]:
         sums = plus(sums, y, x, -1)
     ys, xs = (np.array(column, np.float64) for column in zip(*pairs, strict=True))
@@ -212,7 +212,7 @@ def test_sums_of_whole_numbers_tell_what_two_passes_do(pairs: list[tuple[int, in
 def test_the_largest_sums_fit() -> None:
     sums = NOTHING
     for _ in range(16):
-        sums = plus(sums, UNIT, UNIT)
+        sums = plus(sums, UNIT, UNIT, 1)
     full = tuple(MAX_HISTORY_RUNS // 16 * part for part in sums)
     assert max(full) < 2**63
     assert estimate(full, UNIT, False, np.empty(0)) == (UNIT, 0.0)

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.runtimes.walltime import Walltime, within
+from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
-from models.site.state import Job, RunEstimate
 
 
 def predicted(walltime: float | None, elapsed_s: float = 0.0) -> RunEstimate:

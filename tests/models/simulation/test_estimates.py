@@ -1,5 +1,5 @@
 from models.simulation import Actual, Estimates, Predicted, SimulatedJob, perform
-from models.site.state import Job
+from models.site.job import Job
 from tests.support.simulated_jobs import CPUS, Given, make
 
 

@@ -7,7 +7,7 @@ from models.records import AnyEvent, Start
 from models.simulation import POLICIES, Oracle, SimulatedJob, generate
 from models.simulation.grid import MONDAY, GridSite, Load, route
 from models.simulation.routing import ShortestQueue
-from models.site.state import Job
+from models.site.job import Job
 from tests.support.simulated_jobs import make
 
 CPUS = 64

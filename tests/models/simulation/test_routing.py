@@ -22,7 +22,7 @@ from models.simulation.routing import (
     Watching,
 )
 from models.simulation.workload import DAY, SimulatedJob
-from models.site.state import Job
+from models.site.job import Job
 from tests.support.events import capacity, end, start, submit
 
 BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="policy")

@@ -29,7 +29,8 @@ from models.records import (
 )
 from models.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from models.site.areas import Areas
-from models.site.state import SITE, Phase, Scope, SiteState, Totals, micros
+from models.site.job import Phase
+from models.site.state import SITE, Scope, SiteState, Totals, micros
 from models.site.topology import ask_of
 from tests.support.engines import encoded
 
@@ -135,7 +136,7 @@ def seen(areas: Areas) -> list[Any]:
             (job.key, job.cpus, job.allocated, job.phase, job.start, job.ready, job.run_s)
             for job in state.jobs.values()
         ]
-        found.append((jobs, state._totals, rows, state.text_bytes))
+        found.append((jobs, state._totals, rows))
     return found
 
 

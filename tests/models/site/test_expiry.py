@@ -14,8 +14,9 @@ from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Hold, JobKey, Requeue, Start, Submit, Suspend
 from models.site.expiry import MAX_STALE_ENTRIES, MIN_AGREEING_EVENTS, Expiry, due
 from models.site.history import Started
+from models.site.job import Job, Phase
 from models.site.runs import Run
-from models.site.state import Job, Phase, SiteState
+from models.site.state import SiteState
 from tests.support.events import end, start, submit
 
 SETTINGS = EngineSettings(method="median", shadows=("zero",), bounds="", history=50, remembered=100)

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.site.features import COUNT, FEATURES, features_of
-from models.site.state import Job, Phase, SiteState
+from models.site.job import Job, Phase
+from models.site.state import SiteState
 
 USERS = ("ada", "bob", None)
 TIMES = st.integers(0, 10**9)  # whole, so that sums in floating point are exact too

@@ -7,7 +7,7 @@ import pytest
 from models.engine.checkpoint import decode_array, encode_array
 from models.site.features import COUNT
 from models.site.history import History, Started
-from models.site.state import Job
+from models.site.job import Job
 
 
 def start(number: int, dice: random.Random) -> tuple[Job, float]:

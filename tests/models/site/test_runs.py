@@ -4,20 +4,9 @@ from collections import OrderedDict, deque
 import pytest
 
 from models.runtimes.closest import Closest
+from models.site.job import Job
 from models.site.runs import Category, Run, RunHistory, Template, power_of_two
-from models.site.state import Job
-
-
-def make(
-    user: str | None = "ada",
-    executable: str | None = None,
-    queue: str | None = None,
-    cpus: int = 4,
-    walltime: float | None = None,
-) -> Job:
-    return Job(
-        id="1", attempt=0, submit=0.0, user=user, executable=executable, queue=queue, cpus=cpus, walltime=walltime
-    )
+from tests.support.jobs import make
 
 
 def random_job(dice: random.Random) -> Job:

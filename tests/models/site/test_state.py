@@ -5,7 +5,8 @@ import msgspec
 import pytest
 
 from models.records import Submit
-from models.site.state import MICRO, SITE, Job, Phase, Scope, SiteState, Totals, micros
+from models.site.job import Job, Phase
+from models.site.state import MICRO, SITE, Scope, SiteState, Totals, micros
 
 UGLY = (0.1, 0.2, 0.3, 0.7, 1.1, 1 / 3, 1e-7, 86400.1, 835823160.123456)
 

@@ -12,10 +12,11 @@ from models.engine.settings import EngineSettings
 from models.method import WaitMethod
 from models.records import AnyEvent, Prediction
 from models.registry import METHODS
+from models.site.job import Estimate, Job, Phase
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
-from models.site.state import Estimate, Job, Phase
-from models.waits.blend import Blend
+from models.waits.blend import Blend, quantiles
+from models.waits.blend.conditional import Told, medians_after
 from models.waits.blend.method import consistent
 from models.waits.boosted.method import Boosted
 from tests.support.engines import engine_after, outcome, predicted, workload
@@ -65,6 +66,28 @@ def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() ->
     assert said.bounds["0.5"] == said.predicted_wait_s == pytest.approx(7200.0, rel=0.1)
     assert all(low <= high for low, high in pairwise(said.bounds.values()))
     assert isinstance(said.starts_at_once, float) and said.starts_at_once < 0.1
+
+
+@pytest.mark.parametrize(("far", "at_least", "at_most"), [(0.05, 0.05, 0.1), (100.0, 0.3, 4.0)])
+def test_jobs_of_a_burst_move_the_bounds_only_so_far(
+    monkeypatch: pytest.MonkeyPatch, far: float, at_least: float, at_most: float
+) -> None:
+    monkeypatch.setattr(quantiles, "FAR", far)
+    engine = engine_after(*steady(40, 5.0), settings=BLEND)
+    learnt = blend_of(engine)._quantiles._learnt
+    before = learnt.shift[0] + learnt.shift[1]
+    for number in range(40):
+        engine.apply(submit(f"b{number}", 50_000.0 + number / 10, cpus=4, walltime=600.0))
+    for number in range(4):  # they still queue: beyond all their bounds, of which each event takes some
+        engine.apply(submit(f"later{number}", 60_000.0 + number, cpus=4, walltime=600.0))
+    moved = (learnt.shift[0] + learnt.shift[1] - before)[-1]
+    assert at_least < moved < at_most
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, BLEND, changes.rows)
+    for event in (start(f"b{number}", 70_000.0 + number) for number in range(40)):  # now their waits are known
+        assert again.apply(event) == engine.apply(event)
+    assert blend_of(again).save() == blend_of(engine).save()
+    assert (learnt.shift[0] + learnt.shift[1] - before)[-1] > moved + (0.3 if far < 1.0 else -0.01)
 
 
 def test_jobs_that_start_at_once_are_said_to() -> None:
@@ -122,12 +145,11 @@ def test_a_job_that_queues_beyond_its_bounds_is_known_to_exceed_them() -> None:
     waiting = [submit(f"w{number}", 60_000.0 + number, cpus=4, walltime=600.0) for number in range(200)]
     engine = engine_after(*steady(60, 60.0), *waiting, settings=BLEND)
     bounds = []
-    for number, at in enumerate((60_300.0, 90_000.0, 90_001.0)):
+    for number, at in enumerate((60_300.0, *range(90_000, 90_012))):  # each takes some of what is known by then
         said = engine.apply(submit(f"x{number}", at, cpus=4, walltime=600.0))[0]  # re-estimates follow it
         assert isinstance(said, Prediction) and said.bounds is not None
         bounds.append(said.bounds)
-    before, _, after = bounds
-    assert after["0.9"] > 2 * before["0.9"]
+    assert bounds[-1]["0.9"] > 2 * bounds[0]["0.9"]
 
 
 def test_a_cancelled_job_counts_as_if_it_had_started() -> None:
@@ -151,7 +173,7 @@ def test_queued_jobs_are_estimated_anew_given_how_long_they_have_waited() -> Non
         assert later is not None and later.wait_s is not None and later.bounds is not None
         assert later.wait_s == later.bounds["0.5"] >= waited
         waits.append(later.wait_s)
-        assert method.starts(engine.context, job.ready + waited) == {job.key: job.ready + later.wait_s}
+        assert method.starts(engine.context, job.ready + waited) == pytest.approx([job.ready + later.wait_s])
     assert waits == sorted(waits) and waits[-1] > 20_000.0
     assert job.phase is Phase.QUEUED
 
@@ -221,3 +243,15 @@ def test_the_rows_of_what_a_method_is_made_of_are_stored(monkeypatch: pytest.Mon
     }
     again = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
     assert predicted(again, submit("3", 2.0)).predicted_wait_s == 3.0
+
+
+def test_what_is_left_of_many_waits_is_what_is_left_of_each() -> None:
+    dice = np.random.default_rng(7)
+    bounds_s = np.sort(np.exp(dice.uniform(-2.0, 12.0, (300, 4))), axis=1)
+    bounds_s[::7, 0], bounds_s[::11] = 0.0, 30.0
+    waited_s = np.where(dice.random(300) < 0.2, 0.0, np.exp(dice.uniform(-2.0, 14.0, 300)))
+    told = [Told({"0.1": a, "0.5": b, "0.9": c, "0.95": d}) for a, b, c, d in bounds_s.tolist()]
+    each = [one.after(waited, [0.5])[0] for one, waited in zip(told, waited_s.tolist(), strict=True)]
+    many = medians_after(waited_s, np.array([0.1, 0.5, 0.9, 0.95]), bounds_s)
+    np.testing.assert_allclose(many, each, rtol=1e-9, atol=1e-9)
+    assert np.isnan(medians_after(waited_s[:1], np.array([0.1, 0.5, 0.9, 0.95]), np.full((1, 4), np.nan))).all()

@@ -1,12 +1,23 @@
 """The mixture of the experts' quantiles, its shifts, and the probability to start at once."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told
 from models.waits.blend.deadlines import Deadlines
-from models.waits.blend.quantiles import KEPT_SHARE, MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
+from models.waits.blend.mixture import EXPONENT, STRETCH
+from models.waits.blend.quantiles import (
+    KEPT_SHARE,
+    KINDS,
+    MEDIAN,
+    PROBABILITIES,
+    QUANTILES,
+    SCALE_FLAG,
+    Quantiles,
+    Said,
+)
 
 
 def told(*medians: float) -> np.ndarray:
@@ -98,6 +109,32 @@ def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
         assert tenth.mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.1)
 
 
+def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
+    quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
+    burst = [quantiles.say(told(0.0)) for _ in range(2000)]
+    for said in burst:  # all queue beyond what they were told
+        for place in range(len(said.marks)):
+            if quantiles.bound_now(said, place) is None:
+                quantiles.hear(said, place, held=False)
+    assert all(10.0 < bound_s < 60.0 for bound_s in quantiles.say(told(0.0)).bounds)
+    for said in burst:  # as they leave, they tell how long they waited
+        now_s = quantiles.bound_now(said, MEDIAN)
+        assert now_s is not None
+        quantiles.hear(said, MEDIAN, held=wait_s <= now_s)
+    assert quantiles.say(told(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
+
+
+def test_a_bound_that_has_moved_little_is_judged_as_it_was_told() -> None:
+    quantiles = Quantiles(["zero"], [1.0])
+    said = quantiles.say(told(0.0))
+    assert [quantiles.bound_now(said, place) for place in range(len(said.marks))] == [None] * len(said.marks)
+    earlier = Said.decode(said.encode()[: -8 * QUANTILES], quantiles.experts)  # before shifts were stored
+    assert earlier is not None and np.isnan(earlier.shifts).all()
+    for _ in range(2000):
+        quantiles.hear(said, MEDIAN, held=False)
+    assert quantiles.bound_now(earlier, MEDIAN) is None
+
+
 def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
     quantiles = Quantiles(["zero"], [1.0])
     for _ in range(500):
@@ -125,7 +162,7 @@ def test_what_was_said_can_be_stored() -> None:
     said = quantiles.say(told(100.0, np.nan))
     back = Said.decode(said.encode(), quantiles.experts)
     assert back is not None and back.kind == said.kind
-    for one, other in zip(said[:3], back[:3], strict=True):
+    for one, other in zip(said[:4], back[:4], strict=True):
         np.testing.assert_array_equal(one, other)
     assert Said.decode(said.encode(), quantiles.experts + 1) is None
 
@@ -141,6 +178,38 @@ def test_what_was_learnt_is_kept_and_goes_with_the_experts_names() -> None:
     expected = quantiles.say(told(70.0, 10.0)).bounds[MEDIAN]
     assert more.say(told(np.nan, 10.0, 70.0)).bounds[MEDIAN] == pytest.approx(expected, rel=0.01)
     assert len(quantiles.save()) < 10_000
+
+
+STRETCHED = (STRETCH, STRETCH**2, STRETCH, 1.0, STRETCH)
+"""By how much the parts of what was learnt grow from the earlier scale to this one."""
+
+
+def on_the_earlier_scale(said: Said) -> bytes:
+    """What versions stored that compared waits on the fourth root."""
+    experts, mixed = ((1.0 + part) ** (0.25 / EXPONENT) - 1.0 for part in said[:2])
+    value = said._replace(experts=experts, mixed=mixed).encode()
+    return bytes([value[0] & ~SCALE_FLAG]) + value[1:]
+
+
+def test_what_was_said_and_learnt_on_the_earlier_scale_and_of_fewer_kinds_is_taken_over() -> None:
+    quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
+    for wait in chance.lognormal(7.0, 1.0, 300):
+        become_known(quantiles, quantiles.say(told(wait, 10.0)), wait)
+    said = quantiles.say(told(700.0, np.nan))
+    back = Said.decode(on_the_earlier_scale(said), quantiles.experts)
+    assert back is not None and back.marks == pytest.approx(said.marks) and back.kind == said.kind
+    np.testing.assert_allclose(back.experts, said.experts, rtol=1e-5)
+    assert np.isnan(back.shifts).all()
+    learnt = quantiles._learnt
+    for part, by in zip(learnt, STRETCHED, strict=True):
+        part[-1] = part[-2]  # what is known of the last kind there
+        part /= by
+    names, *parts, errors, _ = msgspec.msgpack.decode(quantiles.save())
+    fewer = [part[: len(part) // (1 + KINDS) * KINDS] for part in parts]
+    earlier = Quantiles(["a", "b"], [1.0] * 2)
+    earlier.load(msgspec.msgpack.encode([names, *fewer, errors]))
+    for one, other, by in zip(earlier._learnt, learnt, STRETCHED, strict=True):
+        np.testing.assert_allclose(one, by * other)
 
 
 def test_the_probability_to_start_at_once_is_calibrated() -> None:

@@ -6,7 +6,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.blend import Blend
 from models.waits.blend.site_policy import EVERY, SitePolicy
 from models.waits.policy import FIRST_TRIED_JOBS, MIN_TRIED_JOBS

@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -6,8 +7,9 @@ from hypothesis import strategies as st
 from models.method import SiteContext
 from models.runtimes.closest import Closest
 from models.site.history import History, Started
+from models.site.job import Job, Phase
 from models.site.runs import RunHistory
-from models.site.state import Job, Phase, SiteState
+from models.site.state import SiteState
 from models.waits.distributions import (
     SET_VALUES,
     SETS,
@@ -17,6 +19,7 @@ from models.waits.distributions import (
     norms,
     samples_of,
 )
+from tests.support.methods import kept_by, taken_back
 
 VALUE = st.sampled_from([0.0, 1.0, 2.0, 60.0, 3600.0, 86_400.0])
 
@@ -116,24 +119,41 @@ def test_saved_and_loaded_it_goes_on_alike() -> None:
     play(method, site, 0, 70)
     waiting = Job(id="waiting", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     method.predict(waiting, site)
-    other = QesperaDistributions()
-    other.load(method.save())
-    assert other.save() == method.save()
+    other = taken_back(method, QesperaDistributions())
+    assert kept_by(other) == kept_by(method) and method.save() == b""
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     one, two = method.distribution_distances(job, site), other.distribution_distances(job, site)
     assert one is not None and two is not None
     np.testing.assert_array_equal(one, two)
     for either in (method, other):
         either.forget(waiting.key)
-    assert other.save() == method.save()
+    assert kept_by(other) == kept_by(method) and waiting.key not in method.per_job
+
+
+@pytest.mark.parametrize("jobs", [20, 70])
+def test_what_an_earlier_version_saved_is_read_and_stored_as_rows(jobs: int) -> None:
+    site, method = new_site(), QesperaDistributions()
+    play(method, site, 0, jobs)
+    assert method._window is not None
+    rows, targets = method._window.rows()
+    waiting = (("waiting", 0), samples_of(site.state, 100.0).tobytes())
+    parts = (method._numbers, method._samples, rows, targets)
+    saved = msgspec.msgpack.encode([[waiting], *(part.tobytes() for part in parts), jobs, method.bins])
+    other = QesperaDistributions()
+    other.load(saved)
+    assert [row.value for row in other.rows.take_new()] == [row.value for row in method.rows.kept]
+    assert other.per_job.get(waiting[0]) == waiting[1]
+    job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
+    one, two = method.distribution_distances(job, site), other.distribution_distances(job, site)
+    assert one is not None and two is not None
+    np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("size", [30, 80])
 def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_both_hold(size: int) -> None:
     site, method = new_site(), QesperaDistributions()
     play(method, site, 0, 70)
-    other, resized = QesperaDistributions(), new_site()
-    other.load(method.save())
+    other, resized = taken_back(method, QesperaDistributions()), new_site()
     resized.state, resized.history = site.state, History(size)
     kept = [started(site.history, number) for number in range(site.history.oldest, 70)]
     resized.history.restore(kept, 70, size=site.history.size)
@@ -154,16 +174,15 @@ def started(history: History, number: int) -> Started:
     return Started(number, str(number), 0, 100.0, 100.0, wait_s, None, None, None, None, 4, None, features)
 
 
-def test_saved_and_loaded_with_other_bins_it_learns_the_weights_anew() -> None:
-    site, method = new_site(), QesperaDistributions()
+def test_saved_and_loaded_with_other_bins_it_goes_by_these() -> None:
+    site, method, whole = new_site(), QesperaDistributions(), QesperaDistributions(bins=5)
     play(method, site, 0, 70)
-    other = QesperaDistributions(bins=5)
-    other.load(method.save())
+    other = taken_back(method, QesperaDistributions(bins=5))
+    play(whole, again := new_site(), 0, 70)
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
-    assert other.distribution_distances(job, site) is None
-    assert play(other, site, 70, 90)[-2:] == [0.0, 7200.0]
-    found = other.distribution_distances(job, site)
-    assert found is not None and (found < 1.0).all()
+    found, expected = other.distribution_distances(job, site), whole.distribution_distances(job, again)
+    assert found is not None and expected is not None
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_further_from_uniform_the_less_a_set_is_spread() -> None:
@@ -178,9 +197,11 @@ def test_the_further_from_uniform_the_less_a_set_is_spread() -> None:
 def test_a_state_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="saved state"):
         QesperaDistributions().load(b"\xc1")
-    empty = QesperaDistributions()
-    empty.load(QesperaDistributions().save())
-    assert empty.save() == QesperaDistributions().save()
+    empty = taken_back(QesperaDistributions(), QesperaDistributions())
+    assert kept_by(empty) == (b"", {})
+    empty.rows.append(b"\xc1")
+    with pytest.raises(ValueError, match="saved state"):
+        empty.load(b"")
 
 
 def test_jobs_it_did_not_see_submitted_are_far() -> None:

@@ -11,8 +11,9 @@ from models.method import SiteContext
 from models.records import AnyEvent, Prediction
 from models.runtimes.closest import Closest
 from models.site.history import History
+from models.site.job import Job, Phase
 from models.site.runs import RunHistory
-from models.site.state import Job, Phase, SiteState
+from models.site.state import SiteState
 from models.waits.ibl import Ibl, IblRuns
 from models.waits.ibl.attributes import MAX_EXACT_INTEGER, POLICY, Request, request_of, state_of
 from tests.support.events import cancel, capacity, end, start, submit

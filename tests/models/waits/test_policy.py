@@ -7,7 +7,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Start, Submit
 from models.simulation import generate, run
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.policy import FIRST_TRIED_JOBS, MAX_LIVE_JOBS, MIN_TRIED_JOBS, POLICIES, Policy
 
 SETTINGS = EngineSettings(method="policy", shadows=("easy",), bounds="", what_if="policy", history=200)
@@ -55,7 +55,7 @@ def test_of_so_many_submissions_one_is_tried() -> None:
         engine.apply(event)
         if isinstance(event, Submit):
             submits += 1
-            tried += (event.job, 0) in method(engine)._pending
+            tried += (event.job, 0) in method(engine).per_job
     assert FIRST_TRIED_JOBS + (submits - 2 * FIRST_TRIED_JOBS) // 20 <= tried <= submits // 2
 
 
@@ -66,7 +66,7 @@ def test_a_site_with_very_many_jobs_is_not_tried() -> None:
         engine.context.state.enter(Job(f"q{number}", 0, 0.0))
     for number in range(5):
         engine.apply(Submit(site="alder", time=1.0, job=str(number), cpus=1, walltime=60.0))
-    assert method(engine)._pending == {}
+    assert len(method(engine).per_job) == 0
 
 
 def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:

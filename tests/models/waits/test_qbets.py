@@ -11,8 +11,9 @@ from scipy.stats import binom, rankdata
 from models.method import SiteContext
 from models.runtimes.closest import Closest
 from models.site.history import History
+from models.site.job import Estimate, Job
 from models.site.runs import RunHistory
-from models.site.state import Estimate, Job, SiteState
+from models.site.state import SiteState
 from models.waits.qbets import (
     UPPER,
     Qbets,

@@ -10,8 +10,9 @@ from models.records import Prediction, Start, Submit
 from models.runtimes.closest import Closest
 from models.site.features import COUNT
 from models.site.history import History
+from models.site.job import Job
 from models.site.runs import RunHistory
-from models.site.state import Job, SiteState
+from models.site.state import SiteState
 from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Floats, Qespera, QesperaParameters, distances, predict
 
 UNTIMED = settings(deadline=None)

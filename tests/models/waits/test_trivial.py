@@ -8,8 +8,9 @@ from models.registry import METHODS, TRIVIAL, method_named
 from models.runtimes.closest import Closest
 from models.site.features import COUNT
 from models.site.history import History
+from models.site.job import Estimate, Job
 from models.site.runs import RunHistory
-from models.site.state import Estimate, Job, SiteState
+from models.site.state import SiteState
 from models.waits.median import WINDOW_JOBS, Median
 from models.waits.zero import Zero
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from streams import settings
 from streams.cli.app import main
+from streams.settings import sections
 from tests.support.traces import made_trace
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "BOOTSTRAP_MS", 200)
+    monkeypatch.setattr(sections, "BOOTSTRAP_MS", 200)
     monkeypatch.setenv("COLUMNS", "200")
     for name in [name for name in os.environ if name.startswith("QUEUECAST_")]:
         monkeypatch.delenv(name)

@@ -50,6 +50,29 @@ def test_what_talks_to_kafka_alone_imports_neither_the_engine_nor_faust(closed_p
     assert not {"numba", "scipy", "faust", "redis", "models.engine.engine", "deploy"} & set(shown.split())
 
 
+def test_who_asks_waits_for_no_import_that_is_not_needed() -> None:
+    asked = "['ask', '--cpus', '4', '--url', 'http://127.0.0.1:1']"
+    code = (
+        f"import sys; from streams.cli.app import main; main({asked}); import streams.client.job; print(*sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    slow = {
+        "numpy",
+        "numba",
+        "lightgbm",
+        "faust",
+        "kafka",
+        "redis",
+        "deploy",
+        "pydantic",
+        "rich",
+        "tenacity",
+        "aiohttp",
+    }
+    assert not slow & set(shown.split())
+
+
 def test_the_version_is_printed(capsys: Capture) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("queuecast")
@@ -68,11 +91,56 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["feed", "t.swf", "--speed", "0"], "--speed is '0'"),
         (["feed", "t.swf", "--speed", "nan"], "--speed is 'nan'"),
         (["worker", "--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
-        (["watch", "--count", "0"], "--count"),
+        (["watch", "--count", "0"], "'--count': 0 is not 1 or more."),
+        (["watch", "--count", "many"], "'--count': 'many' is no whole number."),
     ],
 )
 def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, arguments: list[str], said: str) -> None:
     assert said in fails(2, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay", "made.swf", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
+        (["replay", "made.swf", "--site", ""], "site '': a name has 1 to 256 characters"),
+        (["schema", "weather"], "queuecast: no record 'weather'"),
+        (["feed", "made.swf", "made.swf"], "two traces for site made"),
+        (["feed", "made.swf", "--site", "a", "--site", "b"], "2 sites for 1 traces"),
+        (["ask", "--walltime", "4"], "walltime: '4' is no duration without its unit"),
+        (["ask", "--run", "soon"], "--run: 'soon' is no duration"),
+        (["notify", "--before", "4"], "--before: '4' is no duration without its unit"),
+        (["notify", "--webhook", "chat.example.org"], "--webhook: expected an address that begins with http://"),
+        (["watch", "--sites"], "No such option: --sites"),
+    ],
+)
+def test_a_value_that_is_not_understood_is_exit_code_2(
+    fails: Fails, trace: Path, arguments: list[str], said: str
+) -> None:
+    assert said in fails(2, *arguments)
+
+
+def test_a_setting_that_is_not_understood_is_exit_code_2(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUEUECAST_SERVE_WEB_PORT", "high")
+    assert "QUEUECAST_SERVE_WEB_PORT" in fails(2, "watch")
+
+
+def test_help_has_no_types_in_it(capsys: Capture) -> None:
+    for command in COMMANDS:
+        main([command, "--help"])
+    assert "<" not in capsys.readouterr().out
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    def completed(words: str, at: str) -> list[str]:
+        environment = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
+        shell = [sys.executable, "-m", "streams"]
+        return subprocess.check_output(
+            shell, env=os.environ | environment | {"PYTHONPATH": str(ROOT)}, text=True
+        ).split()
+
+    assert completed("queuecast as", "1") == ["ask"]
+    assert completed("queuecast ask --wall", "2") == ["--walltime"]
 
 
 def test_without_a_command_there_is_help(capsys: Capture) -> None:
@@ -84,14 +152,9 @@ def test_without_a_command_there_is_help(capsys: Capture) -> None:
     ("arguments", "said"),
     [
         (["replay", "gone.swf"], "queuecast: gone.swf: cannot be read: No such file or directory"),
-        (["replay", "made.swf", "--method", "oracle"], "queuecast: no method 'oracle'; there are: zero, median"),
         (["replay", "made.swf", "--ids", "900", "999"], "no job in that range; there are"),
         (["replay", "made.swf", "--out", "no/such"], "queuecast: no/such: cannot be written"),
-        (["replay", "made.swf", "--site", ""], "site '': a name has 1 to 256 characters"),
         (["--config", "gone.toml", "replay", "made.swf"], "queuecast: gone.toml: cannot be read"),
-        (["schema", "weather"], "queuecast: no record 'weather'"),
-        (["feed", "made.swf", "made.swf"], "two traces for site made"),
-        (["feed", "made.swf", "--site", "a", "--site", "b"], "2 sites for 1 traces"),
     ],
 )
 def test_what_is_wrong_outside_is_told_in_one_line(fails: Fails, trace: Path, arguments: list[str], said: str) -> None:

@@ -39,7 +39,7 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
     assert main(["watch", "--count", "2", "--site", "ctc", "--outcomes"]) == 0
     shown = capsys.readouterr()
     assert shown.err == "skipped: p, partition 1, offset 5: no JSON\n"
-    assert shown.out == "1996-06-26 21:06:00  ctc  job \\u001b[2J  waits 1m0s  (median: so)  [left 1m15s late]\n" * 2
+    assert shown.out == "1996-06-26 21:06:00 UTC  ctc  job \\u001b[2J  waits 1m  (median: so)  [left 1m15s late]\n" * 2
     assert asked[0][1:] == (watch.WatchFilter(site="ctc"), True, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
@@ -62,5 +62,5 @@ def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, 
     told = capsys.readouterr().err
     assert "made.swf, line 3: 1 fields; expected 18" in told
     assert "1 records, 4 events sent, 1 skipped" in told
-    assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder", "--set", "pause=2"]) == 1
+    assert main(["source", "swf", str(tmp_path / "made.swf"), "--site", "alder", "--set", "pause=2"]) == 2
     assert "the options of swf are: none" in capsys.readouterr().err

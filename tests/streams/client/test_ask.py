@@ -49,13 +49,12 @@ GRID = ranking(
 )
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_table_has_everything_in_it_at_any_width(width: int, capsys: pytest.CaptureFixture[str]) -> None:
-    show(GRID, width)
+def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show(GRID)
     out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= width
+    assert max(map(len, out.splitlines())) <= 80
     ctc = next(line for line in out.splitlines() if line.startswith("ctc"))
-    for cell in ("2h30m", "1h30m", "8h36m", "1h", "1996-06-26 21:06", "12, 340, 7"):
+    for cell in ("2h30m", "1h30m", "8h37m", "1h", "1996-06-26 21:06"):
         assert cell in ctc
     assert [line.split()[0] for line in out.splitlines() if line.split()[:1] in (["ctc"], ["kth"], ["sdsc"])][:3] == [
         "ctc",
@@ -64,7 +63,14 @@ def test_the_table_has_everything_in_it_at_any_width(width: int, capsys: pytest.
     ]
     told = " ".join(out.split())
     assert told.startswith("64 cpus for 4h, user ada ")
-    for words in ("qespera: 120 jobs like it", "its worker is silent", "no history", "has 4 processors", "left out:"):
+    for words in (
+        "12 jobs queued, 340 running, 7 of 430 processors free",
+        "qespera: 120 jobs like it",
+        "its worker is silent",
+        "no history",
+        "has 4 processors",
+        "left out:",
+    ):
         assert words in told
     assert "–" in next(line for line in out.splitlines() if line.startswith("sdsc"))
 
@@ -77,7 +83,7 @@ def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixt
     show(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))), width=100)
     told = capsys.readouterr().out
     assert "12 jobs ahead of it" in told
-    assert "ask for 2h: 40m sooner; queue short: 23m20s sooner" in told
+    assert "ask for 2h: 40m sooner; queue short: 23m sooner" in told
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,8 +188,8 @@ class TestCommand:
 
     def test_the_job_is_described_by_the_options(self, asked: list[Any]) -> None:
         options = "--cpus 4 --walltime 1-00:00:00 --nodes 2 --queue q --user u --group g --account a --executable x"
-        assert main(["ask", *options.split(), "--gpus", "1", "--memory", "99", "--run", "90m", "--site", "ctc"]) == 0
-        job = JobRequest(cpus=4, walltime=86_400.0, nodes=2, gpus=1, memory=99, queue="q", user="u", group="g")
+        assert main(["ask", *options.split(), "--gpus", "1", "--memory", "4G", "--run", "90m", "--site", "ctc"]) == 0
+        job = JobRequest(cpus=4, walltime=86_400.0, nodes=2, gpus=1, memory=4 << 30, queue="q", user="u", group="g")
         assert asked == [(msgspec.structs.replace(job, account="a", executable="x"), ("ctc",), 5400.0)]
 
     def test_gpus_partitions_and_memory(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,12 +209,12 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "code", "reason"),
         [
-            (("--walltime", "soon"), 1, "'soon' is no duration; expected a time with its unit, not 0: 90m"),
-            (("--walltime", "4"), 1, "'4' is no duration without its unit; expected 4m, 4h or 4s"),
-            (("--cpus", "0"), 2, "--cpus: expected `int` >= 1"),
-            (("--mem", "64X"), 1, "'64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
-            (("--gpu-type", ""), 2, "--gpu-type: expected `str` of length >= 1"),
-            (("--user", ""), 2, "--user: expected `str` of length >= 1"),
+            (("--walltime", "soon"), 2, "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m"),
+            (("--walltime", "4"), 2, "walltime: '4' is no duration without its unit; expected 4m, 4h or 4s"),
+            (("--cpus", "0"), 2, "cpus: expected `int` >= 1"),
+            (("--mem", "64X"), 2, "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
+            (("--gpu-type", ""), 2, "gpu_type: expected `str` of length >= 1"),
+            (("--user", ""), 2, "user: expected `str` of length >= 1"),
         ],
     )
     def test_what_is_wrong_is_one_line(

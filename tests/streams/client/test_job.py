@@ -9,6 +9,7 @@ import pytest
 from models.records import JobAnswer, LiveJob
 from streams.cli.app import main
 from streams.client import job as asking
+from streams.client.blocking import Client
 from streams.client.job import ask_job, ask_job_of_service, show
 from streams.errors import UserError
 from streams.settings import Settings
@@ -35,9 +36,11 @@ KNOWN = JobAnswer(
     site="kth",
     made_at=0.0,
     job="4711",
-    text="starts in about 40 min",
+    text="starts in about 40m",
     live=LIVE,
     expected_start=835_823_160.0,
+    starts_by={"0.1": 835_822_800.0, "0.9": 835_824_960.0},
+    as_of=300.0,
     stale="no events for 2 days",
 )
 UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job queues or runs here")
@@ -46,9 +49,13 @@ UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such j
 def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show([UNKNOWN, KNOWN])
     assert capsys.readouterr().out.splitlines() == [
-        "kth 4711: starts in about 40 min (1996-06-26 21:06 UTC)",
-        "  why: 12 jobs ahead of it \\u001b[2J",
-        "  stale: no events for 2 days",
+        "kth 4711: starts in about 40m (1996-06-26 21:06 UTC)",
+        "  at the latest  1996-06-26 21:36 UTC with 90%",
+        "  since          1970-01-01 00:00 UTC, 5m in the queue",
+        "  asked for      4 cpus",
+        "  why            12 jobs ahead of it \\u001b[2J",
+        "  as of          1970-01-01 00:05:00 UTC",
+        "  stale          no events for 2 days",
     ]
     with pytest.raises(UserError, match="ctc: no such job queues or runs here"):
         show([UNKNOWN])
@@ -66,7 +73,7 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(asking, "fetched", fetched)
     assert ask_job_of_service("http://x", None, "47/11", ["kth"]) == [KNOWN]
     assert asked == [("/v1/sites/kth/jobs/47%2F11", None)]
-    assert main(["ask", "--job", "4711", "--url", "http://x", "--token", "abc"]) == 0
+    assert main(["job", "4711", "--url", "http://x", "--token", "abc"]) == 0
     assert capsys.readouterr().out.startswith("kth 4711: starts")
     assert asked[1:] == [
         ("/v1/sites", "abc"),
@@ -79,11 +86,9 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
     alder = engine("alder", 1)
     job = next(job.id for job in alder.context.state.jobs.values() if job.phase == "queued")
-    monkeypatch.setattr(asking, "with_client", lambda _, use: asyncio.run(use(FakeClient([alder]))))
+    monkeypatch.setattr(asking, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
     (found,) = ask_job(Settings(), job)
     assert found.live is not None and found.text.startswith("starts ")
     with pytest.raises(UserError, match="no worker answers for nowhere"):

@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.records import ExpectedStart, Outcome, Prediction, Start, Submit
 from models.registry import DEFAULT_RUN, METHODS, RUN_METHODS
-from models.site.state import Estimate, Job
+from models.site.job import Estimate, Job
 from streams.errors import UserError
 from streams.offline.replay import RecordFile, ReplayScores, jobs_in, replay, score_and_write, settings_for
 from streams.sources.swf import Trace, events_of, read_swf

@@ -148,9 +148,10 @@ def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> N
     file.write_text(file.read_text().replace('"v": 1', '"v": 2'))
     with pytest.raises(UserError, match="version 2"):
         found(trace, file=file, plan=TemplateSearchPlan(4, 1))
-    file.write_text("{")
-    with pytest.raises(UserError, match="is not the state of a search"):
-        found(trace, file=file)
+    for content in (b"{", b'{"v":1,"workload":"\xff"}'):
+        file.write_bytes(content)
+        with pytest.raises(UserError, match="is not the state of a search"):
+            found(trace, file=file)
     with pytest.raises(UserError, match="cannot be written"):
         found(trace, file=tmp_path / "no" / "state.json", plan=TemplateSearchPlan(4, 1))
 

@@ -128,7 +128,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
     monkeypatch.setattr(doctor, "check_redis", answers)
     monkeypatch.setattr(doctor, "remembered_partitions", remembered)
-    monkeypatch.setattr(doctor, "partitions_of", lambda _: {TOPICS.events: 2})
+    monkeypatch.setattr(doctor, "partition_count", lambda *_: 2)
     monkeypatch.setattr(doctor, "connect", lambda _: found)
     return found
 
@@ -140,9 +140,9 @@ def looked(settings: Settings = SETTINGS) -> dict[str, CheckResult]:
 def test_where_all_is_well_all_is_ok(broker: Broker, store: Store) -> None:
     found = looked()
     assert {result.state for result in found.values()} == {"ok"}
-    assert found["topics"].found == "8 with 2 partitions each"
+    assert found["topics"].found == "9 with 2 partitions each"
     assert found["workers"].found == "1 running, nothing to do"
-    assert found["stamps"].found == "the latest event came 60 s ago"
+    assert found["stamps"].found == "the latest event came 1m ago"
 
 
 def test_missing_and_uneven_topics_fail(broker: Broker, store: Store) -> None:
@@ -323,11 +323,11 @@ def test_a_broker_that_is_away_does_not_hide_redis(
         raise UserError("no broker answers")
         yield
 
-    def none_answers(_: Settings) -> dict[str, int]:
+    def none_answers(*_: object) -> int:
         raise UserError("no broker answers")
 
     monkeypatch.setattr(doctor, "admin", away)
-    monkeypatch.setattr(doctor, "partitions_of", none_answers)
+    monkeypatch.setattr(doctor, "partition_count", none_answers)
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "fail  brokers: no broker answers"

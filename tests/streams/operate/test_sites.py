@@ -17,8 +17,8 @@ def told(site: str, stale: str | None = None, **unknown: int) -> SiteAnswer:
 
 
 def test_stale_sites_are_named_with_the_reason() -> None:
-    found = freshness([told("alder"), told("birch", "its last event came 5h0m ago")], ["elm"])
-    assert (found.state, found.found) == ("warn", "1 of 2 are stale: birch: its last event came 5h0m ago")
+    found = freshness([told("alder"), told("birch", "its last event came 5h ago")], ["elm"])
+    assert (found.state, found.found) == ("warn", "1 of 2 are stale: birch: its last event came 5h ago")
     many = freshness([told(f"s{number}", "old") for number in range(MAX_LISTED + 3)])
     assert many.found.endswith("s7: old and 3 more")
 
@@ -39,5 +39,5 @@ def test_unknown_fields_are_named() -> None:
 def test_changes_of_operators_are_told() -> None:
     done = DoneOperation(type="operator_forget", at=1e9, by="ada", why="lost", done="job 4, queued, is forgotten")
     found = changes([msgspec.structs.replace(told("alder"), operations=[done])])
-    assert found.found == "2001-09-09 01:46:40 alder: job 4, queued, is forgotten, by ada lost"
+    assert found.found == "2001-09-09 01:46:40 UTC alder: job 4, queued, is forgotten, by ada lost"
     assert changes([told("alder")]).found == "none"

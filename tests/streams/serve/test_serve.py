@@ -1,47 +1,27 @@
 """The HTTP service, with engines in this process to ask."""
 
-import socket
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, settings
 from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
+from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.ranking import SiteSettings
-from models.records import AnyAnswer, AnyQuestion
+from models.records import AnyAnswer, AnyQuestion, NoAnswer, SiteAnswer, SiteQuestion
 from models.registry import DEFAULT
-from streams.client.questions import TooManyQuestions
-from streams.errors import UserError
-from streams.serve import web
+from streams.client.questions import TooManyQuestions, asking_for
 from streams.serve.middleware import SECURITY_HEADERS
-from streams.serve.run import check_closed, listen
-from streams.serve.service import Service
-from streams.serve.web import build_app
-from streams.settings import ServeSettings, Settings
-from tests.support.asked import USER, FakeClient, engine
+from streams.tokens import ServeToken
+from tests.support.asked import TOKEN, USER, FakeClient, app_of, engine, engines
 
-TOKEN = "correct horse battery"
 JOB = "cpus=8&walltime=1h"
-TEST_HOSTS = ("testserver", "testserver.local")
-"""The names under which test clients ask."""
 
 Client = TestClient[Any]
-
-
-def engines() -> list[Engine]:
-    return [engine("alder", 1), engine("birch", 2, 128)]
-
-
-def app_of(questions: FakeClient, **serve: Any) -> Any:
-    """The service over these questions, with these settings of its section."""
-    chosen = Settings(serve=ServeSettings(**{"hosts": TEST_HOSTS, "requests_per_minute": 100_000} | serve))
-    return build_app(Service(questions, chosen), chosen)
 
 
 @pytest.fixture
@@ -54,6 +34,13 @@ def told(client: Client, path: str, status: int = 200) -> Any:
     answer = client.get(path)
     assert answer.status_code == status, answer.text
     return answer.json()
+
+
+def told_by(site: Engine) -> Any:
+    """How right what was told of a site is, as its engine says."""
+    found = answer(SiteQuestion(id="1", site=site.site), site, site.time)
+    assert isinstance(found, SiteAnswer)
+    return msgspec.to_builtins(found.answers)
 
 
 class TestAnswers:
@@ -85,6 +72,30 @@ class TestAnswers:
         assert described["text"].startswith("starts ")
         assert (described["live"], described["expected_start"]) == (None, waits["predicted_start"])
         told(client, "/v1/sites/nowhere/jobs/1", 404)
+
+    def test_a_name_with_a_slash_is_a_name(self) -> None:
+        name = "ro ss/ä"
+        with TestClient(app_of(FakeClient([engine(name, 1)]))) as client:
+            assert [site["site"] for site in told(client, "/v1/sites")["sites"]] == [name]
+            for path in ("", "/outcomes", "/estimates", f"/wait?{JOB}", "/jobs/a%2Fb"):
+                assert told(client, f"/v1/sites/ro%20ss%2F%C3%A4{path}")["site"] == name
+            assert told(client, "/v1/sites/ro%20ss%2f%C3%A4")["site"] == name
+            assert told(client, "/v1/users/a%2Fb/jobs")["user"] == "a/b"
+            told(client, "/v1/sites/ro%2Fss", 404)
+            assert told(client, "/v1/sites/ro/ss", 404)
+
+    def test_how_a_site_has_been(self, client: Client) -> None:
+        past = told(client, "/v1/sites/alder/past")
+        assert past["hours"][-1]["running_jobs"] > 0 and past["days"][0]["jobs"] > 0
+        assert "past" not in told(client, "/v1/sites/alder")
+
+    def test_how_it_is_served(self) -> None:
+        with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
+            status = told(client, "/v1/status")
+        [alder] = status["sites"]
+        assert (alder["site"], alder["stale"], alder["lag_events"]) == ("alder", None, 0)
+        assert alder["recent"]["jobs"] > 0 and alder["live"]["running_jobs"] > 0
+        assert (status["workers"], status["unanswered"]) == ([], ["birch"])
 
     def test_what_stands_of_a_site(self, client: Client) -> None:
         found = told(client, "/v1/sites/alder/estimates")
@@ -125,6 +136,10 @@ class TestAnswers:
         assert {one["site"] for one in found["ranking"]} == {"alder", "birch"}
         assert [out["site"] for out in found["left_out"]] == ["elm"]
         assert [one["site"] for one in told(client, "/v1/rank?cpus=100")["ranking"]] == ["birch"]
+        for one in found["ranking"]:
+            assert (
+                one["recent"]["method"] == DEFAULT and one["recent"]["jobs"] > 0 and one["recent"]["mean_error_s"] > 0
+            )
 
     def test_a_users_jobs_and_the_accuracy_with_the_sites_that_were_silent(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
@@ -134,6 +149,7 @@ class TestAnswers:
         assert [site["site"] for site in jobs["sites"]] == ["alder"]
         assert jobs["sites"][0]["jobs"]
         assert accuracy["sites"][0]["weeks"]
+        assert accuracy["sites"][0]["answers"] == told_by(engine("alder", 1))
         assert jobs["unanswered"] == accuracy["unanswered"] == nobody["unanswered"] == ["birch"]
         assert (jobs["user"], nobody["sites"]) == (USER, [])
 
@@ -198,6 +214,35 @@ class TestRefusals:
         with TestClient(app_of(Crowded(engines()))) as client:
             for path in ("sites/alder", "rank", "accuracy"):
                 assert "questions are open" in told(client, f"/v1/{path}", 503)["detail"]
+
+    @pytest.mark.parametrize("reason", ["busy", "quota"])
+    def test_a_worker_that_has_too_many_questions_is_asked_again_later(self, reason: str) -> None:
+        class Full(FakeClient):
+            async def ask(self, question: AnyQuestion) -> AnyAnswer:
+                return NoAnswer(id=question.id, site=question.site, reason=reason, detail="too many questions wait")
+
+        with TestClient(app_of(Full(engines()))) as client:
+            answer = client.get(f"/v1/sites/alder/wait?{JOB}")
+            assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
+            assert "too many questions wait" in answer.json()["detail"]
+            ranked = told(client, f"/v1/rank?{JOB}")["ranking"]
+            assert {one["source"] for one in ranked} == {"standing"}
+
+    def test_workers_are_told_whose_question_it_is_but_not_where_they_are(self) -> None:
+        askers = []
+
+        class Noting(FakeClient):
+            async def ask(self, question: AnyQuestion) -> AnyAnswer:
+                askers.append(asking_for.get())
+                return await super().ask(question)
+
+        tokens = {"ada": ServeToken(token="a" * 20), "bob": ServeToken(token="b" * 20)}
+        with TestClient(app_of(Noting(engines()), tokens=tokens)) as client:
+            for letter in "aab":
+                header = {"Authorization": f"Bearer {letter * 20}"}
+                assert client.get("/v1/sites/alder", headers=header).status_code == 200
+        ada, again, bob = askers
+        assert ada is not None and ada == again != bob and "ada" not in ada
 
     def test_a_flaw_of_ours_tells_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         class Broken(FakeClient):
@@ -273,94 +318,3 @@ class TestMiddleware:
             ("/v1/rank", "400"): 1,
         }
         assert "queuecast_http_request_duration_seconds_bucket" in client.get("/metrics").text
-
-
-class TestPage:
-    @pytest.fixture
-    def page(self, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-        (tmp_path / "page").mkdir()
-        (tmp_path / "page" / "index.html").write_text("<p>waits</p>")
-        (tmp_path / "page" / "app.js").write_text("'use strict'")
-        (tmp_path / "secret").write_text("hidden")
-        monkeypatch.setattr(web, "PAGE", tmp_path / "page")
-        with TestClient(app_of(FakeClient(engines()), token=TOKEN)) as found:
-            yield found
-
-    def test_it_is_served_to_everybody(self, page: Client) -> None:
-        index, script = page.get("/"), page.get("/static/app.js")
-        assert (index.text, index.headers["content-type"]) == ("<p>waits</p>", "text/html; charset=utf-8")
-        assert script.text == "'use strict'"
-        assert "javascript" in script.headers["content-type"]
-
-    @pytest.mark.parametrize("name", ["none.js", "..%2Fsecret", "%2e%2e/secret", "../secret", "a/b"])
-    def test_nothing_else_is(self, page: Client, name: str) -> None:
-        assert page.get(f"/static/{name}").status_code == 404
-
-
-class TestListening:
-    def test_a_port_that_is_taken_is_an_error(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(UserError, match=f"web port {port} of 127.0.0.1: .*; choose another with --web-port"):
-                listen(ServeSettings(web_port=port))
-
-    def test_a_host_that_is_not_ours_is_an_error(self) -> None:
-        with pytest.raises(UserError, match=r"web port 6067 of 192\.0\.2\.1: "):
-            listen(ServeSettings(web_host="192.0.2.1"))
-
-    @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-    def test_on_loopback_no_token_is_needed(self, host: str) -> None:
-        check_closed(ServeSettings(web_host=host), asks=False)
-
-    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", "192.0.2.1", ""])
-    def test_elsewhere_one_is(self, host: str) -> None:
-        check_closed(ServeSettings(web_host=host), asks=True)
-        with pytest.raises(UserError, match=r"could ask about users' jobs: set a token with QUEUECAST_SERVE_TOKEN"):
-            check_closed(ServeSettings(web_host=host), asks=False)
-
-
-@cache
-def served() -> Any:
-    return app_of(FakeClient(engines()), token=TOKEN)
-
-
-async def first_asked(scope: Any, receive: Any, send: Any) -> None:
-    """The service, whose engines are made when it is first asked: not while tests are only collected."""
-    await served()(scope, receive, send)
-
-
-schema = schemathesis.openapi.from_asgi("/schema/openapi.json", app_of(FakeClient(), token=TOKEN))
-schema.app = first_asked
-
-
-@schema.parametrize()
-@settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-def test_it_is_as_its_document_says(case: schemathesis.Case) -> None:
-    """Every path with parameters that fit and that do not: statuses, types and bodies are those of the document."""
-    case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"})
-
-
-def test_the_document_has_every_path_and_asks_for_the_token() -> None:
-    paths = schema.raw_schema["paths"]
-    assert set(paths) == {
-        "/v1/sites",
-        "/v1/sites/{site}",
-        "/v1/sites/{site}/estimates",
-        "/v1/sites/{site}/outcomes",
-        "/v1/sites/{site}/wait",
-        "/v1/sites/{site}/jobs/{name}",
-        "/v1/rank",
-        "/v1/users/{user}/jobs",
-        "/v1/accuracy",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-    }
-    answers = schema.raw_schema["components"]["schemas"]
-    types = {
-        name: answers[name]["properties"]["type"]["const"]
-        for name in ("WaitAnswer", "SiteAnswer", "JobsAnswer", "JobAnswer")
-    }
-    assert types == {"WaitAnswer": "wait", "SiteAnswer": "site", "JobsAnswer": "jobs", "JobAnswer": "job"}
-    asked = {path: bool(operation["get"].get("security")) for path, operation in paths.items()}
-    assert asked == {path: path.startswith("/v1/") for path in paths}

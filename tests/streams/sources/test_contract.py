@@ -11,7 +11,8 @@ from typing import ClassVar
 import pytest
 
 from streams.errors import UserError
-from streams.sources.contract import CursorError, Skipped, Source, refuse
+from streams.sources.contract import CursorError, Skipped, Source, decode_cursor, refuse
+from streams.sources.logs.lines import Place
 from streams.sources.registry import SOURCES, source_named, sources
 from tests.support.packages import install
 from tests.support.source_contract import BadPart, SourceContract, steps_there
@@ -181,6 +182,11 @@ def test_a_source_is_imported_when_it_is_asked_for() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert "streams.sources.registry" in done.stdout.split()
     assert "streams.sources.swf" not in done.stdout.split()
+
+
+def test_a_cursor_that_is_no_utf8_is_refused() -> None:
+    with pytest.raises(CursorError, match="not one of this source"):
+        decode_cursor(b'{"file":"\xff","inode":1,"head":""}', Place)
 
 
 def test_what_is_skipped_is_told_in_one_line() -> None:

@@ -106,6 +106,7 @@ def test_a_process_that_is_killed_leaves_a_whole_cursor_and_no_lock(tmp_path: Pa
     [
         (b"", "not a cursor file: "),
         (b"what\n7", "not a cursor file: "),
+        (b'{"v":1,"source":"swf\xff"}\n7', "not a cursor file: "),
         (b'{"v":2,"source":"swf","sites":["kth"],"topic":"queuecast.events 7f"}\n7', "not a cursor file: .*<= 1"),
         (b'{"v":1,"source":"pbs","sites":["kth"],"topic":"queuecast.events 7f"}\n7', "its source is 'pbs', not 'swf'"),
         (b'{"v":1,"source":"swf","sites":["KTH"],"topic":"queuecast.events 7f"}\n7', "its sites is "),

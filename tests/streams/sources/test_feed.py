@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from streams.errors import UserError
-from streams.sources.feed import paced, sources_of, timeline, until
+from streams.sources.feed import first_jobs, paced, sources_of, timeline, until
 from streams.sources.swf import SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line
 
@@ -52,6 +52,13 @@ def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
 def test_the_first_jobs_come_with_what_became_of_them(two: list[SwfSource]) -> None:
     kinds = [(event.job, event.kind) for event, _ in two[0].first(1).events()]
     assert kinds == [("1", "submit"), ("1", "start"), ("1", "end")]
+
+
+def test_after_the_first_jobs_were_submitted_they_are_left_there(two: list[SwfSource]) -> None:
+    found = [(step.event.site, step.event.job, step.event.kind) for _, step in first_jobs(timeline(two), 1, 2)]
+    assert found == [("early", "1", "submit"), ("late", "1", "submit")]
+    kinds = [(step.event.job, step.event.kind) for _, step in first_jobs(timeline(two[1:]), 2, 1)]
+    assert kinds == [("1", "submit"), ("1", "start"), ("2", "submit")]
 
 
 def test_the_first_hours_end_in_the_midst(two: list[SwfSource]) -> None:

@@ -10,11 +10,12 @@ from deploy.local.stack.process import free_port
 from models.records import Start, Submit
 from streams.errors import UserError
 from streams.operate.sources import check_source
+from streams.scraping import serve_metrics
 from streams.settings import Settings
 from streams.sources import run as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
 from streams.sources.publisher import OutgoingEvent, Stop
-from streams.sources.run import MAX_TOLD, REPORT_S, Watch, options_for, run_source, serve_metrics
+from streams.sources.run import MAX_TOLD, REPORT_S, Watch, options_for, run_source
 
 
 class Made(Source):
@@ -98,7 +99,7 @@ def test_its_metrics_are_served() -> None:
         assert check_source(f"127.0.0.1:{port}").state == "warn"  # it has not begun
         watch.source = Made()
         found = check_source(f"127.0.0.1:{port}")
-        assert found.found == f"127.0.0.1:{port}: 5 records, the last 0 s ago; 4 calls of 0.50 s each, 1 failed"
+        assert found.found == f"127.0.0.1:{port}: 5 records, the last 0s ago; 4 calls of 0.50 s each, 1 failed"
         assert (found.state, found.advice) == ("warn", "see its log for why they fail")
         watch.source.calls["squeue"].failed = 0
         assert check_source(f"127.0.0.1:{port}").state == "ok"

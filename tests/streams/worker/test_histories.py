@@ -5,7 +5,6 @@ import gc
 import logging
 import weakref
 from copy import deepcopy
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.claims import Superseded, WritesLost
-from streams.worker.stored import Log, Range
-from tests.support.fakes import MemoryStore, MemoryTable, Process, World
+from tests.support.changelog import Changelog
+from tests.support.fakes import MemoryStore, Process, World
 
 SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=(), history=20), worker=WorkerSettings(checkpoint_events=10)
@@ -54,28 +53,6 @@ class Forgetful(MemoryStore):
     def _check(self) -> None:
         if self._lost:
             raise WritesLost("it has fewer writes")
-
-
-class Changelog(MemoryTable):
-    """A table that remembers its changelog, and the events, as the loader asks for them."""
-
-    def __init__(self, world: World, compacted: bool = False) -> None:
-        super().__init__(world)
-        self.states: list[bytes] = []
-        self._compacted = compacted
-
-    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
-        await super().put(key, value, partition)
-        self.states.append(value or b"")
-
-    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
-        return self.states[:-2:-1] if self._compacted else self.states[::-1][:most]
-
-    async def ranges(self, logs: Any) -> dict[Log, Range]:
-        return {log: Range(0, len(self._world.messages[log.partition])) for log in logs}
-
-    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
-        return self._world.messages[log.partition][first : last + 1]
 
 
 def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False) -> Process:

@@ -20,8 +20,9 @@ from models.records import Capacity, Hold, Partition, Pool, Start, Submit
 from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.features import FEATURES
-from models.site.state import Estimate, Job
-from streams.worker.metrics import MAX_SHOWN_PARTITIONS, Metrics
+from models.site.job import Estimate, Job
+from streams.worker.metrics.engines import MAX_SHOWN_PARTITIONS
+from streams.worker.metrics.process import Metrics
 from streams.worker.stored import SiteHandle
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)

@@ -1,20 +1,19 @@
 """Operators' changes to a site: done in the order of its events, once, and as after no crash."""
 
 import asyncio
-import zlib
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
-from models.engine.checkpoint import read_saved
 from models.engine.settings import EngineSettings
 from models.records import AnyOperation, DeadLetter, ForgetJob, Rebuild, SetCapacity, Start, Submit
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.stored import StoredState
 from tests.support.fakes import Crash, Process, World
+from tests.support.stored import saved_state
 
 SETTINGS = Settings(
     engine=EngineSettings(method="median", shadows=(), history=20),
@@ -59,7 +58,7 @@ def stored(world: World) -> StoredState:
 
 
 def state_of(found: StoredState) -> Any:
-    return read_saved(zlib.decompress(found.state))
+    return saved_state({}, stored=found)
 
 
 def send(world: World, operation: AnyOperation, arrived: float) -> None:

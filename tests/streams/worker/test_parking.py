@@ -99,7 +99,7 @@ def test_other_partitions_and_checkpoints_go_on_and_nothing_is_out_of_order() ->
                 break
             before.apply(event)
             await process.processor.take(message)
-            process.processor.check_alive()
+            process.processor.pulse.check()
         assert process.ledger.handles["birch"].offset > 5
         assert process.ledger.handles["alder"].offset == waiting
         await process.ledger.checkpoint(1)

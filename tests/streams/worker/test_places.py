@@ -1,7 +1,6 @@
 """Where a site lives: the partition of its key, its own topic, a place that is given back, and what was lost there."""
 
 import asyncio
-import zlib
 from collections.abc import Iterable
 from copy import deepcopy
 from itertools import pairwise
@@ -12,7 +11,6 @@ import msgspec
 import pytest
 from kafka.partitioner.default import DefaultPartitioner
 
-from models.engine.checkpoint import read_saved
 from models.engine.settings import EngineSettings
 from models.records import DeadLetter, Start, Submit
 from models.simulation import generate, run
@@ -22,6 +20,7 @@ from streams.topics import partition_of
 from streams.worker.intake import Places
 from streams.worker.stored import Log, Range, StoredState, decode_stored
 from tests.support.fakes import TOPIC, MemoryTable, Process, World
+from tests.support.stored import saved_state
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=20)
 
@@ -150,7 +149,7 @@ def test_a_site_that_was_silent_for_long_gives_its_place_back_and_so_again_after
 class Logs:
     """The topics of events and the changelog, from the world."""
 
-    def __init__(self, world: World, states: list[bytes] | None = None, **ranges: Any) -> None:
+    def __init__(self, world: World, states: list[tuple[bytes, bytes]] | None = None, **ranges: Any) -> None:
         self.world, self.states, self.given = world, states or [], ranges
         self.lost_events: dict[int, int] = {}
 
@@ -167,7 +166,7 @@ class Logs:
     async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
         return [raw for raw in self.world.messages[log.partition][first : last + 1] if raw.key == key]
 
-    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[bytes]:
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         return self.states[::-1][:most]
 
 
@@ -176,12 +175,12 @@ class HistoryTable(MemoryTable):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.states: list[bytes] = []
+        self.states: list[tuple[bytes, bytes]] = []
 
     async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
         await super().put(key, value, partition)
         if value is not None:
-            self.states.append(value)
+            self.states.append((key, value))
 
 
 def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
@@ -207,7 +206,7 @@ def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
 
 def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
     world, table, whole = simulated(failover=True)
-    assert max(world.started["alder"]) + 3 < read_saved(zlib.decompress(decode_stored(table.states[-1]).state)).started
+    assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).started
     process = Process(world, settings())
     process.ledger.loader.events = Logs(world, table.states)  # type: ignore[assignment]
     asyncio.run(process.live())

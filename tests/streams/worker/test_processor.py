@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-import zlib
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,16 +14,15 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker import processor
-from streams.worker.stored import StoredState, decode_stored
+from streams.worker import ledger, processor
 from tests.support.fakes import TOPIC, Crash, MemoryStore, Process, World
+from tests.support.stored import heads, saved_state, whole
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), history=8)
 SITES = ("alder", "birch")
@@ -56,22 +55,17 @@ def live(process: Process) -> None:
 
 def states(world: World) -> dict[bytes, tuple[int, Any]]:
     """The sites' offsets and states, but for what was forgotten lately, which depends on when that was stored."""
-    found = {}
-    for key, value in world.table.items():
-        stored = msgspec.msgpack.decode(value, type=StoredState)
-        saved = read_saved(zlib.decompress(stored.state))
-        saved.forgotten = []
-        found[key] = stored.offset, msgspec.msgpack.encode(saved, enc_hook=lambda array: array.tobytes())
-    return found
+    found = heads(world.table)
+    return {site.encode(): (stored.offset, whole(saved_state(world.table, site))) for site, stored in found}
 
 
 def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any], dict[str, Any]]]:
     """The entries that the sites' states count."""
     found = {}
-    for key, value in world.table.items():
-        place = world.place(key.decode(), decode_stored(value).generation)
+    for site, stored in heads(world.table):
+        place = world.place(site, stored.generation)
         rows = [(number, row.job, row.wait_s) for number, row in sorted(world.started[place].items())]
-        found[key.decode()] = rows, world.runs[place], world.rows[place]
+        found[site] = rows, world.runs[place], world.rows[place]
     return found
 
 
@@ -202,6 +196,30 @@ def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart
     assert set(world.table) == {b"a", b"b"}
 
 
+@pytest.mark.parametrize("crashes", [[700], [150, 400], [40, 80, 200, 200]])
+def test_sites_that_are_read_back_by_their_next_event_make_no_difference(
+    undisturbed: World, crashes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "FIRST_S", -1.0)
+    world = mixed()
+    for world.steps in crashes:
+        process = Process(world, settings(20))
+        with suppress(Crash):
+            live(process)
+    world.steps = None
+    process = Process(world, settings(20))
+
+    async def scenario() -> None:
+        await process.processor.take_over({0})
+        assert set(process.ledger.late) == {key.decode() for key in world.table}
+        await process.live()
+
+    asyncio.run(scenario())
+    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+    assert states(world) == states(undisturbed)
+    assert histories(world) == histories(undisturbed)
+
+
 def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck(MemoryStore):
         async def write(self, *_: Any) -> None:
@@ -221,12 +239,12 @@ def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypat
 def test_a_process_that_stood_still_writes_nothing_more() -> None:
     now = 1000.0
     process = Process(a_few(World()), settings(), clock=lambda: now)
-    process.processor.check_alive()
+    process.processor.pulse.check()
     now += 29.0
-    process.processor.check_alive()
+    process.processor.pulse.check()
     now += 31.0
     with pytest.raises(RuntimeError, match="stood still for 31 s"):
-        process.processor.check_alive()
+        process.processor.pulse.check()
     with pytest.raises(RuntimeError, match="stood still"):
         live(process)
 

@@ -1,5 +1,6 @@
 """What is made sure of before a worker runs."""
 
+import gc
 import logging
 import time
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
 from streams.worker import run
+
+PARTITIONS = 12
 
 
 def settings(**worker: Any) -> Settings:
@@ -24,7 +27,7 @@ class Waits:
         monkeypatch.setattr(run, "check_topics", lambda *_: self.look())
         monkeypatch.setattr(run, "check_group", lambda _: None)
         monkeypatch.setattr(run, "check_redis", self.redis)
-        monkeypatch.setattr(run, "check_partitions", lambda _: 1)
+        monkeypatch.setattr(run, "check_partitions", lambda _: PARTITIONS)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
     async def redis(self, _: Any) -> None:
@@ -43,7 +46,7 @@ def test_servers_that_cannot_be_reached_are_waited_for_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits = Waits(monkeypatch, *(Unreachable(f"away {n}") for n in range(6)))
-    run.await_servers(settings(), waits.sleep)
+    assert run.await_servers(settings(), waits.sleep) == PARTITIONS
     assert waits.pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0]
     assert caplog.records[0].getMessage().startswith("not yet: away 0 (next look in 1 s")
     assert len(caplog.records) == 6
@@ -83,3 +86,22 @@ def test_what_ends_a_worker_is_told_in_the_logs_format(
 def test_a_host_that_is_not_ours_is_an_error() -> None:
     with pytest.raises(UserError, match=r"web port 6066 of 192\.0\.2\.1: "):
         run.check_port(WorkerSettings(web_host="192.0.2.1"))
+
+
+def test_a_worker_that_grows_is_not_searched_for_cycles_again_and_again() -> None:
+    full: list[str] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        if phase == "start" and about["generation"] == 2:
+            full.append(phase)
+
+    before = gc.get_threshold()
+    run._collect_seldom()
+    gc.callbacks.append(note)
+    try:
+        grown = [[number] for number in range(1_000_000)]
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+        gc.unfreeze()
+    assert len(grown) == 1_000_000 and full == []

@@ -1,13 +1,11 @@
 """An event is applied as a whole or not at all: where a method raises, the state is as before it."""
 
 import asyncio
-import zlib
 from typing import Any
 
 import msgspec
 import pytest
 
-from models.engine.checkpoint import read_saved
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, JobEvent
@@ -17,8 +15,8 @@ from models.site.history import History
 from models.site.runs import RunHistory
 from models.waits.median import Median
 from streams.settings import Settings, WorkerSettings
-from streams.worker.stored import StoredState
 from tests.support.fakes import Process, World
+from tests.support.stored import saved_state, whole
 
 ENGINE = EngineSettings(method="zero", shadows=("median",), runtimes="closest", bounds="", history=8)
 POISON = "20"
@@ -32,10 +30,7 @@ def events() -> list[AnyEvent]:
 
 
 def stored(world: World) -> Any:
-    state = msgspec.msgpack.decode(world.table[b"alder"], type=StoredState).state
-    saved = read_saved(zlib.decompress(state))
-    saved.forgotten = []  # depends on when it was stored
-    return msgspec.msgpack.encode(saved, enc_hook=lambda array: array.tobytes())
+    return whole(saved_state(world.table))
 
 
 @pytest.mark.parametrize("checkpoint", [7, 1000])

@@ -33,8 +33,8 @@ from models.records import (
 from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.expiry import WEEK_S
+from models.site.job import Job
 from models.site.shapes import WALLTIMES, Shape, covering, grid, sizes
-from models.site.state import Job
 
 SETTINGS = EngineSettings(history=60, remembered=80)
 
@@ -220,11 +220,11 @@ def test_what_is_not_live_is_said_and_the_last_attempt_counts() -> None:
             2400.0,
             {"0.9": 7200.0},
             12,
-            "starts in about 40 min, 9 in 10 within 2 h; 12 jobs ahead",
+            "starts in about 40m, 9 in 10 within 2h; 12 jobs ahead",
         ),
         ("queued", 5.0, {"0.9": 20.0}, 0, "starts within a minute"),
-        ("queued", 5.0, {"0.9": 600.0}, 1, "starts within a minute, 9 in 10 within 10 min; 1 job ahead"),
-        ("queued", 3e5, {"0.9": -60.0}, 1234, "starts in about 3.5 days; 1,234 jobs ahead"),
+        ("queued", 5.0, {"0.9": 600.0}, 1, "starts within a minute, 9 in 10 within 10m; 1 job ahead"),
+        ("queued", 3e5, {"0.9": -60.0}, 1234, "starts in about 3d11h; 1,234 jobs ahead"),
         ("queued", None, {}, 0, "no estimate: so"),
         ("suspended", None, {}, 0, "runs already, and is suspended"),
     ],

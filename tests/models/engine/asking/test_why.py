@@ -48,7 +48,7 @@ def test_jobs_ahead_are_counted_with_their_work(busy: Engine) -> None:
     assert told.ahead_cpu_hours == 3 * 64 * 2
     assert told.ahead_drain_s == 6 * HOUR
     assert told.text == (
-        "3 jobs ahead of it, 2 of them in batch, need 384 core-hours, about 6h0m of the machine; 16 processors are free"
+        "3 jobs ahead of it, 2 of them in batch, need 384 core-hours, about 6h of the machine; 16 processors are free"
     )
 
 
@@ -101,7 +101,7 @@ def test_a_queued_job_is_told_why_it_queues(busy: Engine) -> None:
     assert isinstance(told, JobsAnswer)
     first, second, third = (job.why or "" for job in told.jobs)
     assert first.startswith("no job is ahead of it; it asks for 64 processors and 16 are free")
-    assert second.startswith("1 job ahead of it needs 128 core-hours, about 2h0m of the machine")
+    assert second.startswith("1 job ahead of it needs 128 core-hours, about 2h of the machine")
     assert third.startswith("2 jobs ahead of it need 256 core-hours")
     site = answer(SiteQuestion(id="1", site="s"), busy, HOUR)
     assert [job.why for job in site.queued] == [first, second, third]  # type: ignore[union-attr]

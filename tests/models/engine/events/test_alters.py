@@ -7,7 +7,8 @@ import pytest
 
 from models.engine.engine import Engine
 from models.records import Alter, End
-from models.site.state import SITE, Phase
+from models.site.job import Phase
+from models.site.state import SITE
 from tests.support.stories import applied, assert_sound, event, new_engine, outcomes
 
 FIELDS: dict[str, Any] = {

@@ -8,7 +8,8 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Prediction, Requeue, Submit
-from models.site.state import SITE, Phase
+from models.site.job import Phase
+from models.site.state import SITE
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import anomalies, applied, assert_sound, new_engine, outcomes
 

@@ -5,7 +5,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, Prediction
-from models.site.state import Phase
+from models.site.job import Phase
 from tests.support.events import capacity, end, start, submit
 from tests.support.stories import HELD, QUEUED, RUNNING, anomalies, applied, event, live, new_engine, outcomes
 

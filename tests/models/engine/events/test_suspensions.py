@@ -7,7 +7,8 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Requeue
-from models.site.state import SITE, Phase
+from models.site.job import Phase
+from models.site.state import SITE
 from tests.support.events import capacity, submit
 from tests.support.stories import applied, event, new_engine, outcomes, story
 

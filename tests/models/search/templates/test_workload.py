@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from models.runtimes.run_template import LAST_RESORT, RunTemplate
 from models.runtimes.template import Choice, Templates
 from models.search.templates.workload import Moment, Workload, complete
+from models.site.job import Job
 from models.site.runs import RunHistory
-from models.site.state import Job
 
 
 def random_workload(dice: random.Random, jobs: int, running: bool = True) -> Workload:

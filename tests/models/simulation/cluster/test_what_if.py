@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.engine.asking.answers import answer
-from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Partition, Pool, Reservation, WaitAnswer, WaitQuestion
-from models.simulation.cluster import Cluster, ClusterJob, ClusterScheduler, Factors, Window
+from models.records import Partition, Pool, Reservation
+from models.simulation.cluster import Cluster, ClusterJob, ClusterSite, Factors, Stream, Window, generate_for
 from models.simulation.cluster.workload import GB
 from models.simulation.grid import MONDAY
+from tests.support.probes import Watched, as_planned
 
 FIFO = Factors(age=1.0, fairshare=0.0, size=0.0)
 HOUR, DAY = 3600, 86_400
@@ -41,35 +40,18 @@ def job(number: int, hours: float, partition: str = "batch", submit: int = 0, **
     )
 
 
-class Site:
+class Site(Watched):
     """A cluster with jobs, and an engine that has seen its events."""
 
     def __init__(self, jobs: Iterable[ClusterJob], pools: tuple[Pool, ...] = POOLS, **more: Any) -> None:
         rules = {"partitions": PARTITIONS, "factors": FIFO, **more}
-        self.scheduler = ClusterScheduler("a", Cluster(pools=pools, **rules), MONDAY)
-        self.engine = Engine("a", SETTINGS)
-        self.engine.apply(self.scheduler.capacity())
+        super().__init__(Cluster(pools=pools, **rules), SETTINGS, MONDAY)
         for one in jobs:
-            for event in self.scheduler.submit(one):
-                self.engine.apply(event)
-
-    def asked(self, probe: ClusterJob) -> WaitAnswer:
-        """The answer of what-if, for this job now."""
-        submit = probe.submission("a")
-        fields = {name: getattr(submit, name) for name in WaitQuestion.__struct_fields__ if hasattr(submit, name)}
-        found = answer(WaitQuestion(id="1", **fields), self.engine, float(self.scheduler.now))
-        assert isinstance(found, WaitAnswer)
-        return found
+            self.submit(one)
 
     def waits(self, probe: ClusterJob) -> tuple[float, float]:
         """The wait that is told, and the true one, in seconds."""
-        probe = msgspec.structs.replace(probe, submit=self.scheduler.now)
-        true = self.scheduler.fork()
-        true.submit(probe)
-        start = true.start_of(probe.job)
-        told = self.asked(probe).predicted_wait_s
-        assert start is not None and told is not None
-        return told, float(start - probe.submit)
+        return self.probe(probe)[1:]
 
 
 def test_a_full_and_an_empty_partition() -> None:
@@ -95,6 +77,19 @@ def test_gpus_are_waited_for_beside_free_processors() -> None:
     assert true == 3 * HOUR and told == pytest.approx(true, rel=0.1)
     assert site.waits(job(5, 1, "gpu", cpus=4)) == (0.0, 0.0)
     assert site.waits(job(6, 1, tasks=64)) == (0.0, 0.0)
+
+
+def test_gpus_that_are_free_on_two_nodes_are_no_room_for_a_task() -> None:
+    site = Site([job(number, 2 + number, "gpu", cpus=2, gpus=3) for number in range(2)])
+    told, true = site.waits(job(4, 1, "gpu", gpus=2, cpus=1))
+    assert true == 2 * HOUR and told == pytest.approx(true, rel=0.1)
+    assert site.waits(job(5, 1, "gpu", tasks=2, gpus=1)) == (0.0, 0.0)
+
+
+def test_whole_nodes_are_waited_for() -> None:
+    site = Site([job(number, 2 + number, cpus=9) for number in range(4)])
+    told, true = site.waits(job(9, 1, tasks=2, exclusive=True))
+    assert true == 3 * HOUR and told == pytest.approx(true, rel=0.1)
 
 
 def test_memory_is_waited_for_beside_free_processors() -> None:
@@ -124,3 +119,34 @@ def test_where_it_cannot_run_the_answer_says_so() -> None:
     some = msgspec.structs.replace(job(4, 1, "gpu", gpus=2), partitions=("gpu", "debug"))
     told = site.asked(some)
     assert told.cannot_run is msgspec.UNSET and told.left_out and [*told.left_out] == ["debug"]
+
+
+CROWDED = ClusterSite(
+    Cluster(
+        pools=(*POOLS[:2], Pool(name="card", nodes=3, cpus=16, gpus={"a100": 4}, memory=128 * GB)),
+        partitions=(*PARTITIONS[:3], Partition(name="gpu", pools=["card"])),
+        factors=FIFO,
+    ),
+    (
+        Stream(partitions=("batch",), units=64, load=0.6, memories=(2, 4), largest=48, shorter=1),
+        Stream(partitions=("long",), units=64, load=0.6, memories=(2, 4), largest=32, shorter=1),
+        Stream(partitions=("debug",), units=16, load=0.6),
+        Stream(partitions=("gpu",), unit="gpu", units=12, load=0.6, cpus=3, memories=(20, 32), per_node=4, largest=8),
+    ),
+)
+"""`batch` and `long` share nodes, `debug` and `gpu` have their own."""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_most_waits_are_right_in_full_empty_and_shared_partitions_and_on_gpus(seed: int) -> None:
+    jobs = [msgspec.structs.replace(one, submit=MONDAY) for one in as_planned(generate_for(CROWDED, seed, 9, MONDAY))]
+    watched = Watched(CROWDED.cluster, SETTINGS, MONDAY)
+    for partition, other in (("batch", "long"), ("gpu", "gpu")):
+        crowd = [one for one in jobs if one.partitions[0] in (partition, other)]
+        for one in crowd[:40]:
+            watched.submit(one)
+    for partition in ("batch", "long", "debug", "gpu"):
+        asked = [one for one in jobs if one.partitions == (partition,)][40:60]
+        found = [watched.probe(one) for one in asked]
+        assert sum(one.is_right for one in found) >= 0.85 * len(found) == 17.0
+        assert (sum(one.true_s > 0.0 for one in found) >= 10) == (partition != "debug")

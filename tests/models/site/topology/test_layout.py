@@ -5,7 +5,7 @@ import pytest
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
 from models.site.topology import Topology, ask_of
-from models.site.topology.fitting import fit
+from models.site.topology.fitting import fit, fit_parts
 from models.site.topology.layout import Layout
 
 HOUR_S = 3600.0
@@ -63,6 +63,62 @@ def test_a_job_fits_where_its_shares_sum_up_to_one(
     assert fit(np.array(free), np.array(demand), found) is (shares is not None)
     if shares is not None:
         assert found == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("free", "cpus", "parts", "shares"),
+    [
+        ([8.0, 4.0], 4.0, 4, [0.0, 1.0]),  # the fullest that can hold it
+        ([3.0, 2.0, 8.0], 12.0, 12, [0.25, 1 / 12, 2 / 3]),  # those first that can hold most
+        ([4.0, 4.0, 4.0], 8.0, 8, [0.5, 0.5, 0.0]),  # of equal ones the first
+        ([3.0, 3.0], 4.0, 1, None),
+        ([3.0, 3.0], 4.0, 2, [0.5, 0.5]),
+        ([3.0, 1.0], 4.0, 2, None),
+        ([8.0, 8.0], 4.0, -2, [0.5, 0.5]),  # no two on one node
+        ([8.0, 1.0], 4.0, -2, None),
+        ([8.0, 8.0], 4.0, 0, [1.0, 0.0]),
+        ([3.0, 1.0], 4.0, 0, [0.75, 0.25]),
+    ],
+)
+def test_a_job_of_parts_fits_where_each_has_a_room(
+    free: list[float], cpus: float, parts: int, shares: list[float] | None
+) -> None:
+    found, demand = np.zeros(len(free)), np.full((len(free), 1), cpus)
+    assert fit_parts(np.array(free)[:, None], demand, np.full(len(free), parts), found) is (shares is not None)
+    if shares is not None:
+        assert found == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        ({"queue": "any", "cpus": 4, "gpus": 2}, [2, 2]),
+        ({"queue": "batch", "cpus": 9, "tasks": 3}, [3, 3]),
+        ({"queue": "batch", "cpus": 9}, [9, 9]),
+        ({"queue": "batch", "cpus": 9, "nodes": 2}, [-2, -2]),
+        ({"queue": "batch", "cpus": 9, "exclusive": True}, [-2, -2]),
+        ({"queue": "batch", "cpus": 9, "tasks": 1}, [0, 0]),  # more than a node has: it is not told how it lies
+    ],
+)
+def test_parts_are_nodes_or_tasks_or_gpus_or_processors(asked: dict[str, object], parts: list[int]) -> None:
+    assert layout().kind(ask_of(submit(**asked))).parts.tolist() == parts
+
+
+def test_the_nodes_of_an_area_hold_what_its_pools_hold() -> None:
+    found = layout(Reservation(name="some", start=100.0, end=200.0, pools=["thin"], nodes=4, users=["ada"]))
+    assert found.nodes is not None and len(found.nodes.room) == 16
+    by_pool, by_node = found.timeline(0.0), found.timeline(0.0, by_node=True)
+    assert by_node.begins.tolist() == by_pool.begins.tolist() == [0.0, 100.0, 200.0]
+    for room in range(len(found.rooms)):
+        nodes = found.nodes.room == room
+        assert np.allclose(by_pool.holds[:, room, :2], by_node.holds[:, nodes, :2].sum(axis=1))
+        all_of_them = found.wholly(by_node=True)[nodes, :2].sum(axis=0)
+        assert np.allclose(all_of_them, [32.0, 0.0] if found.rooms[room].reservation else found.wholly()[room, :2])
+
+
+def test_an_area_of_many_nodes_is_not_looked_at_node_by_node() -> None:
+    assert layout(pools=[Pool(name="thin", nodes=64, cpus=8)], partitions=[]).nodes is not None
+    assert layout(pools=[Pool(name="thin", nodes=65, cpus=8)], partitions=[]).nodes is None
 
 
 def test_what_jobs_of_a_kind_have_in_common() -> None:

@@ -121,7 +121,7 @@ def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
     [
         ({"cpus": 320}, None),
         ({"cpus": 321}, "larger than partition batch: 321 of 320 processors"),
-        ({"queue": "debug", "walltime": 3 * DAY_S}, "walltime 3d0h: at most 1d0h in debug"),
+        ({"queue": "debug", "walltime": 3 * DAY_S}, "walltime 3d: at most 1d in debug"),
         ({"queue": "debug", "nodes": 5, "cpus": 5}, "5 nodes: at most 4 in debug"),
         ({"queue": "old"}, "partition old is down"),
         ({"queue": "gpu", "account": "chemistry"}, "account chemistry may not use partition gpu"),
@@ -146,7 +146,7 @@ def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
         ({"partitions": ["old", "batch"]}, None),
         (
             {"partitions": ["old", "debug"], "walltime": 2 * DAY_S},
-            "partition old is down; walltime 2d0h: at most 1d0h in debug",
+            "partition old is down; walltime 2d: at most 1d in debug",
         ),
         ({"queue": "nobody knows"}, None),
     ],

@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from models.site.state import STARTED, Job, Phase, SiteState
+from models.site.job import STARTED, Job, Phase
+from models.site.state import SiteState
 from models.waits.boosted.live import HORIZONS_S, NAMES, live_features
 
 NOW, CPUS = 1e9, 128

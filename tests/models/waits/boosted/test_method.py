@@ -12,7 +12,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext
 from models.records import AnyEvent, Prediction, Submit
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.boosted import features
 from models.waits.boosted.method import Boosted
 from tests.support.engines import encoded, workload

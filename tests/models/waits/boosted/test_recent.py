@@ -6,7 +6,7 @@ from math import log1p
 import numpy as np
 import pytest
 
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.boosted.recent import FADING, KEPT, NAMES, SIZE, UNKNOWN, Codes, Left, Recent, codes_of
 
 HORIZON = 150

@@ -12,7 +12,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
 from models.site.extras import EXTRAS
-from models.site.state import Job
+from models.site.job import Job
 from models.waits.order.features import Running
 from models.waits.order.pooled import Declared, Jobs, World, occupied, schedule_rooms
 from models.waits.order.schedule import Limits, Line, schedule
@@ -39,10 +39,11 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     line = Line(sizes[first:], table[1, first:].copy(), table[2, first:].copy(), users[first:])
     kinds, kind = np.unique(sizes, return_inverse=True)
     demand = np.stack([kinds, 0 * kinds, 0 * kinds], axis=1)[:, None, :].astype(np.float64)
-    world = World(np.zeros(1), np.array([[[cpus, 0.0, 0.0]]], np.float64), demand, np.zeros(len(kinds), np.int64))
+    parts, group = np.zeros((len(kinds), 1), np.int64), np.zeros(len(kinds), np.int64)
+    world = World(np.zeros(1), np.array([[[cpus, 0.0, 0.0]]], np.float64), demand, parts, group)
     nothing = np.zeros((len(sizes), 0), np.int64)
     jobs = Jobs(kind, sizes, table[1].copy(), table[2].copy(), users, nothing)
-    taken = occupied(world.holds[0], demand, kind, first)
+    taken = occupied(world.holds[:1], demand, parts, kind, np.arange(first))
     declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
     places = np.arange(first, len(sizes))
     found = schedule_rooms(world, jobs, taken, places, 10, limits, declared, -1, False)
@@ -89,7 +90,9 @@ class Told:
 
     def ask(self, walltime: float = HOUR_S, time: float = 0.0, **request: Any) -> Prediction:
         rare = {
-            name: request.pop(name) for name in ("partitions", "qos", "reservation", "exclusive") if name in request
+            name: request.pop(name)
+            for name in ("partitions", "qos", "reservation", "exclusive", "tasks")
+            if name in request
         }
         fields = {"queue": "cpu"} | request
         (said,) = consider(self.engine, [Job("", 0, time, walltime=walltime, extras=EXTRAS.but(**rare), **fields)])
@@ -153,6 +156,27 @@ def test_limits_that_are_told_are_kept(method: str) -> None:
     assert told.waits_s(queue="cpu", user="cid", account="physics") == pytest.approx(3 * HOUR_S, rel=0.03)
 
 
+@pytest.mark.parametrize(("run_s", "wait_s"), [(HOUR_S, 3 * HOUR_S), (0.5 * HOUR_S, 0.0)])
+def test_nodes_are_looked_at_one_by_one_while_run_times_are_known(run_s: float, wait_s: float) -> None:
+    told = Told(site(), "order")
+    told.run(HOUR_S, cpus=1)
+    told.engine.apply(End(site="s", time=run_s, job="1"))
+    for _ in range(4):
+        told.run(3 * HOUR_S, HOUR_S, cpus=5)
+    said = told.ask(time=HOUR_S, cpus=4, tasks=1)
+    assert said.predicted_wait_s == pytest.approx(wait_s, rel=0.03, abs=1.0)
+    assert ("its 6 nodes are looked at by pool" in said.reason) == (wait_s == 0.0)
+
+
+def test_nodes_of_a_large_area_are_looked_at_by_pool_and_the_reason_says_so() -> None:
+    told = Told(Capacity(site="s", time=0.0, cpus=65 * 8, pools=[Pool(name="thin", nodes=65, cpus=8)]), "order")
+    for _ in range(65):
+        told.run(2 * HOUR_S, queue=None, cpus=5)
+    said = told.ask(queue=None, cpus=4, tasks=1)
+    assert said.predicted_wait_s == pytest.approx(0.0, abs=1.0)
+    assert said.reason.endswith("; its 65 nodes are looked at by pool")
+
+
 MAINTENANCE = Reservation(name="upgrade", start=2 * DAY_S, end=2 * DAY_S + 8 * HOUR_S, maintenance=True)
 AFTER_S = 2 * DAY_S + 8 * HOUR_S
 
@@ -168,7 +192,7 @@ def test_what_would_run_into_a_maintenance_starts_after_it(method: str) -> None:
     assert asked.predicted_start == pytest.approx(AFTER_S, abs=60.0)
     assert submitted.predicted_start == pytest.approx(AFTER_S, abs=60.0)
     context, methods_of = told.engine.context, told.engine.methods
-    assert all(start >= AFTER_S for start in methods_of.starts(context, 20.0).values())
+    assert all(not start < AFTER_S for view in context.views() for start in methods_of.starts(view, 20.0))
     first = context.state.jobs["1", 0]
     again = methods_of.re_estimate(first, context, 20.0)
     assert again is None or again.wait_s == pytest.approx(AFTER_S, abs=60.0)

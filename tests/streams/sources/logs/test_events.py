@@ -35,6 +35,14 @@ class TestEvents(SourceContract):
         return str(path)
 
 
+def test_a_file_that_begins_with_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(line(Submit(site="alder", time=5.0, job="1", user="ada")).encode().replace(b"ada", b"\xffda"))
+    assert format_of(path).name == "events"
+    [event] = EventsSource.open(str(path)).whole()
+    assert isinstance(event, Submit) and event.user == "\ufffdda"
+
+
 def test_the_site_is_the_first_events_where_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("not yet\n" + line(Submit(site="alder", time=5.0, job="1")) + line(End(site="x", time=6, job="1")))

@@ -1,6 +1,11 @@
 """Sources of files on records that were changed at random: no crash, no hang, no event that is none.
 
-QUEUECAST_FUZZ_LINES says how many lines each source reads; without it they are few. A million take some minutes each.
+QUEUECAST_FUZZ_LINES says how many lines each source reads; without it they are few. A million of one kind take some
+minutes on an idle machine:
+
+    QUEUECAST_FUZZ_LINES=1000000 .venv/bin/python -m pytest -s -k lsf tests/streams/sources/schedulers/test_mutated.py
+
+What was run by November 2026: a million lines of each kind.
 """
 
 import json
@@ -145,6 +150,7 @@ def checked(events: list[AnyEvent], skipped: list[Skipped]) -> None:
         assert len(str(part)) < 1000 and "\n" not in str(part)
 
 
+@pytest.mark.timeout(600 + LINES // 100)
 @pytest.mark.parametrize("name", CORPUS)
 def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
     path, read, told, bad = tmp_path / "log", 0, 0, 0

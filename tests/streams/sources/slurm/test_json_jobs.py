@@ -175,6 +175,14 @@ def test_names_that_are_no_utf8() -> None:
     assert read_jobs(document, lambda _: None, "squeue").rows[0].name == "na\ufffdmd"
 
 
+@pytest.mark.parametrize("field", ["job_id", "submit_time"])
+def test_a_job_with_such_a_name_and_a_wrong_field_is_told(field: str) -> None:
+    document = json.dumps({"jobs": [{"name": "namd"} | NEW | {field: []}, NEW]}).encode().replace(b"namd", b"na\xffmd")
+    skipped: list[Skipped] = []
+    assert len(read_jobs(document, skipped.append, "squeue").rows) == 1
+    assert [(part.line, part.field) for part in skipped] == [(1, None)]
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["set", "number", "infinite"]), inner),

@@ -6,7 +6,8 @@ from models.records import JobEvent
 from streams.sources.slurm.json_jobs import read_jobs
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.table import REMEMBER_S, JobTable
-from tests.support.made_slurm import NOON, MadeJob, squeue
+from streams.sources.slurm.text import read_sacct
+from tests.support.made_slurm import NOON, MadeJob, sacct, squeue
 
 
 def rows(jobs: list[MadeJob], at: int, **other: Any) -> list[JobRow]:
@@ -24,8 +25,8 @@ def says(events: list[JobEvent]) -> list[str]:
 class Followed:
     """A table and what it says of looks at the queue."""
 
-    def __init__(self, *jobs: MadeJob) -> None:
-        self.jobs, self.table = list(jobs), JobTable("alder")
+    def __init__(self, *jobs: MadeJob, accounted: bool = False) -> None:
+        self.jobs, self.table = list(jobs), JobTable("alder", accounted=accounted)
 
     def at(self, time: int, **other: Any) -> list[Any]:
         return self.table.look(rows(self.jobs, time, **other), NOON + time, queue=True)
@@ -100,6 +101,33 @@ def test_a_requeue_that_nobody_saw_run() -> None:
     queue.at(5)
     queue.jobs = [MadeJob(number=1, submit=70, restarts=1)]
     assert [(event.kind, event.attempt) for event in queue.at(80)] == [("cancel", 0), ("submit", 1)]
+
+
+def queued_again(accounted: bool) -> Followed:
+    """A job that ran from 10 to 47, and is queued again since 50: that the queue shows at 60."""
+    queue = Followed(MadeJob(number=1, submit=0, start=10), accounted=accounted)
+    queue.at(20)
+    queue.jobs = [MadeJob(number=1, submit=50, restarts=1)]
+    return queue
+
+
+def test_a_requeue_is_stamped_with_the_end_that_the_accounting_has() -> None:
+    assert says(queued_again(accounted=False).at(60)) == ["50 requeue 1"]
+    queue = queued_again(accounted=True)
+    assert queue.at(60) == [] and queue.table.vanished() == ["1"]
+    ended = MadeJob(number=1, submit=0, start=10, end=47, state="REQUEUED")
+    accounted = list(read_sacct(sacct([ended, *queue.jobs], 61).splitlines(), lambda _: None))
+    (requeue,) = queue.table.look(accounted, NOON + 61)
+    assert (requeue.kind, requeue.time, requeue.attempt) == ("requeue", NOON + 47, 0)
+    assert [event.kind for event in queue.at(70)] == ["alter"]  # of the priority, which the queue alone has
+    assert queue.table.vanished() == []
+
+
+def test_a_requeue_that_the_accounting_does_not_have_is_told_by_the_queue() -> None:
+    queue = queued_again(accounted=True)
+    queue.at(60)
+    assert queue.table.give_up(["1"], NOON + 61) == []
+    assert says(queue.at(70)) == ["50 requeue 1"]
 
 
 def test_a_request_that_changes() -> None:

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from streams.client.run import on_loop_error
+from streams.client.blocking import on_loop_error
 
 CLOSED = ssl.SSLError(1, "[SSL: APPLICATION_DATA_AFTER_CLOSE_NOTIFY] application data after close notify")
 CLOSED.reason = "APPLICATION_DATA_AFTER_CLOSE_NOTIFY"

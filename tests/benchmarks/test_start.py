@@ -1,0 +1,106 @@
+"""How long a worker that takes over a hundred sites is before it can serve the first event, with a real Redis."""
+
+import asyncio
+import time
+import uuid
+from typing import Any
+from unittest.mock import Mock
+
+import msgspec
+import pytest
+import redis
+
+from deploy.local.stack import LocalStack
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Capacity, Submit
+from models.simulation import generate, run
+from streams.settings import RedisSettings, Settings
+from streams.worker.ledger import Ledger
+from streams.worker.store import SiteStore, connect
+
+SITES, HISTORY, LIVE = 100, 6000, 1000
+NAMES = [f"site-{number:03d}" for number in range(SITES)]
+WANTED_S = 5.0
+SLACK = 3.0
+"""How many times that is borne with: other work may share the machine. What is measured is printed."""
+
+
+class Values(dict[bytes, bytes]):
+    """The table of sites, as it was read from the changelog."""
+
+    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
+        if value is None:
+            self.pop(key, None)
+        else:
+            self[key] = value
+
+
+def grown(settings: EngineSettings) -> Engine:
+    """A site with a full history, and jobs that wait."""
+    engine = Engine("model", settings)
+    engine.apply(Capacity(site="model", time=0.0, cpus=128))
+    for event in run(generate(3, HISTORY + 200, cpus=128, load=0.8), 128, "model"):
+        while (future := engine.pending()) is not None:
+            future.result()
+        engine.apply(event)
+    begin = engine.time
+    for number, job in enumerate(generate(4, LIVE, cpus=128, load=0.8)):
+        engine.apply(msgspec.structs.replace(job.submission("model"), time=begin + number, job=f"late-{number}"))
+    return engine
+
+
+class Stored:
+    """What a worker left behind of many sites that are alike: their values in the table, their entries in Redis."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.table = Values()
+        self._redis: Any = redis.Redis.from_url(settings.redis.url)
+
+    def ledger(self) -> Ledger:
+        """That of a worker which begins."""
+        store = SiteStore(connect(self.settings.redis), self.settings.redis.prefix)
+        return Ledger(self.table, store, self.settings.engine, self.settings.worker)
+
+    async def write(self, engine: Engine) -> None:
+        """Store the site as a worker does, and then copies of it under other names."""
+        ledger = self.ledger()
+        handle = await ledger.handle("model", 0)
+        handle.engine, handle.offset = engine, 1
+        ledger.record(0, Mock(), "model", [])
+        await ledger.checkpoint(0)
+        prefix = f"{self.settings.redis.prefix}:{{model}}:"
+        entries = {key: self._redis.dump(key) for key in self._redis.scan_iter(f"{prefix}*", count=10_000)}
+        values = dict(self.table)
+        self.table.clear()
+        for name in NAMES:
+            for key, value in values.items():  # those of segments end with the site's name too
+                self.table[key.removesuffix(b"model") + name.encode()] = value
+            for key, entry in entries.items():
+                if not key.endswith(b":info"):
+                    self._redis.restore(key.replace(b"{model}", b"{%s}" % name.encode()), 0, entry)
+
+
+@pytest.mark.parametrize("method", ["median", "blend"])
+def test_the_first_event_of_a_worker_with_a_hundred_sites(local_stack: LocalStack, method: str) -> None:
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    settings = Settings(redis=RedisSettings(url=local_stack.redis.url, prefix=prefix))
+    settings = msgspec.structs.replace(settings, engine=msgspec.structs.replace(settings.engine, method=method))
+    stored = Stored(settings)
+    asyncio.run(stored.write(grown(settings.engine)))
+
+    async def start() -> tuple[float, float]:
+        ledger, begun = stored.ledger(), time.perf_counter()
+        await ledger.take_over([0])
+        handle = await ledger.handle(NAMES[0], 0)
+        handle.engine.apply(Submit(site=NAMES[0], time=handle.engine.time, job="first", cpus=1))
+        first_s = time.perf_counter() - begun
+        for name in NAMES:
+            assert len((await ledger.handle(name, 0)).engine.context.state) >= LIVE
+        return first_s, time.perf_counter() - begun
+
+    first_s, all_s = asyncio.run(start())
+    print(f"\n{SITES} sites, {HISTORY} jobs of history, {LIVE} live, {method}: the first event after {first_s:.1f} s")
+    print(f"(wanted: {WANTED_S:.0f} s), all sites after {all_s:.1f} s")
+    assert first_s < SLACK * WANTED_S

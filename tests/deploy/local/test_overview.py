@@ -1,0 +1,56 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.local.overview import command_as_called, overview
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A script of a virtual environment that is not active."""
+    path = tmp_path / "my venv" / "bin" / "queuecast"
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    return path
+
+
+def test_what_is_not_on_the_path_is_called_with_its_place(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(script.parents[2])
+    assert command_as_called("my venv/bin/queuecast") == f"'{script}'"
+
+
+def test_what_is_on_the_path_is_called_by_its_name(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert command_as_called(str(script)) == "queuecast"
+    other = script.with_name("other") / "queuecast"
+    other.parent.mkdir()
+    other.write_text("")
+    assert command_as_called(str(other)) == f"'{other}'"
+
+
+def test_what_is_on_the_path_of_this_terminal_alone_is_called_with_its_place(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(script.parent))
+    monkeypatch.setenv("VIRTUAL_ENV", str(script.parents[1]))
+    assert command_as_called(str(script)) == f"'{script}'"
+
+
+def test_a_module_is_called_as_one() -> None:
+    assert command_as_called("/x/streams/__main__.py") == f"{sys.executable} -m streams"
+
+
+def test_it_says_how_to_name_the_settings_first_where_they_are_not_found(script: Path) -> None:
+    def lines(found: bool) -> list[str]:
+        text = overview(Path("/d"), {"Kafka": "k:1"}, ["Port 9092 is taken."], Path("/d/q.toml"), False, found)
+        return [line.strip() for line in text.splitlines() if line]
+
+    export = "export QUEUECAST_CONFIG=/d/q.toml"
+    assert lines(True).index(export) > lines(True).index(next(line for line in lines(True) if "ask" in line))
+    assert lines(False)[lines(False).index("Next, in another terminal:") + 1] == export
+    assert lines(False).count(export) == lines(True).count(export) == 1
+    assert "Port 9092 is taken." in lines(True)

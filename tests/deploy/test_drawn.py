@@ -1,0 +1,65 @@
+"""The dashboards as pictures: every panel of every kind is drawn, with data and without."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.grafana import DASHBOARDS, as_json
+from deploy.grafana.drawn import asked
+from deploy.grafana.drawn.asked import answered
+
+pytest.importorskip("matplotlib")
+
+LABELS = {"site": "alder", "method": "blend", "instance": "a:1", "role": "wait", "reason": "x", "bound": "0.9"}
+
+
+@pytest.fixture
+def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Questions that were put to a Prometheus that answers each alike."""
+    questions: list[dict[str, object]] = []
+
+    def told(_: object, page: str, **query: object) -> list[dict[str, Any]]:
+        questions.append(query)
+        if "skipped" in str(query["query"]):
+            return []
+        points = [[1000.0 + step, str(value)] for step, value in enumerate((0.5, "NaN", 0.75))]
+        return [{"metric": LABELS, "values": points}, {"metric": LABELS | {"site": "birch"}, "values": points}]
+
+    monkeypatch.setattr(asked, "_told", told)
+    return questions
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_every_panel_is_drawn(name: str, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
+    from deploy.grafana.drawn.figure import draw
+
+    panels = answered(None, as_json(DASHBOARDS[name]()), 1000.0, 1060.0)
+    draw(panels, tmp_path / "it.png", name)
+    assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
+    assert prometheus and not [query for query in prometheus if "$" in str(query["query"])]
+
+
+def test_a_line_has_the_name_of_its_labels_and_no_point_that_is_not_a_number(prometheus: list[object]) -> None:
+    panels = answered(None, as_json(DASHBOARDS["accuracy"]()), 1000.0, 1060.0)
+    (gain,) = [panel for panel in panels if panel.title.startswith("Gain")]
+    assert [one.legend for one in gain.answers[0]] == ["alder blend", "birch blend"]
+    assert gain.answers[0][0].times == [1000.0, 1002.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (90.0, "s", "1m30s"),
+        (-90.0, "s", "-1m30s"),
+        (0.004, "s", "4 ms"),
+        (0.25, "percentunit", "25 %"),
+        (1200.0, "ops", "1,200 ops/s"),
+        (0.0, "bool_on_off", "off"),
+        (2.5, "short", "2.5"),
+    ],
+)
+def test_values_have_their_units(value: float, unit: str, text: str) -> None:
+    from deploy.grafana.drawn.figure import shown
+
+    assert shown(value, unit) == text

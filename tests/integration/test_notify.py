@@ -1,0 +1,90 @@
+"""Notices from a real Kafka and a real worker to a real receiver, killed in between."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from deploy.local.stack import free_port
+from deploy.local.up import as_toml
+from models.records import Notice
+from queuecast import verify_notice
+from streams.operate.notices import check_notifier
+from streams.operate.shown import shown_at
+from streams.settings import NotifySettings
+from tests.support.asked import FRESH_ESTIMATES, two_sites
+from tests.support.command import Command
+from tests.support.deployment import Deploy, Deployment, until
+from tests.support.receiver import Receiver, received
+
+pytestmark = pytest.mark.stack
+
+SECRET = "a secret of the tests"
+
+
+def notices(here: Deployment) -> list[Notice]:
+    """What is on the topic."""
+    consumer = KafkaConsumer(**here.settings.kafka.client_options())
+    places = [TopicPartition(here.topics.notices, part) for part in range(here.settings.topics.partitions)]
+    consumer.assign(places)
+    consumer.seek_to_beginning(*places)
+    ends, found = consumer.end_offsets(places), list[Notice]()
+    while any(consumer.position(place) < end for place, end in ends.items()):
+        for batch in consumer.poll(timeout_ms=200).values():
+            found += [msgspec.json.decode(message.value, type=Notice) for message in batch]
+    consumer.close()
+    return found
+
+
+def notify(here: Deployment, tmp_path: Path, receiver: Receiver, port: int, name: str = "people") -> Command:
+    settings = msgspec.structs.replace(
+        here.settings,
+        notify=NotifySettings(webhook=receiver.url, secret=SECRET, before_seconds=1e6, name=name, web_port=port),
+    )
+    directory = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+    directory.mkdir()
+    config = directory / "notify.toml"
+    config.write_text(as_toml(settings))
+    return Command(directory, "--config", str(config), "notify", "--site", "alder", "--json")
+
+
+def shown(port: int) -> dict[str, float]:
+    """What a process that tells notices shows Prometheus."""
+    return shown_at(f"http://127.0.0.1:{port}/metrics", "queuecast_notify_")
+
+
+def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy, tmp_path: Path) -> None:
+    here, events = deploy(estimates=FRESH_ESTIMATES), two_sites()
+    with received() as receiver:
+        receiver.statuses = [503, 200]
+        here.worker.start()
+        here.send(events[: len(events) // 2])
+        port = free_port()
+        first = notify(here, tmp_path, receiver, port)
+        until(lambda: "of which notices may come" in first.err)
+        here.send(events[len(events) // 2 :])
+        until(lambda: len(notices(here)) > 0)
+        until(lambda: shown(port)["sent_total"] > 0 and shown(port)["retries_total"] > 0)
+        until(lambda: check_notifier(f"127.0.0.1:{port}").state == "ok")
+        first.process.kill()
+        first.process.wait(60)
+        again = notify(here, tmp_path, receiver, port)
+        until(lambda: "of which notices may come" in again.err)
+        until(lambda: _quiet(here))
+        again.process.terminate()
+        assert again.process.wait(60) == 143
+    told = notices(here)
+    assert {one.site for one in told} == {"alder"} and all(one.undelivered is None for one in told)
+    assert len({one.id for one in told}) >= len(told) - 1  # the one that was on its way when it was killed
+    verified = {verify_notice(SECRET, headers, body).id for headers, body in receiver.requests}
+    assert {one.id for one in told} <= verified
+
+
+def _quiet(here: Deployment) -> bool:
+    """Whether nothing more is told for a while."""
+    import time
+
+    before = len(notices(here))
+    time.sleep(6.0)
+    return len(notices(here)) == before

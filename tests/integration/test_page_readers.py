@@ -1,0 +1,139 @@
+"""The pages for every reader: any width, dark or light, by keys alone, without a token, while nobody answers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from deploy.local.up import ServeProcess
+from models.durations import duration
+from tests.support.browser import Browser
+from tests.support.deployment import Deploy, Deployment, readiness, until
+from tests.support.served import HOSTILE, JOB, ROWS, Served, sites_shown, with_serve
+
+TOKEN = "an-open-sesame"
+
+
+def test_keys_are_enough(browser: Browser, served: Served) -> None:
+    browser.open(served.url)
+    sites_shown(browser)
+    browser.tab_to("[name=cpus]")
+    browser.press(Keys.CONTROL + "a" + Keys.NULL, "4")
+    browser.tab_to("[name=walltime]")
+    browser.press(Keys.CONTROL + "a" + Keys.NULL, "2h", Keys.ESCAPE, Keys.ENTER)
+    browser.until(lambda: browser.all(ROWS))
+    assert "cpus=4&walltime=2h" in browser.address
+    browser.tab_to(".one > summary")
+    assert browser.one(".one:first-child").get_attribute("open")
+    browser.press(Keys.ENTER)
+    assert not browser.one(".one:first-child").get_attribute("open")
+
+
+PAGES = {
+    f"?{urlencode(JOB)}": ROWS,
+    f"jobs?{urlencode({'user': HOSTILE})}": ".site-jobs",
+    f"site?{urlencode({'name': 'alder'})}": "#by-hour canvas",
+    "status": "table",
+}
+"""The pages' addresses, and what is there once they are filled."""
+
+CLIPPED = """
+const scrolled = (at) => at && (at.classList.contains("wide") || scrolled(at.parentElement));
+return [...document.querySelectorAll("main *")].filter((at) =>
+  at.checkVisibility() && !scrolled(at) && !at.closest(".unseen, caption, svg, .canvas, thead")
+  && at.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
+  .map((at) => at.outerHTML.slice(0, 120))
+"""
+"""What reaches beyond the right edge of the page."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 820, 1400])
+@pytest.mark.parametrize("page", PAGES, ids=["ask", "jobs", "site", "status"])
+def test_everybody_can_read_it(browser: Browser, served: Served, page: str, width: int, dark: bool) -> None:
+    browser.open(f"{served.url}{page}", width, dark=dark)
+    browser.until(lambda: browser.all(PAGES[page]))
+    if page.startswith("?"):
+        sites_shown(browser)
+    browser.run("document.querySelectorAll('details').forEach(details => details.open = true)")
+    assert browser.overflow() <= 0
+    assert browser.run(CLIPPED) == []
+    assert browser.barriers() == []
+
+
+def test_the_accessibility_check_finds_what_is_wrong(browser: Browser, served: Served) -> None:
+    browser.open(served.url)
+    sites_shown(browser)
+    browser.run(
+        "const main = document.querySelector('main');"
+        "main.append(document.createElement('input'), document.createElement('h6'));"
+        "const pale = document.createElement('p'); pale.textContent = 'pale'; pale.style.color = '#aaa';"
+        "main.append(pale);"
+        "main.append(document.createElement('img'));"
+    )
+    found = "\n".join(browser.barriers())
+    for problem in ("no label", "a heading 6 follows", "its contrast is", "no alternative text"):
+        assert problem in found
+
+
+def test_without_the_token_it_asks_for_it(browser: Browser, served: Served, tmp_path: Path) -> None:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, token=TOKEN, answer_seconds=25.0)) as locked:
+        browser.open(f"http://{locked.address}/?{urlencode(JOB)}")
+        browser.until(lambda: browser.one("#token-value").is_displayed())
+        assert browser.text("#token-why") == "This service lets in only those who have its token."
+        assert browser.all(ROWS) == browser.all(".one") == []
+        browser.press("a-wrong-one", Keys.ENTER)
+        browser.until(lambda: browser.text("#token-why") == "The service did not take this token.")
+        browser.until(lambda: browser.run("return document.activeElement.id") == "token-value")
+        browser.press(TOKEN, Keys.ENTER)
+        browser.until(lambda: browser.all(ROWS))
+        sites_shown(browser)
+        assert not browser.one("#token").is_displayed()
+        assert TOKEN not in browser.address
+        locked.stop()
+        browser.click("#ask-form button")
+        browser.until(lambda: browser.text("#said").startswith("The service cannot be reached."))
+        assert browser.all(ROWS) == []
+
+
+def test_without_a_site_it_says_what_to_do(browser: Browser, deploy: Deploy, tmp_path: Path) -> None:
+    with ServeProcess(tmp_path / "serve", deploy().settings) as empty:
+        until(lambda: readiness(empty)[0] == 200)
+        browser.open(f"http://{empty.address}/?{urlencode(JOB)}")
+        browser.until(lambda: "queuecast feed" in browser.text("#sites-said"))
+        browser.until(lambda: browser.text("#said").startswith("No site has reported yet"))
+        assert browser.complaints() == []
+
+
+def test_a_worker_that_is_silent_is_told_of(browser: Browser, served: Served, tmp_path: Path) -> None:
+    with ServeProcess(tmp_path, with_serve(served.here.settings, answer_seconds=5.0)) as impatient:
+        browser.open(f"http://{impatient.address}/")
+        sites_shown(browser)
+        with killed(served.here):
+            browser.click("#ask-form button")
+            browser.until(lambda: browser.all(ROWS))
+            assert all("standing estimate" in text for text in browser.texts("#ranking tr.about"))
+            browser.run("document.dispatchEvent(new Event('visibilitychange'))")
+            browser.until(lambda: "No worker answers for alder." in browser.text(".one:nth-child(2) .body"))
+            assert len(browser.all(".one .facts")) == 4  # what was known before is still there
+
+
+@contextmanager
+def killed(here: Deployment) -> Iterator[None]:
+    """Without the worker; it is started again for the next test."""
+    here.worker.kill()
+    try:
+        yield
+    finally:
+        here.worker.start()
+
+
+def test_durations_are_written_as_everywhere(browser: Browser, served: Served) -> None:
+    numbers = [0.0, 0.4, 0.5, 59.4, 59.5, 61.0, 3599.4, 3599.5, 5400.0, 86_399.0, 90_000.0, 8.64e6, 8.7e6, -0.4, -90.0]
+    numbers += [1.37**power for power in range(60)]
+    browser.open(served.url)
+    script = "return import(new URL('static/text.js', location)).then(m => [...arguments[0], null].map(m.duration))"
+    assert browser.run(script, numbers) == [*map(duration, numbers), "–"]

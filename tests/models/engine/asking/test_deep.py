@@ -1,0 +1,111 @@
+"""What is answered of a site with a deep queue, of which only a part is looked at."""
+
+import pytest
+
+from models.engine.asking.answers import answer, drain_s
+from models.engine.asking.held_back import HeldBack
+from models.engine.engine import Engine
+from models.records import (
+    Capacity,
+    JobAnswer,
+    JobQuestion,
+    JobsAnswer,
+    JobsQuestion,
+    Requeue,
+    SiteAnswer,
+    SiteQuestion,
+    Start,
+    Submit,
+    Suspend,
+    WaitAnswer,
+    WaitQuestion,
+)
+from models.site import seen
+from models.site.job import Estimate, Job
+
+QUEUED, HOUR_S = 6000, 3600.0
+BOUNDS = {"0.1": 0.1, "0.5": 0.5, "0.9": 1.5, "0.95": 2.0}
+"""As shares of the wait."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """A site of 8 processors, all in use, and queued jobs that came a second apart and start one after the other."""
+    engine = Engine("alder")
+    engine.apply(Capacity(site="alder", time=0.0, cpus=8))
+    engine.apply(Submit(site="alder", time=0.0, job="runs", user="eve", cpus=8, walltime=HOUR_S))
+    engine.apply(Start(site="alder", time=0.0, job="runs"))
+    for number in range(QUEUED):
+        job = Job(f"{number}.alder", 0, float(number), user=f"u{number % 10}", cpus=8, walltime=60.0, run_s=60.0)
+        job.planned_run_s, job.queue, wait_s = 60.0, "batch", HOUR_S + 60.0 * number
+        bounds = {share: wait_s * times for share, times in BOUNDS.items()}
+        job.estimates["blend"] = Estimate(bounds["0.5"], "by hand", bounds)
+        engine.context.state.enter(job)
+    return engine
+
+
+@pytest.fixture(autouse=True)
+def soon_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MOST_WAITING", 1000), ("FIRST", 200), ("LAST", 100), ("MIDDLE", 256)):
+        monkeypatch.setattr(seen, name, value)
+
+
+def test_any_queued_job_is_told_when_it_starts_and_about_how_many_are_ahead(engine: Engine) -> None:
+    looked_at, others = engine.context.state.table.seen(), 0
+    for number in (0, 1000, 3001, 3002, 3003, 3004, QUEUED - 1):
+        job = engine.context.state.jobs[f"{number}.alder", 0]
+        others += engine.context.state.table.row(job.key) not in looked_at.rows
+        told = answer(JobQuestion(id="1", site="alder", job=job.id), engine, job.ready)
+        assert isinstance(told, JobAnswer) and told.live is not None
+        assert told.expected_start == pytest.approx(job.ready + 0.5 * (HOUR_S + 60.0 * number))
+        assert told.ahead_jobs == pytest.approx(number, rel=0.15, abs=20.0)
+    assert others
+
+
+def test_how_long_the_queue_takes_is_about_right(engine: Engine) -> None:
+    assert drain_s(engine, HOUR_S) == pytest.approx(60.0 * QUEUED, rel=0.01)
+    told = answer(SiteQuestion(id="1", site="alder"), engine, float(QUEUED))
+    assert isinstance(told, SiteAnswer) and told.live.queued_jobs == QUEUED
+    assert [job.job for job in told.queued] == [f"{number}.alder" for number in range(20)]
+
+
+def test_why_is_told_of_the_part_that_is_looked_at(engine: Engine) -> None:
+    told = answer(WaitQuestion(id="1", site="alder", cpus=8, walltime=60.0, why=True), engine, float(QUEUED))
+    assert isinstance(told, WaitAnswer) and told.why is not None
+    assert f"of {QUEUED + 1:,} live jobs looked at" in told.reason
+    assert told.why.ahead_cpu_hours == pytest.approx(told.why.ahead_jobs * 8 / 60.0, rel=0.01)
+
+
+def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
+    told = answer(JobsQuestion(id="1", site="alder", user="u3", most=5), engine, float(QUEUED))
+    assert isinstance(told, JobsAnswer)
+    assert [job.job for job in told.jobs] == [f"{number}.alder" for number in range(QUEUED - 47, QUEUED, 10)]
+    assert told.more == QUEUED // 10 - 5
+    nobody = answer(JobsQuestion(id="1", site="alder", user="nobody"), engine, float(QUEUED))
+    assert isinstance(nobody, JobsAnswer) and (nobody.jobs, nobody.more) == ([], 0)
+
+
+def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine) -> None:
+    late = 0.5 * HOUR_S * QUEUED
+    job = engine.context.state.jobs["7.alder", 0]
+    assert HeldBack(engine, late).of(job, late) is None  # all processors are in use
+    engine.apply(Capacity(site="alder", time=10.0, cpus=16))
+    assert HeldBack(engine, late).of(job, late) is not None
+    told = HeldBack(engine, late).beside(job) or ""
+    assert int(told.split()[0]) == pytest.approx(QUEUED // 10, rel=0.3)
+    engine.apply(Capacity(site="alder", time=11.0, cpus=8))
+
+
+def test_of_several_attempts_the_last_is_told_and_suspended_jobs_are_listed() -> None:
+    engine = Engine("alder")
+    for number in range(3):
+        engine.apply(Submit(site="alder", time=float(number), job=str(number), user="ada"))
+        engine.apply(Start(site="alder", time=10.0, job=str(number)))
+    engine.apply(Suspend(site="alder", time=20.0, job="1"))
+    engine.apply(Requeue(site="alder", time=30.0, job="2"))
+    told = answer(JobQuestion(id="1", site="alder", job="2"), engine, 40.0)
+    assert isinstance(told, JobAnswer) and told.live is not None and told.live.attempt == 1
+    assert [job.attempt for job in engine.context.state.attempts_of("2")] == [1]
+    own = answer(JobsQuestion(id="1", site="alder", user="ada"), engine, 40.0)
+    assert isinstance(own, JobsAnswer)
+    assert [(job.job, job.phase) for job in own.jobs] == [("0", "running"), ("1", "suspended"), ("2", "queued")]

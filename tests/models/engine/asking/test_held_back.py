@@ -1,0 +1,142 @@
+"""A site runs one job of each user at a time and does not say so: what is held back is said to be, and not promised."""
+
+import msgspec
+import pytest
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import (
+    Alter,
+    AnyEvent,
+    JobAnswer,
+    JobQuestion,
+    JobsAnswer,
+    JobsQuestion,
+    LiveJob,
+    Pool,
+    SiteAnswer,
+    SiteQuestion,
+    WaitAnswer,
+    WaitQuestion,
+)
+from tests.support.engines import MEDIAN
+from tests.support.events import capacity, end, start, submit
+
+HOUR, DAY = 3600.0, 86_400.0
+EASY = msgspec.structs.replace(MEDIAN, what_if="easy")
+BLEND = EngineSettings(history=100)
+HELD = "held back by a limit or a priority"
+
+
+def capped(settings: EngineSettings) -> Engine:
+    """Of 64 processors 4 are in use, by ada's long job; her second one waits, while all others' jobs start at once."""
+    events: list[AnyEvent] = [capacity(64)]
+    for number in range(60):
+        at = 100.0 * number
+        job = {"user": f"u{number % 7}", "queue": "batch", "cpus": 4, "walltime": HOUR}
+        name = str(number)
+        events += [submit(name, at, **job), start(name, at + 1.0), end(name, at + 90.0)]
+    ada = {"user": "ada", "queue": "batch", "cpus": 4}
+    events += [submit("long", 6000.0, walltime=9 * DAY, **ada), start("long", 6001.0)]
+    events += [submit("second", 6100.0, walltime=HOUR, **ada)]
+    engine = Engine("s", settings)
+    for event in events:
+        engine.apply(event)
+    return engine
+
+
+@pytest.fixture(params=[EASY, BLEND], ids=["easy", "blend"])
+def site(request: pytest.FixtureRequest) -> Engine:
+    return capped(request.param)
+
+
+def job_told(engine: Engine, job: str, now: float) -> JobAnswer:
+    told = answer(JobQuestion(id="1", site="s", job=job), engine, now)
+    assert isinstance(told, JobAnswer)
+    return told
+
+
+def queued(engine: Engine, now: float) -> list[LiveJob]:
+    told = answer(SiteQuestion(id="1", site="s"), engine, now)
+    assert isinstance(told, SiteAnswer)
+    return told.queued
+
+
+def asked(engine: Engine, now: float, **job: object) -> WaitAnswer:
+    told = answer(WaitQuestion(id="1", site="s", cpus=4, walltime=HOUR, queue="batch", **job), engine, now)  # type: ignore[arg-type]
+    assert isinstance(told, WaitAnswer)
+    return told
+
+
+def test_a_start_is_promised_until_the_promise_is_broken(site: Engine) -> None:
+    told = job_told(site, "second", 6101.0)
+    assert told.text.startswith("starts within") and told.expected_start is not None
+    assert told.live is not None and told.live.held_back is msgspec.UNSET
+
+
+@pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
+def test_then_it_is_said_to_be_held_back_and_no_longer_promised(site: Engine, days: float) -> None:
+    now = 6100.0 + days * DAY
+    told = job_told(site, "second", now)
+    assert told.text == f"no start can be promised: {HELD}"
+    assert told.expected_start is None and told.starts_by == {}
+    [job] = queued(site, now)
+    assert (job.held_back, job.why, job.expected_start) == (HELD, HELD, None)
+
+
+def test_the_schedulers_own_reason_is_said_where_it_is_known(site: Engine) -> None:
+    site.apply(Alter(site="s", time=6200.0, job="second", pending_reason="QOSMaxJobsPerUserLimit"))
+    [job] = queued(site, 6100.0 + DAY)
+    assert job.held_back == "held back by a limit of the QOS on your running jobs" == job.why
+
+
+def test_others_of_the_same_user_are_not_promised_either(site: Engine) -> None:
+    now = 6100.0 + DAY
+    site.apply(submit("third", now, user="ada", queue="batch", cpus=4, walltime=HOUR))
+    site.apply(submit("other", now, user="u1", queue="batch", cpus=4, walltime=HOUR))
+    told = answer(JobsQuestion(id="1", site="s", user="ada"), site, now + 10)
+    assert isinstance(told, JobsAnswer)
+    third = next(job for job in told.jobs if job.job == "third")
+    assert third.expected_start is None
+    assert str(third.held_back).startswith(f"1 other job of ada in batch is {HELD}, for 23h")
+    assert str(third.held_back).endswith("although there is room")
+    other = next(job for job in queued(site, now + 10) if job.job == "other")
+    assert other.expected_start is not None and other.held_back is msgspec.UNSET
+
+
+def test_who_asks_for_the_same_user_is_told_the_doubt(site: Engine) -> None:
+    now = 6100.0 + DAY
+    assert HELD in (asked(site, now, user="ada").degraded or "")
+    for other in ({"user": "u1"}, {}):
+        assert HELD not in (asked(site, now, **other).degraded or "")
+
+
+def test_they_are_promised_again_once_one_of_them_has_started(site: Engine) -> None:
+    now = 6100.0 + DAY
+    site.apply(end("long", now))
+    site.apply(submit("third", now, user="ada", queue="batch", cpus=4, walltime=HOUR))
+    site.apply(start("second", now + 1))
+    told = job_told(site, "third", now + 2)
+    assert told.expected_start is not None and told.text.startswith("starts within")
+    assert HELD not in (asked(site, now + 2, user="ada").degraded or "")
+
+
+def test_a_job_for_which_there_is_no_room_is_only_late(site: Engine) -> None:
+    now = 6100.0 + DAY
+    site.apply(submit("all", now - 60, user="bob", queue="batch", cpus=60, walltime=HOUR))
+    site.apply(start("all", now - 50))
+    [job] = queued(site, now)
+    assert job.held_back is msgspec.UNSET
+
+
+@pytest.mark.parametrize(("tasks", "held"), [(1, msgspec.UNSET), (6, HELD)])
+def test_what_is_free_on_two_nodes_is_room_for_several_tasks_alone(tasks: int, held: object) -> None:
+    engine = Engine("s", EngineSettings(method="order", shadows=(), bounds="", runtimes="walltime"))
+    events: list[AnyEvent] = [capacity(16, pools=[Pool(name="thin", nodes=2, cpus=8)])]
+    for name in ("one", "other"):
+        events += [submit(name, cpus=5, walltime=HOUR), start(name)]
+    for event in (*events, submit("third", cpus=6, tasks=tasks, walltime=HOUR)):
+        engine.apply(event)
+    [job] = queued(engine, DAY)
+    assert job.held_back == held

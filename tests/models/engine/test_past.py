@@ -1,0 +1,89 @@
+"""How a site has been: by the hour and by the day, bounded, and the same after a crash."""
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.past import MAX_DAYS, MAX_HOURS, Past
+from models.records import SiteAnswer, SitePast, SiteQuestion
+from models.site.state import SiteState
+from tests.support.engines import SMALL, engine_after, nodes_at, workload
+from tests.support.events import cancel, capacity, end, start, submit
+
+HOUR, DAY = 3600.0, 86_400.0
+MONDAY = 1_767_571_200.0
+
+
+def past_of(engine: Engine) -> SitePast:
+    told = answer(SiteQuestion(id="1", site="s", past=True), engine, engine.time)
+    assert isinstance(told, SiteAnswer) and told.past
+    return told.past
+
+
+def test_the_queue_is_noted_once_an_hour_by_its_first_event() -> None:
+    engine = engine_after(
+        capacity(64, MONDAY),
+        submit("1", MONDAY + 60, cpus=4),
+        start("1", MONDAY + 120),
+        submit("2", MONDAY + HOUR + 5, cpus=8),
+        submit("3", MONDAY + HOUR + 9, cpus=8),
+        nodes_at(MONDAY + 5 * HOUR),
+    )
+    noted = [(hour.time - MONDAY, hour.queued_jobs, hour.running_jobs) for hour in past_of(engine).hours]
+    assert noted == [(0.0, 0, 0), (HOUR + 5, 1, 1), (5 * HOUR, 2, 1)]
+    last = past_of(engine).hours[-1]
+    assert (last.queued_cpus, last.running_cpus) == (16, 4)
+
+
+def test_what_was_predicted_stands_beside_what_was_by_the_day() -> None:
+    engine = engine_after(capacity(64, MONDAY))
+    for number, waited_s in enumerate((100.0, 300.0)):
+        engine.apply(submit(str(number), MONDAY + HOUR * number))
+        engine.apply(start(str(number), MONDAY + HOUR * number + waited_s))
+        engine.apply(end(str(number), MONDAY + HOUR * number + 900))
+    engine.apply(submit("gone", MONDAY + DAY))
+    engine.apply(cancel("gone", MONDAY + DAY + 50))
+    first, second = past_of(engine).days
+    assert (first.begin, first.jobs, first.waited_s) == (MONDAY, 2, 400.0)
+    assert first.predicted_s == 100.0 and first.error_s == 100.0 + 200.0  # nothing was known of the first
+    assert (second.begin, second.jobs, second.waited_s) == (MONDAY + DAY, 1, 50.0)
+
+
+def test_bounds_are_counted_where_there_are_any() -> None:
+    past = Past()
+    past.left(MONDAY, 10.0, 60.0, 50.0)
+    past.left(MONDAY, 10.0, 60.0, 70.0)
+    past.left(MONDAY, None, None, 70.0)
+    [day] = past.kept.days
+    assert (day.jobs, day.bounded, day.held) == (3, 2, 1)
+
+
+def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
+    past, state = Past(), SiteState()
+    for hour in range(40 * 24):
+        past.pass_to(MONDAY + hour * HOUR, state)
+        past.left(MONDAY + hour * HOUR, 1.0, 1.0, 1.0)
+    assert (len(past.kept.hours), len(past.kept.days)) == (MAX_HOURS, MAX_DAYS)
+    earlier = MONDAY + 35 * DAY
+    past.pass_to(earlier, state)
+    assert past.kept.hours[-1].time == earlier
+    assert [hour.time for hour in past.kept.hours] == sorted(hour.time for hour in past.kept.hours)
+
+
+def test_it_is_the_same_after_a_crash() -> None:
+    engine = Engine("s", SMALL)
+    for event in workload(3)[:200]:
+        engine.apply(event)
+    state, changes = engine.checkpoint()
+    again = Engine.load(state, changes.started, changes.runs, SMALL, changes.rows)
+    later = nodes_at(engine.time + 2 * HOUR)
+    for one in (engine, again):
+        one.apply(later)
+        one.past.left(later.time, 60.0, 90.0, 100.0)
+    assert again.past.save() == engine.past.save()
+    assert len(past_of(again).hours) > 1 and past_of(again).days
+
+
+def test_a_state_of_an_earlier_version_has_none() -> None:
+    past = Past()
+    past.restore(None)
+    past.pass_to(MONDAY, SiteState())
+    assert [hour.time for hour in past.kept.hours] == [MONDAY]

@@ -1,0 +1,26 @@
+import pytest
+
+from models.site.per_job import PerJob
+
+ONE, TWO = ("1", 0), ("2", 0)
+
+
+def test_what_has_changed_is_told_once() -> None:
+    kept = PerJob(float)
+    kept.put(ONE, 1.0)
+    kept.put(TWO, 2.0)
+    assert kept.take_changed() == {ONE, TWO} and kept.take_changed() == set()
+    kept.replace({ONE: 1.0, ("3", 0): 3.0})
+    assert kept.take_changed() == {TWO, ("3", 0)}
+    assert kept.pop(ONE) == 1.0 and kept.pop(ONE) is None
+    assert kept.take_changed() == {ONE}
+    assert list(kept) == [("3", 0)] and len(kept) == 1 and ONE not in kept
+
+
+def test_what_is_taken_back_has_not_changed() -> None:
+    kept, again = PerJob(dict[str, float]), PerJob(dict[str, float])
+    kept.put(ONE, {"easy": 60.0})
+    again.restore(ONE, kept.encoded(ONE))
+    assert again.get(ONE) == {"easy": 60.0} and again.take_changed() == set()
+    with pytest.raises(ValueError, match="not what a method keeps"):
+        again.restore(TWO, b"\xc1")

@@ -1,0 +1,94 @@
+"""The client for programs, on engines in this process."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from models.records import StandingEstimate
+from queuecast import AnswerTimeout, AsyncClient, Client, JobRequest, NotUnderstood, UnknownSite
+from streams.client.grid import job_request
+from streams.errors import Unreachable
+from streams.settings import Settings
+from tests.support.asked import USER, FakeClient, engine
+
+
+def grid(patience_s: float = 0.0, **fake: Any) -> Client:
+    sites = [engine("alder", 1), engine("birch", 2)]
+    return Client(Settings(), patience_s=patience_s, questions=FakeClient(sites, **fake))
+
+
+def test_sites_are_ranked_for_a_job() -> None:
+    with grid() as client:
+        assert client.sites == ["alder", "birch"]
+        found = client.rank(cpus=4, walltime="1h")
+        assert {one.site for one in found.ranking} == {"alder", "birch"}
+        assert found.job == JobRequest(cpus=4, walltime=3600.0)
+        assert [one.site for one in client.rank(found.job, sites=["birch"]).ranking] == ["birch"]
+
+
+def test_one_site_is_asked() -> None:
+    with grid() as client:
+        assert client.wait("alder", cpus=4, walltime="1h").site == "alder"
+        assert client.site("alder").cpus == 64
+        assert client.every_site().keys() == {"alder", "birch"}
+        with pytest.raises(UnknownSite, match="elm: no such site"):
+            client.wait("elm", cpus=4)
+
+
+def test_jobs_are_told_by_site() -> None:
+    with grid(silent=["birch"]) as client:
+        jobs = client.jobs(USER)
+        assert jobs["birch"] is None and jobs["alder"] is not None and jobs["alder"].jobs
+        job = jobs["alder"].jobs[0].job
+        told = client.job(job, ["alder"])["alder"]
+        assert told is not None and told.job == job
+
+
+def test_the_standing_picture_needs_no_question() -> None:
+    with grid() as client:
+        assert all(isinstance(one, StandingEstimate) for one in client.estimates("alder"))
+        assert client.estimates("elm") == []
+        found = client.estimate("alder", cpus=3, walltime="30m")
+        assert found is not None and (found.cpus, found.walltime) == (4, 3600.0)
+        assert client.estimate("alder", cpus=10_000) is None
+
+
+def test_where_nobody_answers_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, tries = FakeClient([engine("alder", 1)]), 0
+    answered = fake.ask
+
+    async def ask(question: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise (AnswerTimeout if tries == 1 else Unreachable)("not now")
+        return await answered(question)
+
+    monkeypatch.setattr(fake, "ask", ask)
+    with Client(Settings(), questions=fake) as client:
+        assert client.site("alder").site == "alder"
+    assert tries == 3
+    with grid(silent=["alder"]) as client, pytest.raises(AnswerTimeout):
+        client.site("alder")
+
+
+def test_the_same_with_asyncio() -> None:
+    async def ask() -> None:
+        async with AsyncClient(Settings(), questions=FakeClient([engine("alder", 1)])) as client:
+            found, site = await asyncio.gather(client.rank(cpus=1), client.site("alder"))
+            assert found.ranking[0].site == site.site == "alder"
+
+    asyncio.run(ask())
+
+
+def test_a_job_is_described_by_its_fields() -> None:
+    assert job_request(cpus=2, memory="4G", walltime="90m") == JobRequest(cpus=2, memory=4 << 30, walltime=5400.0)
+    for wrong, said in (({"cpu": 1}, "'cpu' is nothing"), ({"cpus": 0}, "cpus: "), ({"walltime": "4"}, "its unit")):
+        with pytest.raises(NotUnderstood, match=said):
+            job_request(**wrong)
+
+
+def test_it_has_to_be_opened() -> None:
+    with pytest.raises(RuntimeError, match="with Client"):
+        grid().rank(cpus=1)

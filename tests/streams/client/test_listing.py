@@ -1,0 +1,74 @@
+"""The commands `jobs` and `sites`: what they ask, and what they print within 80 columns."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from streams.cli.app import main
+from streams.client import listing
+from streams.client.blocking import Client
+from tests.support.asked import USER, FakeClient, engine
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sites that answer and one that is silent, on engines in this process."""
+    sites = [engine("alder", 1), engine("birch", 2), engine("elm", 3)]
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient(sites, silent=["elm"])))
+
+
+def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
+    assert main(["jobs", "--user", USER]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.splitlines()[0].split() == ["job", "site", "cpus", "queued", "starts", "(UTC)", "90", "%", "by", "(UTC)"]
+    assert "\nrunning:\n" in out and "\nof:\n" in out and " UTC" in out
+    assert main(["jobs", "--user", "nobody", "--site", "alder"]) == 0
+    assert capsys.readouterr().out.startswith("no job queues\n")
+
+
+def test_without_a_user_those_that_have_queued_longest_are_shown(capsys: Capture) -> None:
+    assert main(["jobs", "--most", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {one["site"] for one in found} == {"alder", "birch"}
+    assert all(len(one["jobs"]) <= 2 for one in found) and any(one["more"] for one in found)
+
+
+def test_sites_are_shown_with_what_is_wrong(capsys: Capture) -> None:
+    assert main(["sites"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[2:5]] == ["alder", "birch", "elm"]
+    assert "no worker answers" in out
+    assert main(["sites", "--site", "alder", "--json"]) == 0
+    assert [one["cpus"] for one in json.loads(capsys.readouterr().out)] == [64]
+
+
+def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    asked: list[str] = []
+    live = {"queued_jobs": 1, "running_jobs": 2, "free_cpus": 3}
+    head = {"site": "kth", "made_at": 1e9, "user": "ada"}
+    told: dict[str, Any] = {
+        "/v1/sites": {"sites": [{"site": "kth", "cpus": 100, "live": live, "stale": "silent"}]},
+        "/v1/users/a%2Fb/jobs": {"sites": [{"type": "jobs", "id": "1", **head, "jobs": [], "more": 0}]},
+    }
+
+    def fetched(url: str, path: str, token: str | None, kind: type) -> Any:
+        asked.append(path)
+        return msgspec.convert(told[path], kind)
+
+    monkeypatch.setattr(listing, "fetched", fetched)
+    assert main(["sites", "--url", "http://x"]) == 0
+    assert main(["jobs", "--url", "http://x", "--user", "a/b"]) == 0
+    assert asked == ["/v1/sites", "/v1/users/a%2Fb/jobs"]
+    out = capsys.readouterr().out
+    assert "silent" in out and "no job queues" in out
+
+
+def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
+    assert main(["jobs", "--user", ""]) == 2
+    assert main(["sites", "--site", ""]) == 2

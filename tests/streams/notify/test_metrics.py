@@ -1,0 +1,158 @@
+"""What a process that tells notices shows Prometheus, and what the doctor makes of it."""
+
+import asyncio
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import aiohttp
+import pytest
+
+from deploy.local.stack import free_port
+from streams.errors import UserError
+from streams.notify import webhook
+from streams.notify.metrics import NotifyCounts
+from streams.notify.webhook import Webhook
+from streams.operate.notices import MAX_LAG, check_notifier, check_notify_settings
+from streams.scraping import serve_metrics
+from streams.settings import NotifySettings
+from tests.support.receiver import NOTICE, received
+
+JOBS = ["one", "two"]
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def counts(clock: Clock) -> NotifyCounts:
+    return NotifyCounts(JOBS, clock)
+
+
+def shown(counts: NotifyCounts) -> dict[tuple[str, ...], float]:
+    """The values by the metric's name, without its common beginning, and its labels."""
+    return {
+        (sample.name.removeprefix("queuecast_notify_"), *sample.labels.values()): sample.value
+        for metric in counts.collect()
+        for sample in metric.samples
+    }
+
+
+def test_what_is_told_and_what_is_not_is_counted(counts: NotifyCounts, clock: Clock) -> None:
+    before = shown(counts)
+    assert before["sent_total", "slipped"] == before["dropped_total", "gone"] == before["failed_total", "sooner"] == 0
+    assert before["jobs",] == 2
+    assert ("last_sent_age_seconds",) not in before
+    counts.told("slipped", None)
+    counts.told("slipped", "status 410")
+    counts.lag["queuecast.predictions"] = 7
+    clock.now += 30
+    found = shown(counts)
+    assert found["sent_total", "slipped"] == found["failed_total", "slipped"] == 1
+    assert found["last_sent_age_seconds",] == 30
+    assert found["lag", "queuecast.predictions"] == 7
+
+
+def test_for_how_long_a_webhook_fails(counts: NotifyCounts, clock: Clock) -> None:
+    counts.tried(False, False)
+    clock.now += 20
+    counts.tried(False, True)
+    assert (shown(counts)["webhook_failing_seconds",], shown(counts)["retries_total",]) == (20, 1)
+    counts.tried(True, True)
+    assert (shown(counts)["webhook_failing_seconds",], shown(counts)["retries_total",]) == (0, 2)
+
+
+def test_a_webhook_tells_of_each_request(counts: NotifyCounts, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "MAX_PAUSE_S", 0.01)
+
+    async def deliver(url: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            await Webhook(session, url, None, 60.0, counts.tried).deliver(NOTICE)
+
+    with received() as receiver:
+        receiver.statuses = [503, 503, 200, 410]
+        asyncio.run(deliver(receiver.url))
+        assert (shown(counts)["retries_total",], shown(counts)["webhook_failing_seconds",]) == (2, 0)
+        asyncio.run(deliver(receiver.url))  # refused for good
+    clock.now += 5
+    assert (shown(counts)["retries_total",], shown(counts)["webhook_failing_seconds",]) == (2, 5)
+
+
+@pytest.fixture
+def address(counts: NotifyCounts) -> Iterator[str]:
+    port = free_port()
+    end = serve_metrics(counts, "127.0.0.1", port)
+    yield f"127.0.0.1:{port}"
+    end()
+
+
+def failing(counts: NotifyCounts, clock: Clock) -> None:
+    counts.tried(False, False)
+    clock.now += 720
+
+
+def behind(counts: NotifyCounts, _: Clock) -> None:
+    counts.lag["queuecast.outcomes"] = MAX_LAG + 1
+
+
+@pytest.mark.parametrize(
+    ("happens", "state", "said"),
+    [
+        (lambda *_: None, "ok", "0 notices sent, 0 given up, 0 waiting; 2 jobs queue"),
+        (failing, "warn", "the webhook has taken nothing for 12m"),
+        (behind, "warn", "10001 messages are unread"),
+    ],
+)
+def test_the_doctor_says_what_is_wrong(
+    counts: NotifyCounts,
+    clock: Clock,
+    address: str,
+    happens: Callable[[NotifyCounts, Clock], None],
+    state: str,
+    said: str,
+) -> None:
+    happens(counts, clock)
+    found = check_notifier(address)
+    assert (found.state, found.found.startswith(f"{address}: "), said in found.found) == (state, True, True)
+
+
+class Nothing:
+    """A collector that shows nothing."""
+
+    def collect(self) -> Iterator[object]:
+        return iter(())
+
+
+def test_the_doctor_tells_a_process_that_is_away_from_one_that_is_another() -> None:
+    assert check_notifier(f"127.0.0.1:{free_port()}").advice == "see whether it runs: `queuecast notify`, --web-port"
+    end = serve_metrics(Nothing(), "127.0.0.1", port := free_port())
+    try:
+        assert check_notifier(f"127.0.0.1:{port}").found.endswith("shows nothing of notices")
+    finally:
+        end()
+
+
+def test_its_page_is_the_processes_alone(address: str) -> None:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        text = answer.read().decode()
+    assert "process_start_time_seconds" in text and "queuecast_notify_waiting" in text
+    host, _, port = address.rpartition(":")
+    with pytest.raises(UserError, match=r"web port \d+ of 127\.0\.0\.1: .*; choose another with --web-port"):
+        serve_metrics(Nothing(), host, int(port))
+
+
+def test_the_doctor_warns_of_a_webhook_whose_notices_are_not_signed() -> None:
+    url = "https://chat.example.org/hook"
+    assert list(check_notify_settings(NotifySettings())) == []
+    (unsigned,) = check_notify_settings(NotifySettings(webhook=url))
+    assert (unsigned.state, unsigned.advice) == ("warn", "set notify.secret, and have the receiver verify it")
+    (signed,) = check_notify_settings(NotifySettings(webhook=url, secret="0123456789abcdef"))
+    assert signed.state == "ok"

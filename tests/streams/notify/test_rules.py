@@ -1,0 +1,114 @@
+"""When a notice is due, and what it says."""
+
+import pytest
+
+from models.records import Prediction
+from streams.notify.rules import Estimate, due, estimate_of, notice, watched
+
+PLACE = ("kth", "4711", 0)
+HOUR_S = 3600.0
+BEFORE_S = 900.0
+FIRST = Estimate(expected_start=10 * HOUR_S, latest=20 * HOUR_S, made_at=0.0)
+
+
+def test_a_prediction_tells_the_start_and_the_latest_one() -> None:
+    said = Prediction(
+        site="kth",
+        job="4711",
+        attempt=0,
+        made_at=700.0,
+        predicted_wait_s=1000.0,
+        predicted_run_s=None,
+        predicted_start=1100.0,
+        bounds={"0.5": 1000.0, "0.9": 5000.0},
+        method="blend",
+        reason="",
+        waited_s=600.0,
+    )
+    assert estimate_of(said) == Estimate(1100.0, 5100.0, 700.0)
+
+
+def test_it_is_about_to_start_once() -> None:
+    job = watched(PLACE, FIRST, BEFORE_S)
+    assert due(job, 9 * HOUR_S, BEFORE_S) is None
+    now = 10 * HOUR_S - BEFORE_S
+    assert due(job, now, BEFORE_S) == "about_to_start"
+    told = notice(job, "about_to_start", now, "notify")
+    assert told.text == "job 4711 at kth is expected to start in about 15m"
+    job.was_told(told)
+    assert due(job, now + 60, BEFORE_S) is None
+
+
+def test_who_submits_a_job_that_starts_soon_is_not_told_so() -> None:
+    job = watched(PLACE, Estimate(600.0, 7200.0, 0.0), BEFORE_S)
+    assert due(job, 300.0, BEFORE_S) is None
+
+
+def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> None:
+    job = watched(PLACE, FIRST, BEFORE_S)
+    job.estimated(Estimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
+    assert due(job, HOUR_S, BEFORE_S) == "slipped"
+    told = notice(job, "slipped", HOUR_S, "notify")
+    assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than told before"
+    job.was_told(told)
+    assert due(job, 2 * HOUR_S, BEFORE_S) is None
+    assert due(job, 41 * HOUR_S, BEFORE_S) == "slipped"
+    told = notice(job, "slipped", 41 * HOUR_S, "notify")
+    assert told.text == "job 4711 at kth has not started by the time that was told as the latest"
+    job.was_told(told)
+    assert due(job, 42 * HOUR_S, BEFORE_S) is None  # said once, until there is another estimate
+    job.estimated(Estimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
+    assert due(job, 42.9 * HOUR_S, BEFORE_S) == "slipped"
+
+
+def test_a_bound_before_the_expected_start_is_none() -> None:
+    job = watched(PLACE, FIRST, BEFORE_S)
+    job.estimated(Estimate.of(21 * HOUR_S, 12 * HOUR_S, HOUR_S))
+    told = notice(job, "slipped", HOUR_S, "notify")
+    assert told.latest == told.expected_start
+    job.was_told(told)
+    assert due(job, HOUR_S, BEFORE_S) is None
+
+
+def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
+    job = watched(PLACE, FIRST, BEFORE_S)
+    job.estimated(Estimate(6.1 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
+    assert due(job, 2 * HOUR_S, BEFORE_S) is None
+    job.estimated(Estimate(6 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
+    assert due(job, 2 * HOUR_S, BEFORE_S) == "sooner"
+    told = notice(job, "sooner", 2 * HOUR_S, "notify")
+    assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than told before"
+    job.was_told(told)
+    assert due(job, 2 * HOUR_S, BEFORE_S) is None
+
+
+def test_a_small_change_is_not_told() -> None:
+    job = watched(PLACE, Estimate(500.0, 7200.0, 0.0), 60.0)
+    job.estimated(Estimate(220.0, 7200.0, 10.0))
+    assert due(job, 10.0, 60.0) is None
+
+
+def test_made_again_after_a_crash_it_has_the_same_id() -> None:
+    once, again = (watched(PLACE, FIRST, BEFORE_S) for _ in range(2))
+    first, second = notice(once, "slipped", 1.0, "n"), notice(again, "slipped", 2.0, "n")
+    assert first.id == second.id
+    once.was_told(first)
+    ids = {first.id, notice(once, "slipped", 3.0, "n").id, notice(again, "sooner", 1.0, "n").id}
+    assert len(ids | {notice(again, "slipped", 1.0, "other").id}) == 4
+
+
+@pytest.mark.parametrize("wait_s", [None, 60.0])
+def test_without_an_estimate_nothing_can_be_told(wait_s: float | None) -> None:
+    said = Prediction(
+        site="kth",
+        job="1",
+        attempt=0,
+        made_at=0.0,
+        predicted_wait_s=wait_s,
+        predicted_run_s=None,
+        predicted_start=wait_s,
+        method="blend",
+        reason="",
+    )
+    found = estimate_of(said)
+    assert found is None if wait_s is None else found is not None and found.latest is None

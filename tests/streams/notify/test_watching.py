@@ -1,0 +1,111 @@
+"""The jobs that notices are about, as the topics tell of them."""
+
+from typing import Any
+
+from models.records import Outcome, Prediction, Submit
+from streams.notify.rules import notice
+from streams.notify.watching import NoticeFilter, Watching
+
+NOW = 1.8e9
+HOUR_S = 3600.0
+
+
+def prediction(job: str, wait_s: float, at: float = NOW, site: str = "kth", **fields: Any) -> Prediction:
+    told: dict[str, Any] = {"attempt": 0, "predicted_run_s": None, "method": "blend", "reason": ""}
+    bounds = {"0.9": 2 * wait_s}
+    return Prediction(
+        site=site,
+        job=job,
+        made_at=at,
+        predicted_wait_s=wait_s,
+        predicted_start=at + wait_s,
+        bounds=bounds,
+        **(told | fields),
+    )
+
+
+def outcome(job: str, at: float = NOW) -> Outcome:
+    return Outcome(
+        site="kth",
+        job=job,
+        attempt=0,
+        made_at=at,
+        method="blend",
+        predicted_wait_s=None,
+        predicted_run_s=None,
+        observed_at=at,
+        actual_wait_s=1.0,
+        error_s=0.0,
+    )
+
+
+def watching(clock: list[float], **wanted: frozenset[str]) -> Watching:
+    return Watching(NoticeFilter(**wanted), "notify", 900.0, lambda: clock[0])
+
+
+def due(found: Watching) -> list[str]:
+    return [job.place[1] for job in found.due()]
+
+
+def test_a_live_site_goes_by_the_clock() -> None:
+    clock = [NOW]
+    found = watching(clock)
+    found.predicted(prediction("1", HOUR_S), NOW)
+    assert due(found) == []
+    clock[0] += HOUR_S - 600
+    assert due(found) == ["1"]
+    found.left(outcome("1"), NOW)
+    assert due(found) == [] and not found.jobs
+
+
+def test_a_replayed_site_goes_by_its_records() -> None:
+    found = watching([NOW])
+    found.predicted(prediction("1", HOUR_S, at=8e8), NOW)
+    assert found.now("kth") == 8e8 and due(found) == []
+    found.predicted(prediction("2", HOUR_S, at=8e8 + HOUR_S - 60), NOW)
+    assert due(found) == ["1"]
+
+
+def test_a_job_that_has_left_does_not_come_back() -> None:
+    found = watching([NOW])
+    found.left(outcome("1"), NOW)
+    found.predicted(prediction("1", HOUR_S), NOW)
+    assert not found.jobs
+
+
+def test_what_was_told_before_a_restart_is_not_told_again() -> None:
+    clock = [NOW]
+    first = watching(clock)
+    first.predicted(prediction("1", HOUR_S), NOW)
+    clock[0] += HOUR_S - 600
+    (job,) = first.due()
+    told = notice(job, "about_to_start", clock[0], "notify")
+    again = watching(clock)
+    again.was_told(told)
+    again.predicted(prediction("1", HOUR_S), NOW)
+    assert due(again) == []
+    other = Watching(NoticeFilter(), "other", 900.0, lambda: clock[0])
+    other.was_told(told)
+    other.predicted(prediction("1", HOUR_S), NOW)
+    assert due(other) == ["1"]
+
+
+def test_sites_jobs_and_users_can_be_chosen() -> None:
+    by_site = watching([NOW], sites=frozenset({"ctc"}))
+    by_job = watching([NOW], jobs=frozenset({"2"}))
+    by_user = watching([NOW], users=frozenset({"ada"}))
+    by_user.submitted(Submit(site="kth", time=NOW, job="2", user="ada"))
+    by_user.submitted(Submit(site="kth", time=NOW, job="1", user="bob"))
+    for found in (by_site, by_job, by_user):
+        for job in ("1", "2"):
+            found.predicted(prediction(job, HOUR_S), NOW)
+    assert not by_site.jobs
+    assert list(by_job.jobs) == list(by_user.jobs) == [("kth", "2", 0)]
+    assert by_user.jobs["kth", "2", 0].user == "ada"
+
+
+def test_predictions_of_shadows_do_not_count() -> None:
+    found = watching([NOW])
+    found.predicted(prediction("1", HOUR_S), NOW)
+    found.predicted(prediction("1", 9 * HOUR_S, at=NOW + 1, method="zero"), NOW)
+    assert found.jobs["kth", "1", 0].now.expected_start == NOW + HOUR_S

@@ -1,0 +1,73 @@
+"""The command `letters`: dead letters by reason, and as they come."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from models.records import DeadLetter
+from streams.cli.app import main
+from streams.operate import letters
+from streams.operate.letters import LetterFilter, by_reason, line
+
+AT = 835_823_160.0
+
+
+def letter(reason: str, site: str | None = "kth", detail: str = "") -> DeadLetter:
+    return DeadLetter(
+        reason=reason,
+        detail=detail,
+        site=site,
+        topic="queuecast.events",
+        partition=1,
+        offset=7,
+        value="{\x1b",
+        value_bytes=2,
+        quarantine=reason == "implausible_time",
+    )
+
+
+FOUND = [(letter("malformed", None), AT), (letter("wrong_key"), AT + 60), (letter("malformed", detail="x"), AT + 120)]
+
+
+def test_they_are_counted_by_reason() -> None:
+    malformed, wrong = by_reason(FOUND)
+    assert (malformed.reason, malformed.count, malformed.sites) == ("malformed", 2, {"(none)": 1, "kth": 1})
+    assert (malformed.first_at, malformed.last_at) == (AT, AT + 120)
+    assert malformed.last is not None and malformed.last.detail == "x"
+    assert (wrong.reason, wrong.count) == ("wrong_key", 1)
+
+
+def test_some_can_be_chosen() -> None:
+    chosen = [one for one, _ in FOUND if LetterFilter(site="kth", reason="malformed").includes(one)]
+    assert [one.detail for one in chosen] == ["x"]
+
+
+def test_the_command_shows_the_counts_and_follows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(_: Any, wanted: LetterFilter, follow: bool = False) -> Iterator[Any]:
+        yield from FOUND
+
+    monkeypatch.setattr(letters, "read_letters", read)
+    assert main(["letters"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[2].split() == ["malformed", "2", "1996-06-26", "21:08"]
+    assert main(["letters", "--json"]) == 0
+    assert [one["count"] for one in json.loads(capsys.readouterr().out)] == [2, 1]
+    assert main(["letters", "--follow"]) == 0
+    assert capsys.readouterr().out.count("\n") == 3
+
+
+def test_a_line_says_where_it_stands_and_cannot_steer_the_terminal() -> None:
+    assert line(letter("implausible_time", detail="year 2100"), AT) == (
+        "1996-06-26 21:06:00 UTC  kth  implausible_time (held apart): year 2100"
+        "  [queuecast.events, partition 1, offset 7]  {\\u001b"
+    )
+
+
+def test_without_any_it_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(letters, "read_letters", lambda *_, **__: iter(()))
+    assert main(["letters"]) == 0
+    assert capsys.readouterr().out == "no dead letters\n"

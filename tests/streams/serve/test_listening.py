@@ -1,0 +1,33 @@
+"""Where the service listens, and when it asks for a token."""
+
+import socket
+
+import pytest
+
+from streams.errors import UserError
+from streams.serve.run import check_closed, listen
+from streams.settings import ServeSettings
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"web port {port} of 127.0.0.1: .*; choose another with --web-port"):
+            listen(ServeSettings(web_port=port))
+
+
+def test_a_host_that_is_not_ours_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"web port 6067 of 192\.0\.2\.1: "):
+        listen(ServeSettings(web_host="192.0.2.1"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_on_loopback_no_token_is_needed(host: str) -> None:
+    check_closed(ServeSettings(web_host=host), asks=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org", "192.0.2.1", ""])
+def test_elsewhere_one_is(host: str) -> None:
+    check_closed(ServeSettings(web_host=host), asks=True)
+    with pytest.raises(UserError, match=r"could ask about users' jobs: set a token with QUEUECAST_SERVE_TOKEN"):
+        check_closed(ServeSettings(web_host=host), asks=False)

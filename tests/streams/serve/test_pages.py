@@ -1,0 +1,79 @@
+"""The pages: each in the frame that all share, with their scripts, styles and images."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from litestar.testing import TestClient
+
+from streams.serve.pages import FILES, PAGES
+from tests.support.asked import TOKEN, FakeClient, app_of
+
+Client = TestClient[Any]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with TestClient(app_of(FakeClient(), token=TOKEN)) as found:
+        yield found
+
+
+class Elements(HTMLParser):
+    """The elements of a page that begin: their names and attributes; and the words of its title."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.all: list[tuple[str, dict[str, str | None]]] = []
+        self.title = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.all.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.all and self.all[-1][0] == "title":
+            self.title += data.strip()
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for _, found in self.all if (value := found.get(attribute)) is not None]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_whole(client: Client, path: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    found = Elements(answer.text)
+    tags = [tag for tag, _ in found.all]
+    for once in ("html", "head", "title", "body", "header", "nav", "main", "h1", "footer"):
+        assert tags.count(once) == 1, once
+    assert found.title == PAGES[path].title
+    ids = found.values("id")
+    assert len(ids) == len(set(ids)) and {"main", "token", "token-value"} <= set(ids)
+    assert not re.search(r"\$\w", answer.text)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_what_a_page_loads_and_leads_to_is_there(client: Client, path: str) -> None:
+    found = Elements(client.get(path).text)
+    for link in {*found.values("src"), *found.values("href")} - {"#main"}:
+        assert client.get(f"/{link.removeprefix('./').partition('#')[0]}").status_code == 200, link
+
+
+def test_scripts_are_served_to_everybody(client: Client) -> None:
+    answer = client.get("/static/app.js")
+    assert "javascript" in answer.headers["content-type"]
+    assert answer.content == (FILES / "scripts" / "app.js").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["/frame", "/ask", "/index.html", "/page/ask.html"])
+def test_there_are_no_other_pages(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["none.js", "frame.html", "ask.html", "..%2Fpages.py", "%2e%2e/pages.py", "../pages.py", "scripts/app.js"]
+)
+def test_nothing_else_is_served(client: Client, name: str) -> None:
+    assert client.get(f"/static/{name}").status_code == 404

@@ -1,0 +1,150 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streams.cli.app import main
+from streams.errors import UserError
+from streams.running import (
+    announced,
+    config_here,
+    curl_config,
+    kafka_properties,
+    note_path,
+    running_config,
+    service_url,
+)
+from streams.settings import KafkaSettings, ServeSettings, Settings
+from tests.support.command import PATIENCE_S
+
+LOCKED = KafkaSettings(
+    bootstrap="127.0.0.1:9", security="sasl_plaintext", mechanism="PLAIN", username="me", password='a"b\\c'
+)
+HOLD = """
+import sys, time
+from pathlib import Path
+from streams.running import announced
+with announced(Path(sys.argv[1])) as found:
+    print(found, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home of the test's own, without settings of whoever runs it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("QUEUECAST_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "it runs.toml"
+    path.write_text('[kafka]\nbootstrap = "127.0.0.1:4711"\n')
+    return path
+
+
+def test_it_is_found_while_it_runs(config: Path) -> None:
+    assert running_config() is None
+    with announced(config) as found:
+        assert found
+        assert running_config() == config
+        assert config_here() == config
+        assert note_path().stat().st_mode & 0o077 == 0
+    assert running_config() is None
+    assert not note_path().exists()
+
+
+def test_one_that_was_killed_is_not_found_and_the_next_one_is(config: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(config)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        assert running_config() == config
+        with announced(config.with_name("other.toml")) as found:
+            assert not found
+            assert running_config() == config
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE_S)
+    assert note_path().exists()
+    assert running_config() is None
+    with announced(config) as found:
+        assert found and running_config() == config
+
+
+def test_where_no_note_can_be_left_it_runs_all_the_same(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(config))  # a file
+    with announced(config) as found:
+        assert not found
+
+
+@pytest.mark.parametrize("name", ["QUEUECAST_KAFKA_BOOTSTRAP", "QUEUECAST_REDIS_URL"])
+def test_its_passwords_are_not_for_servers_that_the_environment_names(
+    config: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with announced(config):
+        monkeypatch.setenv(name, "elsewhere:9092")
+        assert config_here() is None
+
+
+def test_settings_that_are_named_come_first(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with announced(config):
+        assert config_here(Path("given.toml")) == Path("given.toml")
+        (tmp_path / "queuecast.toml").write_text("")
+        assert config_here() == Path("queuecast.toml")
+        monkeypatch.setenv("QUEUECAST_CONFIG", "named.toml")
+        assert config_here() == Path("named.toml")
+
+
+def test_a_command_says_once_which_one_it_uses(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with announced(config):
+        assert main(["access"]) == 0
+    said = capsys.readouterr()
+    assert said.err == f"using the queuecast that runs here: {config}\n"
+    assert said.out.splitlines() == [
+        "Kafka    127.0.0.1:4711  PLAINTEXT",
+        "service  http://127.0.0.1:6067  no token",
+        f"settings {config}",
+    ]
+
+
+def test_what_a_program_reads_is_asked_for_one_at_a_time(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = ["--config", str(config), "access"]
+    assert main([*named, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bootstrap_servers"] == ["127.0.0.1:4711"]
+    assert main([*named, "--kcat"]) == 0
+    assert capsys.readouterr().out == "bootstrap.servers=127.0.0.1:4711\nsecurity.protocol=PLAINTEXT\n"
+    assert main([*named, "--java", "--curl"]) == 2
+
+
+def test_tools_of_kafka_get_the_password_in_their_own_words() -> None:
+    java = kafka_properties(Settings(kafka=LOCKED), java=True).splitlines()
+    assert java[-1] == (
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="me" password="a\\"b\\\\c";'
+    )
+    kcat = kafka_properties(Settings(kafka=LOCKED), java=False).splitlines()
+    assert kcat[1:] == [
+        "security.protocol=SASL_PLAINTEXT",
+        "sasl.mechanism=PLAIN",
+        "sasl.username=me",
+        'sasl.password=a"b\\c',
+    ]
+    with pytest.raises(UserError, match="stores of keys"):
+        kafka_properties(Settings(kafka=KafkaSettings(security="tls")), java=True)
+    tls = Settings(kafka=KafkaSettings(security="tls", ca_file="ca.pem"))
+    assert kafka_properties(tls, java=False).endswith("ssl.ca.location=ca.pem\n")
+
+
+def test_curl_gets_the_token_where_there_is_one() -> None:
+    assert curl_config(Settings()).startswith("#")
+    token = Settings(serve=ServeSettings(token="correct horse"))
+    assert curl_config(token) == 'header = "Authorization: Bearer correct horse"\n'
+    assert service_url(ServeSettings(web_host="0.0.0.0", web_port=80)) == "http://127.0.0.1:80"
+    assert service_url(ServeSettings(web_host="::1")) == "http://[::1]:6067"

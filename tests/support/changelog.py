@@ -1,0 +1,38 @@
+"""The table of sites with its changelog, and the topics of events, as the loader asks for them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from streams.worker.job_log import site_of
+from streams.worker.stored import Log, Range
+from tests.support.fakes import MemoryTable, World
+
+
+class Changelog(MemoryTable):
+    """A table that remembers all that was written to it; `compacted` has it remember the last of it alone."""
+
+    def __init__(self, world: World, compacted: bool = False) -> None:
+        super().__init__(world)
+        self.states: list[tuple[bytes, bytes]] = []
+        self._compacted = compacted
+
+    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
+        await super().put(key, value, partition)
+        if value is not None:
+            self.states.append((key, value))
+
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        found = [one for one in self.states[::-1][:most] if site_of(one[0]) == key]
+        return found[:1] if self._compacted else found
+
+    async def ranges(self, logs: Any) -> dict[Log, Range]:
+        return {log: Range(0, len(self._world.messages[log.partition])) for log in logs}
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
+        return [raw for raw in self._world.messages[log.partition][first : last + 1] if raw.key == key]
+
+    def renewed(self, partition: int) -> None:
+        raise AssertionError(partition)
+
+    def lost(self, partition: int, events: int) -> None:
+        assert not events

@@ -1,0 +1,75 @@
+"""The kernels and the kinds of arguments that they were compiled for.
+
+`python -m tests.support.kernels` compiles beforehand what a worker needs, has sites with and without partitions go
+through every kind of event and question, and says what was compiled, or read from numba's cache, only then.
+"""
+
+import sys
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+from numba.core.registry import CPUDispatcher
+
+from models.engine.asking.answers import answer, standing
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.engine.warm_up import warm_up
+from models.records import AnyEvent, JobQuestion, JobsQuestion, SiteQuestion, WaitQuestion
+from models.simulation.cluster import SMALL, generate_for, run_cluster
+from models.site.seen import MOST_WAITING, see
+from models.site.shapes import Shape
+from tests.support.engines import workload
+
+ASKED_EVERY = 40
+"""Events between two times that everything is asked."""
+
+LATER_S = 600.0
+
+
+def signatures() -> dict[str, set[str]]:
+    """Of each kernel that was imported, the types of arguments that it is ready for."""
+    modules = [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] == "models"]
+    kernels = {value for module in modules for value in vars(module).values() if isinstance(value, CPUDispatcher)}
+    return {f"{one.py_func.__module__}.{one.py_func.__qualname__}": set(map(str, one.overloads)) for one in kernels}
+
+
+def lead(events: Iterable[AnyEvent], settings: EngineSettings) -> None:
+    """Have a site's events happen, ask now and then, and go on from a stored state once."""
+    engine = Engine("s", settings)
+    for number, event in enumerate(events, 1):
+        engine.apply(event)
+        if number % ASKED_EVERY == 0:
+            _ask(engine)
+        if number == 5 * ASKED_EVERY:
+            state, changes = engine.checkpoint()
+            engine = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
+
+
+def _ask(engine: Engine) -> None:
+    site, now = engine.site, engine.time
+    answer(WaitQuestion(id="", site=site, cpus=2, walltime=3600.0, user="somebody", why=True), engine, now)
+    answer(SiteQuestion(id="", site=site), engine, now)
+    list(standing(engine, [Shape(1, 3600.0), Shape(4, 600.0)], now))
+    for job in list(engine.context.state.jobs.values())[-2:]:
+        answer(JobQuestion(id="", site=site, job=job.id), engine, now + LATER_S)
+        if job.user is not None:
+            answer(JobsQuestion(id="", site=site, user=job.user), engine, now + LATER_S)
+
+
+def main() -> None:
+    """Print the kernels with what was not compiled beforehand, as JSON."""
+    settings = EngineSettings()
+    warm_up(settings)
+    before = signatures()
+    lead(workload(seed=1, jobs=200), settings)
+    jobs = generate_for(SMALL, seed=1, days=0.5, start_time=10**9)
+    lead(run_cluster(jobs, SMALL.cluster, "s"), settings)
+    see(np.ones(MOST_WAITING + 1, np.uint8), MOST_WAITING + 1)
+    late = {name: sorted(found - before.get(name, set())) for name, found in signatures().items()}
+    late = {name: found for name, found in late.items() if found and not name.startswith("models.simulation.")}
+    sys.stdout.buffer.write(msgspec.json.encode(late))
+
+
+if __name__ == "__main__":
+    main()

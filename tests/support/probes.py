@@ -1,0 +1,89 @@
+"""What-if beside the true schedule of a simulated cluster, where run times are known and nobody comes later."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import WaitAnswer, WaitQuestion
+from models.simulation.cluster import Cluster, ClusterJob, ClusterScheduler
+
+NEAR, NEAR_S = 0.1, 60.0
+"""A wait is right where it is off by no more than this share of the true one, or by so many seconds."""
+
+
+class Probe(NamedTuple):
+    """A job that was only considered: its partition, and the waits that were told and that are true, in seconds."""
+
+    partition: str
+    told_s: float
+    true_s: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether what was told is near enough."""
+        return abs(self.told_s - self.true_s) <= max(NEAR * self.true_s, NEAR_S)
+
+
+class Watched:
+    """A cluster, and an engine that sees its events.
+
+    Parameters:
+        start_time: when its clock begins, whole Unix seconds.
+    """
+
+    def __init__(self, cluster: Cluster, settings: EngineSettings, start_time: int) -> None:
+        self.scheduler = ClusterScheduler("a", cluster, start_time)
+        self.engine = Engine("a", settings)
+        self.engine.apply(self.scheduler.capacity())
+
+    def submit(self, job: ClusterJob) -> None:
+        """Submit a job at its time."""
+        for event in self.scheduler.submit(job):
+            self.engine.apply(event)
+
+    def advance(self, until: int) -> None:
+        """Move the clock."""
+        for event in self.scheduler.advance(until):
+            self.engine.apply(event)
+
+    def asked(self, probe: ClusterJob) -> WaitAnswer:
+        """The answer of what-if, for this job now."""
+        submit = probe.submission("a")
+        fields = {name: getattr(submit, name) for name in WaitQuestion.__struct_fields__ if hasattr(submit, name)}
+        found = answer(WaitQuestion(id="1", **fields), self.engine, float(self.scheduler.now))
+        assert isinstance(found, WaitAnswer)
+        return found
+
+    def probe(self, job: ClusterJob) -> Probe:
+        """What is told of this job now, and what is true if nobody comes after it."""
+        job = msgspec.structs.replace(job, submit=self.scheduler.now)
+        told_s = self.asked(job).predicted_wait_s
+        true = self.scheduler.fork()
+        true.submit(job)
+        start = true.start_of(job.job)
+        assert start is not None and told_s is not None
+        return Probe(job.partitions[0], told_s, float(start - job.submit))
+
+
+def as_planned(jobs: Iterable[ClusterJob]) -> list[ClusterJob]:
+    """The same jobs, each of which asks for the walltime that it needs."""
+    return [msgspec.structs.replace(job, walltime=job.seconds, run=job.seconds) for job in jobs]
+
+
+def probes(watched: Watched, jobs: Iterable[ClusterJob], moments: Iterable[int], each: int) -> Iterator[Probe]:
+    """Submit the jobs, and at each of the moments (Unix seconds) probe with the next `each` ones of every partition."""
+    to_come = deque(jobs)
+    for moment in moments:
+        while to_come and to_come[0].submit <= moment:
+            watched.submit(to_come.popleft())
+        watched.advance(moment)
+        asked: Counter[str] = Counter()
+        for job in to_come:
+            asked[job.partitions[0]] += 1
+            if asked[job.partitions[0]] <= each:
+                yield watched.probe(job)

@@ -1,0 +1,32 @@
+"""What a table of sites holds."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from models.engine.checkpoint import SavedState, encode_array
+from streams.worker.job_log import site_of
+from streams.worker.reading import read_state
+from streams.worker.stored import StoredState, decode_stored
+
+
+def heads(table: Mapping[bytes, bytes]) -> Iterator[tuple[str, StoredState]]:
+    """The sites, and the state of each."""
+    for key, value in list(table.items()):
+        if site_of(key) == key:
+            yield key.decode(), decode_stored(value)
+
+
+def saved_state(table: Mapping[bytes, bytes], site: str = "alder", stored: StoredState | None = None) -> SavedState:
+    """The state of a site as whoever reads it has it, or another one of the same site, but for what was forgotten
+    lately, which depends on when it was stored."""
+    read = read_state(site, stored or decode_stored(table[site.encode()]), table.get)
+    assert read.fault is None
+    read.saved.forgotten = []
+    return read.saved
+
+
+def whole(saved: SavedState) -> Any:
+    """All of a state, as what can be compared."""
+    return msgspec.msgpack.encode(saved, enc_hook=encode_array)
