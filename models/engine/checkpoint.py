@@ -131,6 +131,7 @@ class SavedState(msgspec.Struct):
     live: int = 0
     names: int = 0
     past: SavedPast | None = None
+    looked: tuple[float, JobKey] | None = None
 
     def take_in(self, jobs: Iterable[StoredJob], names: Iterable[JobKey]) -> str | None:
         """Have the live jobs and the names that are stored apart, in the order of their numbers.

@@ -181,7 +181,6 @@ class Engine(EngineState):
             return
         self._suspensions.keep_still(now)
         for job in self._reestimates.take(now):
-            self._live.touch(job)
             if context.areas is not None and obstacle(job, context, withhold_down) is not None:
                 continue
             told = self.methods.re_estimate(job, context, now)
@@ -190,6 +189,7 @@ class Engine(EngineState):
             later = worth_telling(job, method.name, told, now)
             if later is not None and not job.unscored:
                 job.later = later
+                self._live.touch(job)
                 yield self.outgoing.again(job, later, self.degraded)
 
     def _predict_run(self, job: Job) -> None:

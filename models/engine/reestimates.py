@@ -10,8 +10,11 @@ from models.site.state import SiteState
 FIRST_LOOK_S = 600.0
 """A job is looked at again after it has waited so long, then each time that it has waited twice as long."""
 
-MAX_LOOKS_PER_EVENT = 4
+MAX_LOOKS_PER_EVENT = 2
 """Jobs that are looked at after one event; the others have their turn after the next ones."""
+
+MAX_TAKEN_PER_EVENT = 64
+"""Looks that are taken after one event: where more are due of one job, all but its last are passed over; 0.2 ms."""
 
 MIN_ENTRIES = 256
 """Up to so many entries, and two a live job, are kept before those that no longer count are sought out."""
@@ -19,12 +22,20 @@ MIN_ENTRIES = 256
 MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
 """An expected start has moved enough to be told where it did by both: seconds, and a share of the time left till it."""
 
+Look = tuple[float, JobKey]
+"""When a job is to be looked at again (Unix seconds), and which."""
+
+_FIRST_KEY: JobKey = ("", -1)
+"""Before the keys of all jobs."""
+
 
 class Reestimates:
     """The jobs that queue, by when they are to be looked at again. O(log queued) a look.
 
-    A job's next look follows from the job alone, `due`, so nothing of this is stored. An entry counts while its job is
-    queued and due at that time; the others are dropped when they come up, or when they are too many.
+    Looks are taken in their order, and `passed` is the last of those that were. A job's next look follows from that and
+    from when the job was ready, so nothing is stored with the job: a look that tells nothing changes no state but
+    `passed`. An entry counts while its job queues and it is the job's next look; the others are dropped when they come
+    up, or when they are too many.
 
     Parameters:
         state: the site's live jobs.
@@ -32,49 +43,64 @@ class Reestimates:
     """
 
     def __init__(self, state: SiteState, active: bool) -> None:
+        self.passed: Look = 0.0, _FIRST_KEY
         self._state = state
         self._active = active
-        self._due: list[tuple[float, JobKey]] = []
+        self._looks: list[Look] = []
 
     def watch(self, job: Job) -> None:
         """Look at a job when it is due: it has come, was released, or is eligible at another time."""
         if self._active:
-            heappush(self._due, (due(job), job.key))
-            if len(self._due) > MIN_ENTRIES + 2 * len(self._state):
+            heappush(self._looks, next_look(job, self.passed))
+            if len(self._looks) > MIN_ENTRIES + 2 * len(self._state):
                 self.watch_all()
 
     def watch_all(self) -> None:
         """Look at all queued jobs when they are due; O(live jobs)."""
         if self._active:
-            self._due = []
+            self._looks = []
             for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads
-                heappush(self._due, (due(job), job.key))
+                heappush(self._looks, next_look(job, self.passed))
+
+    def restore(self, passed: Look | None, now: float) -> None:
+        """Go on from there; None where it was not stored, by an earlier version: from `now` on."""
+        self.passed = passed or (now, _FIRST_KEY)
+        self.watch_all()
 
     def any_due(self, now: float) -> bool:
         """Whether `take` may give a job at `now` (Unix seconds); O(1)."""
-        return bool(self._due) and self._due[0][0] <= now
+        return bool(self._looks) and self._looks[0][0] <= now
 
     def take(self, now: float) -> Iterator[Job]:
-        """The jobs whose turn it is at `now` (Unix seconds), those first that have been due for longest."""
-        state, taken = self._state, 0
-        while taken < MAX_LOOKS_PER_EVENT and self.any_due(now):
-            time, key = heappop(self._due)
-            job = state.jobs.get(key)
-            if job is not None and job.phase is Phase.QUEUED and due(job) == time:
-                while due(job) <= now:
-                    job.looks += 1
-                self.watch(job)
-                taken += 1
+        """The jobs whose turn it is at `now` (Unix seconds), those first that have been due for longest.
+
+        Of the looks at one job that are due only the last counts.
+        """
+        looked = taken = 0
+        while self.any_due(now):
+            if looked >= MAX_LOOKS_PER_EVENT or taken >= MAX_TAKEN_PER_EVENT:
+                return
+            look, before = heappop(self._looks), self.passed
+            job = self._state.jobs.get(look[1])
+            if look <= before or job is None or job.phase is not Phase.QUEUED or look != next_look(job, before):
+                continue  # it takes no share of what may be taken: who was read back does not have it
+            self.passed, taken = look, taken + 1
+            self.watch(job)
+            if next_look(job, look)[0] > now:
+                looked += 1
                 yield job
 
 
-def due(job: Job) -> float:
-    """When a queued job is to be looked at again, Unix seconds.
+def next_look(job: Job, passed: Look) -> Look:
+    """The first look at a queued job after those that were taken.
 
-    >>> due(Job("1", 0, 1000.0)), due(Job("1", 0, 1000.0, looks=2))
-    (1600.0, 3400.0)
+    >>> next_look(Job("1", 0, 1000.0), (0.0, ("", 0))), next_look(Job("1", 0, 1000.0), (1600.0, ("1", 0)))
+    ((1600.0, ('1', 0)), (2200.0, ('1', 0)))
     """
-    return job.ready + FIRST_LOOK_S * 2.0 ** min(job.looks, 30)
+    after_s, key = FIRST_LOOK_S, job.key
+    while (look := (job.ready + after_s, key)) <= passed:
+        after_s *= 2.0
+    return look
 
 
 def worth_telling(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:

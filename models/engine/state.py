@@ -192,6 +192,7 @@ class EngineState:
             live=len(context.state),
             names=len(self._live.remembered),
             past=self.past.save(),
+            looked=self._reestimates.passed,
         )
 
     @classmethod
@@ -277,4 +278,4 @@ class EngineState:
         )
         self.scores.later = state.later or Accuracy()
         self.scores.later_first = state.later_first or Accuracy()
-        self._reestimates.watch_all()
+        self._reestimates.restore(state.looked, self.time)

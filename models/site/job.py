@@ -89,14 +89,14 @@ class LaterEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Job(msgspec.Struct, array_like=True, gc=False):
     """A live job: its request, its phase, and what was predicted of it when it was submitted.
 
-    `planned_run_s` is the requested walltime in seconds, or else the predicted run time. `unscored` marks a job whose
-    wait cannot be told: first seen at its start, or reported as started long before its submit. `requested` is False
-    while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when it was last
-    altered. `features` are those of `models.site.features`, at submission. `estimates` and `run_estimates` are by the
-    method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated` is what its start said that it
-    got. `looks` counts how often it was estimated anew while it queued, and `later` is the last such estimate that was
-    told. `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share
-    of an area (`Areas`). The job is stored as an array, so new fields go to the end: states that were saved before a
+    `planned_run_s` is the requested walltime in seconds, or else the predicted run time. `unscored` marks a job
+    whose wait cannot be told: first seen at its start, or reported as started long before its submit. `requested`
+    is False while its submit is still to come, `hold_time` is when it was last held or released, `alter_time` when
+    it was last altered. `features` are those of `models.site.features`, at submission. `estimates` and
+    `run_estimates` are by the method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated`
+    is what its start said that it got. `later` is the last estimate of those made while it queued that was told.
+    `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share of
+    an area (`Areas`). The job is stored as an array, so new fields go to the end: states that were saved before a
     field existed are read with its default.
     """
 
@@ -132,7 +132,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     network: str | None = None
     run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
     allocated: int | None = None
-    looks: int = 0
+    looks: int = 0  # of earlier versions, and not read: those behind it keep their places
     later: LaterEstimate | None = None
     extras: Extras = EXTRAS
     progress: Progress = PROGRESS

@@ -2,54 +2,68 @@
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import inf, nextafter
 
 from models.records import JobKey
 
 Deadline = tuple[float, JobKey, int]
 """When (Unix seconds), of which job, and which of its bounds."""
 
-
 MAX_TAKEN = 200
 """Deadlines that are taken at once, at most, lest an event after a long silence takes long: 5 ms."""
+
+_FIRST: tuple[JobKey, int] = ("", -1), -1
+"""Before all deadlines of the same time."""
 
 
 class Deadlines:
     """The bounds of queued jobs, by the time at which they are exceeded; O(log n) each.
 
+    They are taken in their order, so `reached`, the place up to which they have been, tells of each whether it was.
+
     >>> deadlines = Deadlines()
     >>> deadlines.add([(10.0, ("1", 0), 2), (5.0, ("2", 0), 1)])
-    >>> list(deadlines.until(7.0)), deadlines.passed
+    >>> list(deadlines.until(7.0)), deadlines.reached[0]
     ([(5.0, ('2', 0), 1)], 7.0)
     """
 
     def __init__(self) -> None:
-        self.passed = 0.0
-        """Up to when they have been taken."""
+        self.reached: Deadline = 0.0, *_FIRST
+        """Those before it have been taken."""
         self._heap: list[Deadline] = []
 
+    @property
+    def begin(self) -> float:
+        """The first time (Unix seconds) of which none has been taken: from then on new ones are watched."""
+        return self.reached[0] if self.reached[1:] == _FIRST else nextafter(self.reached[0], inf)
+
     def add(self, deadlines: Iterable[Deadline]) -> None:
-        """Watch these, but for those that were before `passed`: nobody would know whether they had been taken."""
+        """Watch these, but for those before `begin`: nobody would know whether they had been taken."""
+        begin = self.begin
         for deadline in deadlines:
-            if deadline[0] >= self.passed:
+            if deadline[0] >= begin:
                 heappush(self._heap, deadline)
 
     def until(self, now: float) -> Iterator[Deadline]:
         """Those before `now`, which are no longer watched; where they are too many, the first `MAX_TAKEN` of them.
 
-        The others have their turn the next times. Those of one time are taken together, as `restore` needs it.
+        The others have their turn the next times.
         """
-        taken, last, passed = 0, -inf, max(self.passed, now)
-        while self._heap and self._heap[0][0] < passed:
-            if taken >= MAX_TAKEN and self._heap[0][0] > last:
-                passed = self._heap[0][0]
+        end, taken = max(self.reached, (now, *_FIRST)), 0
+        while self._heap and self._heap[0] < end:
+            if taken == MAX_TAKEN:
+                end = self._heap[0]
                 break
-            last, taken = self._heap[0][0], taken + 1
+            taken += 1
             yield heappop(self._heap)
-        self.passed = passed
+        self.reached = end
 
-    def restore(self, passed: float, deadlines: Iterable[Deadline]) -> None:
-        """Go on from there; of these `deadlines`, the ones before it were taken."""
-        self.passed = passed
-        self._heap = [deadline for deadline in deadlines if deadline[0] >= passed]
+    def restore(self, passed: float, within: tuple[JobKey, int] | None, deadlines: Iterable[Deadline]) -> None:
+        """Go on from there; of these `deadlines`, the ones before it were taken.
+
+        Parameters:
+            passed, within: `reached`, of which earlier versions stored the time alone.
+        """
+        reached = self.reached = passed, *(within or _FIRST)
+        self._heap = [deadline for deadline in deadlines if deadline >= reached]
         heapify(self._heap)

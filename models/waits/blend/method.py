@@ -14,6 +14,7 @@ from models.method import SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.notes import JobNotes
+from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
@@ -90,7 +91,8 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
     quantiles: bytes
     at_once: bytes
     passed: float
-    put_off: list[tuple[str, int, int]] = []
+    put_off: list[tuple[str, int, int]] = []  # of earlier versions, which kept it here
+    within: tuple[JobKey, int] | None = None
 
 
 class Blend(WaitMethod):
@@ -112,7 +114,7 @@ class Blend(WaitMethod):
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
-        self._put_off: dict[JobKey, int] = {}
+        self.per_job = self._put_off = PerJob(int)
         """Of queued jobs, the places (as bits) of bounds that they exceed and that are judged once they have left."""
 
     @property
@@ -133,7 +135,7 @@ class Blend(WaitMethod):
         said = self._mixed(job, told, forests, context)
         estimate = self._estimate(said, forests, context)
         if said is not None:
-            note = _Note(job.ready, self._deadlines.passed, said)
+            note = _Note(job.ready, self._deadlines.begin, said)
             self._notes.note(job.key, note.encode())
             self._deadlines.add(note.deadlines(job.key))
         self._pass(job.submit, context)  # last, so that a considered job is told the same
@@ -205,7 +207,7 @@ class Blend(WaitMethod):
             if self._quantiles.bound_now(note.said, place) is None:
                 self._hear(note.said, place, held=False)
             else:
-                self._put_off[key] = self._put_off.get(key, 0) | 1 << place
+                self._put_off.put(key, (self._put_off.get(key) or 0) | 1 << place)
 
     def _hear(self, said: Said, place: int, held: bool) -> None:
         if place == AT_ONCE:
@@ -218,14 +220,15 @@ class Blend(WaitMethod):
 
         A bound that would be another one by now is judged as that.
         """
-        value, put_off = self._notes.take(job.key), self._put_off.pop(job.key, 0)
+        value, put_off = self._notes.take(job.key), self._put_off.pop(job.key) or 0
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
             known = job.ready == note.ready
             if known:
                 self._quantiles.left(note.said, wait_s)
             for place, mark_s in enumerate(note.marks):
-                exceeded = known and note.watched <= note.ready + mark_s < self._deadlines.passed
+                deadline = note.ready + mark_s, job.key, place
+                exceeded = known and note.watched <= deadline[0] and deadline < self._deadlines.reached
                 if not exceeded or put_off >> place & 1:
                     now_s = self._quantiles.bound_now(note.said, place)
                     self._hear(note.said, place, held=wait_s <= (mark_s if now_s is None else now_s))
@@ -254,7 +257,7 @@ class Blend(WaitMethod):
         for expert in self.parts.values():
             expert.forget(key)
         self._notes.forget(key)
-        self._put_off.pop(key, None)
+        self._put_off.pop(key)
 
     @property
     def degraded(self) -> str | None:
@@ -305,8 +308,8 @@ class Blend(WaitMethod):
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; 20 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
-        put_off = [(*key, places) for key, places in self._put_off.items()]
-        saved = _Saved(experts, self._quantiles.save(), self._at_once.save(), self._deadlines.passed, put_off)
+        passed, key, place = self._deadlines.reached
+        saved = _Saved(experts, self._quantiles.save(), self._at_once.save(), passed, within=(key, place))
         return msgspec.msgpack.encode(saved)
 
     def load(self, saved: bytes) -> None:
@@ -317,11 +320,12 @@ class Blend(WaitMethod):
                 expert.load(kept.experts[name])
         self._quantiles.load(kept.quantiles)
         self._at_once.load(kept.at_once)
-        self._put_off = {(job, attempt): places for job, attempt, places in kept.put_off}
+        for job, attempt, places in kept.put_off:
+            self._put_off.put((job, attempt), places)
         self._notes.load()
         noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
         watched = (deadline for key, note in noted if note is not None for deadline in note.deadlines(key))
-        self._deadlines.restore(kept.passed, watched)
+        self._deadlines.restore(kept.passed, kept.within, watched)
 
 
 def consistent(at_once: float, bounds_s: Floats) -> float:

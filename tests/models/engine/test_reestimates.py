@@ -7,7 +7,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
-from models.engine.reestimates import FIRST_LOOK_S, MAX_LOOKS_PER_EVENT, MIN_ENTRIES
+from models.engine.reestimates import FIRST_LOOK_S, MAX_LOOKS_PER_EVENT, MAX_TAKEN_PER_EVENT, MIN_ENTRIES
 from models.method import SiteContext, WaitMethod
 from models.records import Alter, Hold, Outcome, Prediction, Release
 from models.registry import METHODS
@@ -105,8 +105,9 @@ def test_after_one_event_only_some_jobs_have_their_turn() -> None:
     engine = Engine("s", SETTINGS)
     for number in range(MAX_LOOKS_PER_EVENT + 2):
         engine.apply(submit(str(number), 1000.0 + number))
-    assert [told.job for told in again(tick(engine, 1700.0))] == [str(n) for n in range(MAX_LOOKS_PER_EVENT)]
-    assert [told.job for told in again(tick(engine, 1700.0))] == ["4", "5"]
+    jobs = [str(number) for number in range(MAX_LOOKS_PER_EVENT + 2)]
+    assert [told.job for told in again(tick(engine, 1700.0))] == jobs[:-2]
+    assert [told.job for told in again(tick(engine, 1700.0))] == jobs[-2:]
 
 
 def test_while_nodes_are_down_nothing_is_told() -> None:
@@ -129,12 +130,41 @@ def test_a_site_that_is_read_back_goes_on_as_if_nothing_had_happened() -> None:
     assert engine.checkpoint()[0] == other.checkpoint()[0]
 
 
+def test_of_the_looks_that_are_due_only_some_are_taken_after_one_event() -> None:
+    engine = Engine("s", SETTINGS)
+    jobs = MAX_TAKEN_PER_EVENT // 2
+    for number in range(jobs):
+        engine.apply(submit(f"{number:03}", 1000.0))  # at the same time
+    told, events = [], 0
+    while len(told) < jobs:  # each is due three times by then: at 1600, 2200 and 3400
+        told += [record.job for record in again(tick(engine, 4000.0))]
+        engine, events = restored(engine), events + 1
+    assert len(set(told)) == jobs
+    assert events == 1 + jobs // MAX_LOOKS_PER_EVENT  # after the first one the earlier looks were passed over
+    assert again(tick(engine, 4000.0)) == []
+
+
+def test_a_look_that_tells_nothing_leaves_the_job_as_it_is_stored() -> None:
+    engine = Engine("s", SETTINGS)
+    engine.apply(submit("1", 1000.0))
+    engine.cut()
+    assert again(tick(engine, 1000.0 + 1700.0)) == []
+    assert engine.cut().jobs == {}
+    assert again(tick(engine, 1000.0 + 2400.0)) != []
+    assert len(engine.cut().jobs) == 1
+
+
+def restored(engine: Engine) -> Engine:
+    saved, changes = engine.checkpoint()
+    return Engine.load(saved, changes.started, changes.runs, SETTINGS, changes.rows)
+
+
 def test_a_job_that_is_altered_all_the_time_takes_no_more_room() -> None:
     engine = Engine("s", SETTINGS)
     engine.apply(submit("1", 1000.0))
     for number in range(3 * MIN_ENTRIES):
         engine.apply(Alter(site="s", job="1", time=1001.0 + number / 100, walltime=60.0 + number))
-    assert len(engine._reestimates._due) <= MIN_ENTRIES + 2
+    assert len(engine._reestimates._looks) <= MIN_ENTRIES + 2
     assert [told.job for told in again(tick(engine, 1600.0))] == ["1"]
 
 
@@ -142,4 +172,4 @@ def test_a_method_that_estimates_nothing_anew_keeps_nothing() -> None:
     engine = Engine("s", MEDIAN)
     engine.apply(submit("1", 1000.0))
     assert again(tick(engine, 9000.0)) == []
-    assert engine._reestimates._due == []
+    assert engine._reestimates._looks == []

@@ -14,10 +14,22 @@ def test_after_a_silence_some_are_taken_at_each_event(monkeypatch: pytest.Monkey
     monkeypatch.setattr(deadlines, "MAX_TAKEN", 3)
     watched = Deadlines()
     watched.add(all_of([1.0, 2.0, 3.0, 3.0, 3.0, 4.0, 5.0, 9.0]))
-    assert [time for time, _, _ in watched.until(8.0)] == [1.0, 2.0, 3.0, 3.0, 3.0]  # those of one time together
-    assert watched.passed == 4.0
-    assert [time for time, _, _ in watched.until(8.0)] == [4.0, 5.0]
-    assert watched.passed == 8.0
+    assert [time for time, _, _ in watched.until(8.0)] == [1.0, 2.0, 3.0]  # however many there are of one time
+    assert (watched.reached, watched.begin > 3.0) == ((3.0, ("3", 0), 1), True)
+    assert [time for time, _, _ in watched.until(8.0)] == [3.0, 3.0, 4.0]
+    assert watched.reached == (5.0, ("6", 0), 1)
+    assert [time for time, _, _ in watched.until(8.0)] == [5.0]
+    assert watched.begin == 8.0
+
+
+def test_new_ones_of_a_time_that_is_half_taken_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadlines, "MAX_TAKEN", 1)
+    watched = Deadlines()
+    watched.add(all_of([3.0, 3.0]))
+    assert len(list(watched.until(4.0))) == 1
+    watched.add([(3.0, ("0", 0), 0), (3.0, ("9", 0), 0)])
+    assert [key for _, key, _ in watched.until(4.0)] == [("1", 0)]
+    assert list(watched.until(4.0)) == []
 
 
 def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,9 +37,11 @@ def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch
     every = all_of([1.0, 1.0, 1.0, 2.0, 2.5, 2.5, 6.0, 7.0])
     watched, taken = Deadlines(), []
     watched.add(every)
-    for now in (3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
+    for now in (3.0, 3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
         taken += list(watched.until(now))
         anew = Deadlines()
-        anew.restore(watched.passed, every)
+        time, key, place = watched.reached
+        anew.restore(time, (key, place), every)
         watched = anew
     assert sorted(taken) == sorted(every)
+    assert len(taken) == len(every)

@@ -251,9 +251,9 @@ def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
     assert list(deadlines.until(10.0)) == []
     deadlines.add([(5.0, ("1", 0), 0), (15.0, ("1", 0), 1), (10.0, ("2", 0), 0)])
     assert [deadline[1] for deadline in deadlines.until(11.0)] == [("2", 0)]
-    assert list(deadlines.until(9.0)) == [] and deadlines.passed == 11.0
+    assert list(deadlines.until(9.0)) == [] and deadlines.begin == 11.0
     other = Deadlines()
-    other.restore(11.0, [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
+    other.restore(11.0, None, [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
     assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
 
 
