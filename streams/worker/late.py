@@ -4,11 +4,16 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 
 from streams.worker.stored import SiteHandle
 
 AT_A_TIME = 2
 """Sites that are read back at a time while nothing else is done: one's entries come from Redis meanwhile."""
+
+
+class TakenAway(Exception):
+    """A site's partition was taken away while the site was read back."""
 
 
 class _Late:
@@ -17,6 +22,7 @@ class _Late:
     def __init__(self, partition: int) -> None:
         self.partition = partition
         self.task: asyncio.Task[None] | None = None
+        self.dropped = False
 
 
 class LateSites:
@@ -33,9 +39,13 @@ class LateSites:
         self._read = read
         self._handles = handles
         self._late: dict[str, _Late] = {}
+        self._given_up: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._late)
+
+    def __contains__(self, site: str) -> bool:
+        return site in self._late
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._late)
@@ -58,8 +68,13 @@ class LateSites:
         return self.begin(site) is not None
 
     async def _take_back(self, site: str, late: _Late) -> None:
-        handle = await self._read(site)
-        if self._late.get(site) is late:  # else its partition is another worker's now
+        try:
+            handle = await self._read(site)
+        except (Exception, asyncio.CancelledError):
+            if self._late.get(site) is late:
+                raise
+            return  # what fails of a site that is another worker's now is no fault
+        if self._late.get(site) is late:
             self._handles[site] = handle
             del self._late[site]
 
@@ -67,13 +82,17 @@ class LateSites:
         """Read a site back, unless it is in memory already.
 
         Raises:
+            TakenAway: its partition was taken away meanwhile.
             Exception: whatever made that fail.
         """
         late = self._late.get(site)
         if late is not None:
             self.begin(site)
             assert late.task is not None
-            await asyncio.shield(late.task)
+            await asyncio.wait([late.task])
+            if late.dropped:
+                raise TakenAway(site)
+            late.task.result()
 
     async def get_all(
         self, partition: int | None = None, seconds: float = math.inf, at_a_time: int = AT_A_TIME
@@ -88,11 +107,22 @@ class LateSites:
 
         async def get_some() -> None:
             while names and time.monotonic() < end:
-                await self.get(names.pop())
+                with suppress(TakenAway):
+                    await self.get(names.pop())
 
         await asyncio.gather(*(get_some() for _ in range(min(at_a_time, len(names)))))
 
     def drop(self, partitions: Collection[int]) -> None:
-        """Those of these partitions are another worker's now."""
+        """Those of these partitions are another worker's from now on: whoever waits for one is told `TakenAway`."""
         for site in [site for site, late in self._late.items() if late.partition in partitions]:
-            del self._late[site]
+            late = self._late.pop(site)
+            late.dropped = True
+            if late.task is not None and not late.task.done():
+                self._given_up.add(late.task)
+                late.task.add_done_callback(self._given_up.discard)
+                late.task.cancel()
+
+    async def no_longer_read(self) -> None:
+        """Done when nothing more is done about sites that were dropped: none of them is claimed any more."""
+        while self._given_up:
+            await asyncio.wait(self._given_up)

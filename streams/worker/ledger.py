@@ -208,7 +208,8 @@ class Ledger:
 
         async def claim_some() -> None:
             for site in names:
-                await self.loader.claim(site)
+                if site in self.late:  # else its partition was taken away meanwhile, and another claims it
+                    await self.loader.claim(site)
 
         await asyncio.gather(*(claim_some() for _ in range(CLAIMS_AT_A_TIME)))
 

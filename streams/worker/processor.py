@@ -19,6 +19,7 @@ from streams.worker.faust_compat import QueuecastApp
 from streams.worker.freshness import Freshness
 from streams.worker.health import Health
 from streams.worker.intake import Places, Unreadable, dead_letter, read_event
+from streams.worker.late import TakenAway
 from streams.worker.ledger import Ledger
 from streams.worker.metrics.process import Metrics
 from streams.worker.operations import change, note, read_operation, rebuilt_lately
@@ -111,6 +112,8 @@ class Processor:
                     handle = self._ledger.handles[site]  # made anew where the engine failed
                     handle.offset, handle.stamp = offset, max(raw.timestamp, handle.stamp)
                     handle.arrivals.add(raw.timestamp)
+            except TakenAway:
+                return  # its next owner sees it again
             except Unreadable as error:
                 sends = [await self._reject(error.reason, error.detail, None, raw)]
             if partition not in self._partitions:  # taken away meanwhile
@@ -254,7 +257,8 @@ class Processor:
         async with self._busy:
             self._next.clear()  # what was deleted up to now is found out in another way
             if self._revocations == before:
-                await self._ledger.take_over(owned)
+                with suppress(TakenAway):
+                    await self._ledger.take_over(owned)
             if self._revocations == before:
                 self._partitions = owned
             else:  # some were taken away meanwhile: what was read may be old, and the next assignment reads it again
@@ -293,6 +297,7 @@ class Processor:
             log.warning("no checkpoint within %.0f s; the next owner will see those events again", HAND_OVER_S)
         finally:
             self._ledger.drop(partitions)
+            await self._ledger.late.no_longer_read()  # before the next owner claims its sites
             self._metrics.forget(partitions)
             self._freshness.forget(partitions)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams.worker.late import LateSites
+from streams.worker.late import LateSites, TakenAway
 
 
 class Reading:
@@ -61,17 +61,47 @@ def test_those_of_a_partition_can_be_had_alone_and_no_more_are_begun_when_time_i
 def test_a_site_that_is_taken_away_meanwhile_is_not_had() -> None:
     async def scenario() -> None:
         reading = Reading()
-        reading.late.add({"alder": 0})
-        task = reading.late.begin("alder")
-        assert task is not None
+        reading.late.add({"alder": 0, "birch": 0, "cedar": 1})
+        waiting = asyncio.ensure_future(reading.late.get("alder"))
+        rest = asyncio.ensure_future(reading.late.get_all(at_a_time=3))
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         reading.late.drop({0})
         reading.late.add({"alder": 0})  # and comes back: what was read before may be old
+        with pytest.raises(TakenAway, match="alder"):
+            await waiting
         reading.may_end.set()
-        await task
-        assert reading.handles == {} and list(reading.late) == ["alder"]
+        await rest
+        assert list(reading.handles) == ["cedar"] and list(reading.late) == ["alder"]
         await reading.late.get("alder")
-        assert list(reading.handles) == ["alder"] and reading.begun == ["alder", "alder"]
+        assert sorted(reading.handles) == ["alder", "cedar"] and reading.begun.count("alder") == 2
+
+    asyncio.run(scenario())
+
+
+def test_when_a_partition_has_been_handed_over_nothing_more_is_done_about_its_sites() -> None:
+    claimed: list[str] = []
+
+    async def scenario() -> None:
+        async def read(site: str) -> Any:
+            try:
+                await asyncio.sleep(0.01)
+            finally:
+                claimed.append(site)  # at the latest when it is told to end
+            await asyncio.sleep(0)
+            claimed.append(f"{site} again")
+            raise ValueError("superseded")
+
+        late = LateSites(read, {})
+        late.add({"alder": 0, "birch": 0})
+        late.begin("alder")
+        await asyncio.sleep(0)
+        late.begin("birch")  # which has not begun to run
+        late.drop({0})
+        await late.no_longer_read()
+        assert claimed == ["alder"]
+        await asyncio.sleep(0.02)
+        assert claimed == ["alder"]
 
     asyncio.run(scenario())
 
