@@ -15,7 +15,8 @@ from streams.bulk.log import EventLog
 from streams.errors import NotUnderstood
 from streams.sources.contract import OnSkipped, Skipped, Source
 from streams.sources.formats import format_of
-from streams.sources.registry import source_named
+from streams.sources.logs.source import LogSource, whole_of
+from streams.sources.registry import options_for, source_named
 
 MAX_REASONS = 50
 """How many reasons are told apart; parts that were skipped for others are counted together."""
@@ -69,7 +70,11 @@ class Report(msgspec.Struct):
 
 @contextmanager
 def read_log(
-    files: Sequence[Path], site: str | None = None, format_name: str | None = None, on_skipped: OnSkipped | None = None
+    files: Sequence[Path],
+    site: str | None = None,
+    format_name: str | None = None,
+    on_skipped: OnSkipped | None = None,
+    options: Sequence[str] = (),
 ) -> Iterator[tuple[EventLog, Report]]:
     """Read files as one log, in a directory that is gone afterwards.
 
@@ -78,9 +83,10 @@ def read_log(
         site: the site's name; by default what the first file says.
         format_name: the source that reads them; by default each file's own format, told by its beginning.
         on_skipped: told of each part that is skipped, beside the report.
+        options: `NAME=VALUE` for each source, such as its time zone.
 
     Raises:
-        NotUnderstood: no source reads a file, or there is no job in it.
+        NotUnderstood: no source reads a file, it has no such option, or there is no job in it.
         UserError: a file cannot be read, or the log cannot be kept.
     """
     report = Report()
@@ -92,7 +98,7 @@ def read_log(
 
     with TemporaryDirectory(prefix="queuecast-") as directory:
         paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
-        log = EventLog.of(_events(paths, site, format_name, skip, report), Path(directory))
+        log = EventLog.of(_events(paths, site, format_name, options, skip, report), Path(directory))
         if not log.jobs:
             raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report
@@ -107,20 +113,39 @@ def _spooled(directory: Path) -> Path:
 
 
 def _events(
-    paths: Iterable[Path], site: str | None, format_name: str | None, skip: OnSkipped, report: Report
+    paths: Iterable[Path],
+    site: str | None,
+    format_name: str | None,
+    options: Sequence[str],
+    skip: OnSkipped,
+    report: Report,
 ) -> Iterator[AnyEvent]:
-    """The events of all files, one file after the other; all are of one site."""
+    """The events of all files, those of one log together; all are of one site."""
+    kinds: dict[str, list[Source]] = {}
+    read: dict[int, ReadFile] = {}
     for path in paths:
         kind: type[Source] = format_of(path) if format_name is None else source_named(format_name)
-        source = kind.open(str(path), site, skip)
+        source = kind.open(str(path), site, skip, **options_for(kind, options))
         site = source.sites[0] if site is None and len(source.sites) == 1 else site
-        read = ReadFile(str(path), kind.name, 0, 0)
-        report.files.append(read)
-        for event in source.whole():
-            read.events += 1
+        kinds.setdefault(kind.name, []).append(source)
+        read[id(source)] = ReadFile(str(path), kind.name, 0, 0)
+    report.files.extend(read.values())
+    for sources in kinds.values():
+        for source, event in _events_of(sources):
+            read[id(source)].events += 1
             yield event
-        read.records = source.records
-        report.left_out.update(source.left_out)
+        for source in sources:
+            read[id(source)].records = source.records
+            report.left_out.update(source.left_out)
+
+
+def _events_of(sources: Sequence[Source]) -> Iterator[tuple[Source, AnyEvent]]:
+    """The events of sources of one kind, each with the one that it is from."""
+    logs = [source for source in sources if isinstance(source, LogSource)]
+    yield from whole_of(logs)
+    for source in sources:
+        if not isinstance(source, LogSource):
+            yield from ((source, event) for event in source.whole())
 
 
 def _why_nothing(report: Report) -> str:

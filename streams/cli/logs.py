@@ -24,7 +24,9 @@ commands = typer.Typer()
 
 LogFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE...", help="A site's log, in one file or several, plain or gzip; - is standard input."),
+    typer.Argument(
+        metavar="FILE...", help="A site's log, in one file or several, plain or zipped; - is standard input."
+    ),
 ]
 FormatName = Annotated[
     str | None,
@@ -52,6 +54,10 @@ Key = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="With --anonymise: the key of the names. Default: random, kept nowhere."),
 ]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="An option of the source, such as its time zone; repeatable."),
+]
 Earlier = Annotated[
     str | None, typer.Option(metavar="DURATION", help="With --anonymise: all times so much earlier, such as 500d.")
 ]
@@ -59,12 +65,17 @@ Earlier = Annotated[
 
 @contextmanager
 def opened(
-    files: Sequence[Path], site: str | None, format_name: str | None, skip_broken: bool
+    files: Sequence[Path],
+    site: str | None,
+    format_name: str | None,
+    skip_broken: bool,
+    options: Sequence[str] | None,
 ) -> "Iterator[tuple[EventLog, Report]]":
     """The log in these files."""
     from streams.bulk.reading import read_log
 
-    with read_log(files, site, format_name, (lambda part: tell(str(part))) if skip_broken else None) as found:
+    told = (lambda part: tell(str(part))) if skip_broken else None
+    with read_log(files, site, format_name, told, options or ()) as found:
         yield found
 
 
@@ -88,6 +99,7 @@ def replay(
     started: Started = False,
     site: SiteName = None,
     format_name: FormatName = None,
+    options: Options = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
     anonymise: Anonymise = None,
@@ -117,7 +129,7 @@ def replay(
 
     _check_ranges(ids, rows)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
-    with opened(files, site, format_name, skip_broken) as (log, report):
+    with opened(files, site, format_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return
@@ -170,6 +182,7 @@ def compare(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
     site: SiteName = None,
     format_name: FormatName = None,
+    options: Options = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
     anonymise: Anonymise = None,
@@ -189,7 +202,7 @@ def compare(
 
     _check_ranges(ids, rows)
     settings = settings_without_servers(context).engine
-    with opened(files, site, format_name, skip_broken) as (log, report):
+    with opened(files, site, format_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return

@@ -38,8 +38,8 @@ def source(
     """
     from streams.scraping import serve_metrics
     from streams.sources.publisher import stop_on_sigterm
-    from streams.sources.registry import source_named
-    from streams.sources.run import Watch, options_for, run_source
+    from streams.sources.registry import options_for, source_named
+    from streams.sources.run import Watch, run_source
 
     settings, watch, kind = settings_of(context), Watch(tell), source_named(name)
     opened = kind.open(location, site, watch.on_skipped, **options_for(kind, options or ()))

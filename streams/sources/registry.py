@@ -4,7 +4,11 @@ A package names its source in its pyproject.toml under `[project.entry-points."q
 imported when it is asked for, so that nobody needs what only another scheduler's source needs.
 """
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from models.plugins import Registry
 from streams.errors import NotUnderstood
@@ -45,3 +49,23 @@ def source_named(name: str) -> "type[Source]":
         return found[name]
     except ValueError as error:
         raise NotUnderstood(str(error)) from None
+
+
+def options_for(kind: "type[Source]", given: Iterable[str]) -> dict[str, Any]:
+    """A source's own options from `NAME=VALUE`, by the types that its `open` says.
+
+    Raises:
+        UserError: it has no such option, or the value is none.
+    """
+    parameters = dict(list(inspect.signature(kind.open, eval_str=True).parameters.items())[3:])
+    options: dict[str, Any] = {}
+    for text in given:
+        name, equal, value = text.partition("=")
+        if not equal or name not in parameters:
+            known = ", ".join(sorted(parameters)) or "none"
+            raise NotUnderstood(f"--set {text}: expected NAME=VALUE; the options of {kind.name} are: {known}")
+        try:
+            options[name] = msgspec.convert(value, parameters[name].annotation, strict=False)
+        except msgspec.ValidationError as error:
+            raise NotUnderstood(f"--set {text}: {error}") from None
+    return options

@@ -1,6 +1,5 @@
 """Runs one live source: its events go to the events topic, its cursor to a file, and what it does to Prometheus."""
 
-import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,12 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from models.records import AnyEvent
 from streams.admin import topic_id
-from streams.errors import NotUnderstood
 from streams.settings import Settings
 from streams.sources.contract import Skipped, Source
 from streams.sources.cursors import CursorFile
@@ -141,26 +138,6 @@ def _gauge(name: str, text: str, labels: Mapping[str, str], values: _Values, *mo
     for key, value in values.items():
         family.add_metric([*labels.values(), *key], value)
     return family
-
-
-def options_for(kind: type[Source], given: Iterable[str]) -> dict[str, Any]:
-    """A source's own options from `NAME=VALUE`, by the types that its `open` says.
-
-    Raises:
-        UserError: it has no such option, or the value is none.
-    """
-    parameters = dict(list(inspect.signature(kind.open, eval_str=True).parameters.items())[3:])
-    options: dict[str, Any] = {}
-    for text in given:
-        name, equal, value = text.partition("=")
-        if not equal or name not in parameters:
-            known = ", ".join(sorted(parameters)) or "none"
-            raise NotUnderstood(f"--set {text}: expected NAME=VALUE; the options of {kind.name} are: {known}")
-        try:
-            options[name] = msgspec.convert(value, parameters[name].annotation, strict=False)
-        except msgspec.ValidationError as error:
-            raise NotUnderstood(f"--set {text}: {error}") from None
-    return options
 
 
 def run_source(settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop) -> None:

@@ -91,7 +91,7 @@ def lacking(survey: Survey) -> list[str]:
     if not survey.cancels:
         lacks.append("jobs cancelled in the queue: none; are they left out of the log?")
     if survey.capacity is None:
-        lacks.append("the machine's size: taken from what was in use")
+        lacks.append(f"the machine's size: {'taken from what was in use' if survey.starts else 'unknown'}")
     if survey.unsubmitted:
         lacks.append(f"submissions: {survey.unsubmitted:,} jobs start without one; their waits are not scored")
     if not survey.expected_by:
@@ -146,9 +146,13 @@ def _skipped(report: Report) -> list[str]:
 
 def _machine(log: EventLog, site: str) -> list[str]:
     survey, capacity = log.surveys[site], _capacity(log, site)
-    inferred = site in log.capacity
     size = _many(capacity.cpus, "cpu") + (f" on {_many(capacity.nodes, 'node')}" if capacity.nodes else "")
-    lines = [size + (", inferred: so many were in use 1 % of the time or more" if inferred else ", as the log says")]
+    if survey.capacity is not None:
+        lines = [f"{size}, as the log says"]
+    elif site in log.capacity:
+        lines = [f"{size}, inferred: so many were in use 1 % of the time or more"]
+    else:
+        lines = ["unknown, since no job has run"]
     if survey.machine.gpus.size:
         types = ", ".join(f"{level.size:,} {name}" for name, level in survey.gpu_types.items())
         lines.append(f"{_many(survey.machine.gpus.size, 'GPU')}, by what was in use{f': {types}' if types else ''}")

@@ -129,7 +129,7 @@ class LogFiles:
                 found[path, inode] = begin
         self._known = found
         live = str(self.location)
-        ordered = sorted(found.items(), key=lambda item: (item[1], item[0][0] == live, _written(item[0][0]), item[0]))
+        ordered = sorted(found.items(), key=lambda item: (item[1], item[0][0] == live, written(item[0][0]), item[0]))
         return [LogFile(Path(path), inode, begin) for (path, inode), begin in ordered]
 
     def named(self) -> LogFile:
@@ -172,7 +172,7 @@ class LogFiles:
         head = self.head(path)
         begin = self._first_time(head)
         if begin is None and path == self.location and len(head) == LOOK_BYTES:
-            return _written(str(path)) / 1e9  # it is the log, whatever is wrong with it
+            return written(str(path)) / 1e9  # it is the log, whatever is wrong with it
         return begin
 
 
@@ -185,7 +185,7 @@ def first_bytes(file: IO[bytes], most: int) -> bytes:
     return head
 
 
-def _written(path: str) -> int:
+def written(path: str) -> int:
     """When a file was last written, nanoseconds; 0 where it is gone."""
     try:
         return Path(path).stat().st_mtime_ns

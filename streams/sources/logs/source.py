@@ -5,7 +5,7 @@ its lines become events.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -27,7 +27,7 @@ from streams.sources.contract import (
     refuse,
 )
 from streams.sources.logs.fields import BadRecord
-from streams.sources.logs.files import LogFiles
+from streams.sources.logs.files import LogFiles, written
 from streams.sources.logs.lines import Lines, Place
 from streams.sources.logs.stories import Known, Stories
 
@@ -191,15 +191,13 @@ class LogSource(Source):
 
         Those of a job come in their order, those of different jobs in any.
         """
+        return (event for _, event in whole_of([self]))
+
+    def _read_whole(self, records: Records) -> Iterator[AnyEvent]:
         lines = Lines(self.files, self._on_skipped, False)
-        records = self.records_of(self.sites[0], self._fresh(), self._zone, self.left_out)
-        records.is_whole = True
         for raw in lines.read():
             assert raw is not None  # nothing is waited for
             yield from self._events_of(raw, records, lines)
-        rest = records.rest()
-        self.records += bool(rest)
-        yield from rest
 
     def _events_of(self, raw: bytes, records: Records, lines: Lines) -> list[AnyEvent]:
         records.file = lines.path
@@ -212,9 +210,35 @@ class LogSource(Source):
         self.records += not records.is_open
         return events
 
+    def place_in_log(self) -> tuple[float, int]:
+        """What the files of one log are ordered by: the time of the first record, and when each was last written."""
+        return self.first_time(self.files.first_head()) or 0.0, written(str(self.files.location))
+
     def _fresh(self) -> Memory:
         """What is known before the first line."""
         return Memory(known={}, offset=self.offset_of(self.files.first_head()))
+
+
+def whole_of(sources: Sequence[LogSource]) -> Iterator[tuple[LogSource, AnyEvent]]:
+    """The events of files of one log, in the order of their first records: what one begins, a later one may end.
+
+    Parameters:
+        sources: all of one kind.
+    """
+    records: Records | None = None
+    for source in sorted(sources, key=LogSource.place_in_log):
+        fresh = source._fresh()
+        if records is None:
+            records = source.records_of(source.sites[0], fresh, source._zone, source.left_out)
+            records.is_whole = True
+        records.left_out = source.left_out
+        records.memory.offset = fresh.offset or records.memory.offset
+        for event in source._read_whole(records):
+            yield source, event
+    if records is not None:
+        rest = records.rest()
+        source.records += bool(rest)
+        yield from ((source, event) for event in rest)
 
 
 def _encoded(lines: Lines, memory: Memory) -> Cursor:

@@ -1,8 +1,8 @@
 """Looks that were written to files: what sacct printed, and folders of looks at a queue."""
 
-import gzip
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Literal
 
 from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.logs.files import BROKEN, open_log
 from streams.sources.slurm.jobcomp import look_at
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.looks import Look, Place, Way
@@ -17,6 +18,8 @@ from streams.sources.slurm.machine.capacity import Machine
 from streams.sources.slurm.machine.text import nodes_from_text, partitions_from_text, reservations_from_text
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
+
+BLOCK_BYTES = 1 << 20
 
 _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)$")
 
@@ -97,7 +100,7 @@ def kind_of(head: bytes) -> Kind | None:
 
 
 class OneFile(Way):
-    """A file that sacct, squeue or slurmrestd has written, plain or gzip; read once.
+    """A file that sacct, squeue or slurmrestd has written, plain or zipped; read once.
 
     Parameters:
         zone: that of sacct's text.
@@ -123,9 +126,9 @@ class OneFile(Way):
 
     def _rows(self) -> list[JobRow]:
         try:
-            data = self._path.read_bytes()
-            data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-        except (OSError, EOFError) as error:
+            with closing(open_log(self._path)) as file:
+                data = b"".join(iter(lambda: file.read(BLOCK_BYTES), b""))
+        except BROKEN as error:
             raise UserError(f"{self._path}: cannot be read: {error}") from None
         if self._kind == "records":
             looks = (

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import UTC
 from pathlib import Path
 from typing import Any, ClassVar, Self
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -26,6 +25,7 @@ from streams.sources.contract import (
     refuse,
 )
 from streams.sources.formats import head_of
+from streams.sources.logs.source import zone_of
 from streams.sources.slurm.calls import Commands, Rest
 from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
@@ -54,7 +54,7 @@ class SlurmSource(Source):
         machine: how often to look at nodes, partitions and reservations.
         since: how far back the first look at the accounting goes.
         kafka_options: a TOML file with options of kafka-python's consumer, for jobcomp's brokers.
-        zone: the time zone of a file of sacct's text, such as Europe/Paris.
+        timezone: that of a file of sacct's text, such as Europe/Paris; without it UTC.
     """
 
     name: ClassVar[str] = "slurm"
@@ -79,7 +79,7 @@ class SlurmSource(Source):
         machine: str = "1m",
         since: str = "1h",
         kafka_options: str = "",
-        zone: str = "UTC",
+        timezone: str | None = None,
     ) -> Self:
         """Open it; it asks Slurm nothing before its events are read.
 
@@ -89,14 +89,12 @@ class SlurmSource(Source):
         if site is None:
             if not Path(location).is_file():
                 raise NotUnderstood(f"{location}: name the site with --site")
-            site = Path(location).name.partition(".")[0]
-        try:
-            here = UTC if zone == "UTC" else ZoneInfo(zone)
-        except (ValueError, OSError, KeyError):
-            raise NotUnderstood(f"zone={zone}: expected a time zone such as Europe/Paris") from None
+            site = Path(location).name.partition(".")[0] or "site"
+        zone = zone_of(timezone) or UTC
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
         seconds = {name: seconds_of(text) for name, text in every.items()}
-        return cls(location.split("+"), site, on_skipped, **seconds, kafka_options=kafka_options, zone=here)
+        ways = [location] if Path(location).is_file() else location.split("+")
+        return cls(ways, site, on_skipped, **seconds, kafka_options=kafka_options, zone=zone)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:

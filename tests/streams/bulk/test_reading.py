@@ -9,6 +9,10 @@ import pytest
 from streams.bulk.reading import read_log
 from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import Skipped
+from tests.streams.sources.schedulers import test_gridengine as gridengine
+from tests.streams.sources.schedulers import test_htcondor as htcondor
+from tests.streams.sources.schedulers import test_lsf as lsf
+from tests.streams.sources.schedulers import test_pbs as pbs
 from tests.support.traces import HEADER, made_trace, swf_line
 
 
@@ -47,4 +51,65 @@ def test_a_file_without_a_job_says_what_is_there_instead(tmp_path: Path) -> None
     with pytest.raises(NotUnderstood, match=words), read_log([tmp_path / "a.json"]):
         pass
     with pytest.raises(UserError, match="'crystal' is not a source"), read_log([tmp_path / "a.json"], None, "crystal"):
+        pass
+
+
+LOGS = {
+    "pbs": [
+        pbs.QUEUED,
+        pbs.QUEUED.replace("7.srv", "8.srv"),
+        "11/14/2023 22:13:20;Q;9.srv;queue=workq\n",
+        pbs.STARTED,
+        pbs.ENDED,
+        pbs.STARTED.replace("7.srv", "9.srv"),
+        "11/14/2023 22:16:00;D;8.srv;requestor=ada@host\n",
+    ],
+    "lsf": [
+        lsf.new(1),
+        lsf.new(2, name="md[1-3]%2"),
+        lsf.started(job=1),
+        lsf.executed(job=1),
+        lsf.started(job=2, index=1),
+        lsf.started(job=2, index=2),
+        lsf.status(64, lsf.T + 400, 1, ended=lsf.T + 399),
+        lsf.finished(1),
+        lsf.status(64, lsf.T + 400, 2, ended=lsf.T + 399),
+    ],
+    "gridengine": [
+        gridengine.new(7),
+        gridengine.new(8),
+        gridengine.log(1000000060, "delivered", 7),
+        gridengine.log(1000000360, "finished", 7),
+        gridengine.log(1000000360, "deleted", 8),
+    ],
+    "htcondor": [htcondor.event(kind, kind) for kind in (0, 12, 13, 1)] + [htcondor.event(5, 20, htcondor.TERMINATED)],
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_in_several_files_is_one_log(name: str, tmp_path: Path) -> None:
+    """What one file begins another one ends, wherever it was cut and in whatever order they are named."""
+    lines = LOGS[name]
+    (tmp_path / "whole").write_text("".join(lines))
+    with read_log([tmp_path / "whole"], "s") as (log, one):
+        whole = list(log.events())
+    for cut in range(1, len(lines)):
+        (tmp_path / "sooner").write_text("".join(lines[:cut]))
+        (tmp_path / "later").write_text("".join(lines[cut:]))
+        with read_log([tmp_path / "later", tmp_path / "sooner"], "s", name) as (log, two):
+            assert list(log.events()) == whole
+        assert two.left_out == one.left_out and not two.skipped
+        assert sum(file.events for file in two.files) == one.files[0].events
+        assert sum(file.records for file in two.files) == one.files[0].records
+
+
+def test_a_source_has_options(tmp_path: Path) -> None:
+    (tmp_path / "20231114").write_text(pbs.QUEUED.replace(f"{pbs.WHO} {pbs.TIMES} {pbs.WHAT}", "queue=workq"))
+    for options, hour_later in (((), 1), (("timezone=Europe/Paris",), 0)):
+        with read_log([tmp_path / "20231114"], options=options) as (log, _):
+            assert log.begin == 1_700_000_000 - 3600 + 3600 * hour_later
+    with (
+        pytest.raises(NotUnderstood, match="the options of pbs are: pause_s, timezone"),
+        read_log([tmp_path / "20231114"], options=["zone=UTC"]),
+    ):
         pass

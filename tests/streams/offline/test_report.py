@@ -139,6 +139,11 @@ def test_what_was_read_fits_eighty_columns(log: EventLog) -> None:
         assert (words in text) == (words != "users: ")
 
 
+def test_a_machine_on_which_no_job_ran_is_unknown(tmp_path: Path) -> None:
+    text = text_of(findings(EventLog.of([Submit(site="s", time=1.0, job="1", cpus=4)], tmp_path), Report()))
+    assert "unknown, since no job has run" in text and "the machine's size: unknown" in text
+
+
 class Tags(HTMLParser):
     """All tags of a page, with their attributes."""
 

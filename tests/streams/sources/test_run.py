@@ -15,7 +15,8 @@ from streams.settings import Settings
 from streams.sources import run as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse
 from streams.sources.publisher import OutgoingEvent, Stop
-from streams.sources.run import MAX_TOLD, REPORT_S, Watch, options_for, run_source
+from streams.sources.registry import options_for
+from streams.sources.run import MAX_TOLD, REPORT_S, Watch, run_source
 
 
 class Made(Source):

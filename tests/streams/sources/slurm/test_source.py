@@ -1,7 +1,9 @@
 """The source `slurm`, by each of its ways, keeps the contract; and together they say what each says alone."""
 
 import gzip
+import lzma
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -169,10 +171,23 @@ def test_files_are_recognised_and_read_whole(tmp_path: Path, kind: str) -> None:
 
 def test_local_times_are_those_of_the_zone(tmp_path: Path) -> None:
     (tmp_path / "alder.txt").write_text(sacct(JOBS[:1], 300))
-    source = SlurmSource.open(str(tmp_path / "alder.txt"), zone="Europe/Paris")
+    source = SlurmSource.open(str(tmp_path / "alder.txt"), timezone="Europe/Paris")
     assert next(iter(source.whole())).time == NOON - 3600
-    with pytest.raises(UserError, match="expected a time zone"):
-        SlurmSource.open(str(tmp_path / "alder.txt"), zone="Mars")
+    with pytest.raises(UserError, match="expected one such as Europe"):
+        SlurmSource.open(str(tmp_path / "alder.txt"), timezone="Mars")
+
+
+@pytest.mark.parametrize(
+    ("name", "site", "zipped"),
+    [("a+b (1).txt", "a+b (1)", bytes), (".sacct", "site", gzip.compress), ("c.xz", "c", lzma.compress)],
+)
+def test_a_file_may_have_any_name_and_be_zipped(
+    name: str, site: str, zipped: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(zipped(sacct(JOBS, 300).encode()))
+    source = SlurmSource.open(str(tmp_path / name))
+    assert source.sites == (site,)
+    assert sum(event.kind == "end" for event in source.whole()) == 3
 
 
 def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:
