@@ -92,11 +92,13 @@ def kind_of(head: bytes) -> Kind | None:
             return "records"
         ours = (b'"submit_time"', b'"submission"', b"lurm OpenAPI", b"data_parser")
         return "json" if _JOBS.search(head) and any(word in head for word in ours) else None
-    lines = head.decode("utf-8", "replace").split("\n")
-    first = re.split(r"[^a-z]+", lines[0].lower())
-    if {"jobid", "state", "submit"} <= set(first) or {"jobidraw", "state", "submit"} <= set(first):
+    lines = head.decode("utf-8-sig", "replace").split("\n")
+    first = set(re.split(r"[^a-z]+", lines[0].lower()))
+    if first & {"jobid", "jobidraw"} and first & {"state", "submit", "start", "end"}:
         return "text"
-    return "text" if next(read_sacct(islice(lines[:-1], 20), lambda _: None, separator="|"), None) else None
+    skipped: list[Skipped] = []
+    rows = read_sacct(islice(lines[:-1], 20), skipped.append, separator="|")
+    return "text" if next(rows, None) or any(part.field not in (None, "JobID") for part in skipped) else None
 
 
 class OneFile(Way):
@@ -137,7 +139,7 @@ class OneFile(Way):
             )
             return [row for look in looks for row in look.rows]
         if self._kind == "text":
-            lines = data.decode("utf-8", "replace").split("\n")
+            lines = data.decode("utf-8-sig", "replace").split("\n")
             return list(read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self._left_out))
         try:
             return read_jobs(data, self._on_skipped, str(self._path)).rows

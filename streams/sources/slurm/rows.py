@@ -73,6 +73,13 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     started_nodes: int | None = None
     started_gpus: int | None = None
 
+    def __post_init__(self) -> None:
+        """Clocks of several machines, and of summer and winter, differ: nothing comes before what it follows from."""
+        if self.start is not None and self.start < self.submit:
+            self.start = self.submit
+        if self.end is not None:
+            self.end = max(self.end, self.submit if self.start is None else self.start)
+
     @property
     def request_cpus(self) -> int:
         """The processors it asked for; what it got where that is all one knows."""

@@ -123,9 +123,7 @@ class SlurmSource(Source):
         if path.is_dir():
             return Recorded(path, told)
         if path.is_file():
-            kind = kind_of(head_of(path))
-            if kind is None:
-                raise NotUnderstood(f"{text}: is nothing that Slurm writes")
+            kind = kind_of(head_of(path)) or "text"
             return (
                 FileRecords(path, told) if kind == "records" else OneFile(path, kind, told, options["zone"], self._left)
             )

@@ -18,6 +18,7 @@ from streams.sources.slurm.rows import (
     array_of,
     count_of,
     end_of,
+    gres_of,
     memory_of,
     name_of,
     phase_of,
@@ -60,6 +61,12 @@ COLUMNS = (
 MAX_RECORD = 1 << 16
 """Characters of one record; what is longer is no record."""
 
+NEEDED = ("State", "Submit", "Start", "End")
+"""Columns without which nothing can be said of a job."""
+
+_RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fail"})
+"""States of jobs that began, however short they were."""
+
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
 _NO_TIMES = frozenset({"", "Unknown", "None", "N/A", "0"})
 _NO_NODES = frozenset({"", "None assigned", "(null)"})
@@ -83,13 +90,21 @@ def read_sacct(
         left_out: where the steps are counted.
     """
     reader: Callable[[list[str]], JobRow | str | None] | None = None
-    layout = _Layout(separator)
+    layout, head = _Layout(separator), ""
     for number, text in records(lines, layout):
         if reader is None:
             header = layout.read_header(text)
+            if missing := [name for name in NEEDED if name.lower() not in layout.columns]:
+                on_skipped(
+                    Skipped(file, number, None, f"no column {', '.join(missing)}", f"columns {', '.join(NEEDED)}")
+                )
+                return
             reader = _reader(layout.columns, zone)
             if header:
+                head = text
                 continue
+        elif text == head:  # of files that were put together
+            continue
         width, name_at = len(layout.columns), layout.name_at
         fields = text.split(layout.separator)
         if len(fields) > width and name_at is not None:  # separators in a job's name
@@ -100,7 +115,7 @@ def read_sacct(
             continue
         found = reader(fields)
         if isinstance(found, str):
-            on_skipped(Skipped(file, number, found, f"of {fields[0][:40]!r} not there", _EXPECTED[found]))
+            on_skipped(Skipped(file, number, found, repr(layout.value(fields, found)[:40]), _EXPECTED[found]))
         elif found is not None:
             yield found
         elif left_out is not None:
@@ -123,6 +138,11 @@ class _Layout:
         self.columns: tuple[str, ...] = ()
         self.name_at: int | None = None
         self._given = separator is not None
+
+    def value(self, fields: list[str], column: str) -> str:
+        """What stands in a column; the first one's where that is not there."""
+        name = column.lower()
+        return fields[self.columns.index(name) if name in self.columns else 0]
 
     def read_header(self, line: str) -> bool:
         """Take the columns from the first line, where it is a header; else they are those of `COLUMNS`."""
@@ -186,6 +206,7 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
     limit_raw, limit, partition, cluster = at("timelimitraw"), at("timelimit"), at("partition"), at("cluster")
     user, group, account, qos, name = at("user"), at("group"), at("account"), at("qos"), at("jobname")
     reservation, reason, priority = at("reservation"), at("reason"), at("priority")
+    reqgres, allocgres = at("reqgres"), at("allocgres")
 
     def read(fields: list[str]) -> JobRow | str | None:
         fields.append("")  # the place of every column that is not there
@@ -209,7 +230,11 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
         if phase[0] in (ENDED, REQUEUED) and ended is None:
             return "End"
         never_ran = phase[0] == QUEUED or (
-            started == ended and fields[nodelist] in _NO_NODES and not (got.cpus or _whole(fields[elapsed]))
+            started == ended
+            and phase[1] not in _RAN
+            and fields[nodelist] in _NO_NODES
+            and (phase[1] != "failed" or nodelist != blank)
+            and not (got.cpus or _whole(fields[elapsed]))
         )
         if never_ran:
             started = None
@@ -217,6 +242,7 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
             job, array, size, most = identity, job, None, None
         cpus = asked.cpus or count_of(_whole(fields[reqcpus])) or count_of(_whole(fields[ncpus]))
         nodes = asked.nodes if (asked.nodes or 0) > 1 else count_of(_whole(fields[nnodes])) or asked.nodes
+        gpus = _gpus(fields[allocgres], fields[reqgres], nodes or 1)
         walltime, unlimited = walltime_of(fields[limit_raw] or fields[limit])
         queue, partitions = queues_of(fields[partition])
         return JobRow(
@@ -239,8 +265,8 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
             name=name_of(fields[name]),
             cpus=cpus,
             nodes=nodes,
-            gpus=asked.gpus or (0 if asked.cpus else got.gpus),
-            gpu_types=asked.gpu_types,
+            gpus=asked.gpus or (0 if asked.cpus else got.gpus) or sum(gpus.values()),
+            gpu_types=asked.gpu_types or {kind: count for kind, count in gpus.items() if kind} or None,
             memory=asked.memory or _memory(fields[reqmem], cpus or 1, nodes or 1),
             walltime=walltime,
             unlimited=unlimited,
@@ -299,6 +325,13 @@ def _time(text: str, zone: tzinfo) -> float | None:
         return time_of(found.replace(tzinfo=zone).timestamp())
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _gpus(allocated: str, asked: str, nodes: int) -> dict[str, int]:
+    """GPUs of the whole job by type, from columns of releases before 21.08: what it got, or asked of each node."""
+    if "gpu" in allocated:
+        return gres_of(allocated)
+    return {kind: count * nodes for kind, count in gres_of(asked).items()} if "gpu" in asked else {}
 
 
 def _whole(text: str) -> int | None:

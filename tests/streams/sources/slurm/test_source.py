@@ -10,7 +10,7 @@ import pytest
 
 from models.records import AnyEvent
 from streams.errors import UserError
-from streams.sources.contract import MAX_CURSOR_BYTES
+from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
 from streams.sources.formats import format_of
 from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, MadeJob, records, sacct, squeue
@@ -188,6 +188,21 @@ def test_a_file_may_have_any_name_and_be_zipped(
     source = SlurmSource.open(str(tmp_path / name))
     assert source.sites == (site,)
     assert sum(event.kind == "end" for event in source.whole()) == 3
+
+
+def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
+    """Also where it is all of the file: it is known by its columns."""
+    text = sacct(JOBS, 300)
+    (tmp_path / "a.txt").write_text("\ufeff" + text)
+    (tmp_path / "b.txt").write_text(text.replace("|Submit|", "|Sent|"))
+    (tmp_path / "c.txt").write_bytes(b"\x00\xff\n" * 3)
+    told: list[Skipped] = []
+    for name, events, skipped in (("a.txt", EVENTS, 0), ("b.txt", 0, 1), ("c.txt", 0, 2)):
+        if name != "c.txt":
+            assert format_of(tmp_path / name) is SlurmSource
+        source = SlurmSource.open(str(tmp_path / name), "s", told.append)
+        assert (len(list(source.whole())), len(told)) == (events, skipped)
+        told.clear()
 
 
 def test_what_is_no_place_to_look_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, timedelta, timezone, tzinfo
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,7 +141,42 @@ def test_what_is_wrong_is_told_with_its_line() -> None:
         (5, "JobID"),
         (6, "End"),
     ]
+    assert [part.found for part in skipped[1:]] == ["'FOO'", "'soon'", "'x'", f"'{DAY}09:00:00'"]
     assert all(len(str(part)) < 1000 for part in skipped)
+
+
+def test_a_missing_column_is_told() -> None:
+    rows, skipped = read("JobID|Submit|State", f"7|{DAY}12:00:00|PENDING")
+    assert not rows
+    assert [(part.line, part.found) for part in skipped] == [(1, "no column Start, End")]
+
+
+def test_headers_may_come_again() -> None:
+    rows, skipped = read(HEADER, line(), HEADER, line(JobID="8"))
+    assert [row.job for row in rows] == ["7", "8"] and not skipped
+
+
+def test_nothing_comes_before_what_it_follows_from() -> None:
+    row = one(line(Start=DAY + "11:59:59", End=DAY + "11:59:58"))
+    assert (row.submit, row.start, row.end) == (NOON, NOON, NOON)
+    row = one(line(Start=DAY + "12:01:00", End=DAY + "12:00:59"))
+    assert (row.start, row.end) == (NOON + 60, NOON + 60)
+
+
+@pytest.mark.parametrize(
+    ("state", "ran"), [("COMPLETED", True), ("PREEMPTED", True), ("FAILED", True), ("CANCELLED by 0", False)]
+)
+def test_without_columns_of_what_it_got_the_state_says_whether_it_ran(state: str, ran: bool) -> None:
+    rows, _ = read("JobID|Submit|Start|End|State", f"7|{DAY}12:00:00|{DAY}12:01:00|{DAY}12:01:00|{state}")
+    assert (rows[0].start is not None) == ran
+
+
+def test_gpus_of_older_releases() -> None:
+    head = "JobID|Submit|Start|End|State|NNodes|ReqGRES|AllocGRES"
+    times = f"{DAY}12:00:00|{DAY}12:01:00|{DAY}12:02:00|COMPLETED|2"
+    rows, skipped = read(head, f"7|{times}|gpu:2|gpu:a100:4", f"8|{times}|gpu:2|", f"9|{times}||")
+    assert [(row.gpus, row.gpu_types) for row in rows] == [(4, {"a100": 4}), (4, None), (0, None)]
+    assert not skipped
 
 
 @given(st.lists(st.text("0123456789-:T|_[],=.+ \nUnknowCAPED", max_size=200) | st.just(line()), max_size=20))
