@@ -42,13 +42,15 @@ class Memory(msgspec.Struct, omit_defaults=True):
     """What of the lines read is needed for those that follow.
 
     `offset` is the site's time minus UTC (seconds) as the log's own records show it; `has_ads` says that requests come
-    in records of their own (HTCondor), and `held` is a submission that waits for such a record.
+    in records of their own (HTCondor), and `held` is a submission that waits for such a record; `last` is the last time
+    of those that are told without a year, Unix seconds.
     """
 
     known: Known = {}
     offset: int = 0
     has_ads: bool = False
     held: Submit | None = None
+    last: float = 0.0
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

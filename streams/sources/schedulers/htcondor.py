@@ -1,16 +1,18 @@
-"""HTCondor's event log, classic or JSON, and its history and epoch history.
+"""HTCondor's event log, classic, JSON or XML, and its history and epoch history.
 
 An event of the classic log begins with `NNN (CLUSTER.PROC.SUBPROC) TIME …` and ends with a line of three dots; one of
-the JSON log is an object. The log says what a job asks for only where the pool has set
+the JSON log is an object, of the XML log an element `<c>`. The log says what a job asks for only where the pool has set
 `EVENT_LOG_JOB_AD_INFORMATION_ATTRS = Owner, AcctGroup, Cmd, RequestCpus, RequestGpus, RequestMemory`: event 028 follows
 each other one then, and a submission is held back for it once the log has shown that it comes. A history has an ad
 (`Attribute = value`) for each job that left, an epoch history one for each run.
 
 Times in the event log are the machine's local ones, without a zone, unless `EVENT_LOG_FORMAT_OPTIONS` has UTC; with
-ISO_DATE they have a year. What it does not say: that slots go away, how large the pool is.
+ISO_DATE they have a year; without one they are taken to be as near as can be to those before them, and the first one
+to be of the year before the file was written. What it does not say: that slots go away, how large the pool is.
 """
 
 import re
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,21 +25,38 @@ from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, count_of, job_of
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
-from streams.sources.schedulers.htcondor_ads import Ad, classad, number_of, request, run_of, submit_fields
+from streams.sources.schedulers.htcondor_ads import (
+    Ad,
+    classad,
+    classad_of_xml,
+    number_of,
+    request,
+    run_of,
+    submit_fields,
+)
 
 HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
 TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d):([0-5]\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+SHORT_TIME = re.compile(r"(\d\d)/(\d\d) (\d\d:\d\d:\d\d)", re.ASCII)
 FIRST = re.compile(
-    rb'^(?:\d{3} \(\d+\.\d+\.\d+\) (\S+ ?[\d:]{0,8}\S*)|\s*"EventTime"\s*:\s*"([^"\n]+)"|QDate = (\d+))', re.MULTILINE
+    rb'^(?:\d{3} \(\d+\.\d+\.\d+\) (\S+ ?[\d:]{0,8}\S*)|\s*"EventTime"\s*:\s*"([^"\n]+)"|QDate = (\d+)'
+    rb'|.{0,1000}<a n="EventTime">\s*<s>([^<\n]+)<)',
+    re.MULTILINE,
 )
 KIND = re.compile(
-    rb'^(?:\d{3} \(\d+\.\d+\.\d+\) |\{?\s*"EventTypeNumber"\s*:|(?:ClusterId|MyType|GlobalJobId|QDate) = )',
+    rb'^(?:\d{3} \(\d+\.\d+\.\d+\) |\{?\s*"EventTypeNumber"\s*:|.{0,1000}<a n="EventTypeNumber">'
+    rb"|(?:ClusterId|MyType|GlobalJobId|QDate) = )",
     re.MULTILINE,
 )
 MAX_RECORD_LINES = 5000
 """A record that is longer is given up."""
 
 END_OF_EVENT = "..."
+
+XML_BEGIN, XML_END = "<c>", "</c>"
+XML_HEAD = ("<?xml", "<!DOCTYPE", "<classads>", "</classads>", "<eventlog>", "</eventlog>")
+
+DAY_S = 86400.0
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
@@ -62,7 +81,9 @@ class HTCondorRecords(Records):
         """The events of a record, with its last line."""
         self.lines_before = len(self._lines)
         first = self._lines[0] if self._lines else line
-        if self._lines and (line[:1] == "{" or HEADER.match(line)):  # the record before it was never completed
+        if self._lines and (
+            line[:1] == "{" or line.startswith(XML_BEGIN) or HEADER.match(line)
+        ):  # the record before it was never completed
             before, self._lines = self.lines_before, []
             events = self.take(line)
             if not events:
@@ -76,6 +97,8 @@ class HTCondorRecords(Records):
         if first[:1] == "{":
             is_whole = line[:1] == "}" or (line is first and line.rstrip()[-1:] == "}")
             return self._of_json() if is_whole else []
+        if first.startswith(XML_BEGIN):
+            return self._of_xml() if line.rstrip().endswith(XML_END) else []
         if HEADER.match(first):
             return self._of_event() if line == END_OF_EVENT else []
         return self._of_ad(line)
@@ -84,7 +107,7 @@ class HTCondorRecords(Records):
         """The last ad of a history has no line after it."""
         lines, self._lines = self._lines, []
         events: list[AnyEvent] = []
-        if lines and not HEADER.match(lines[0]) and lines[0][:1] != "{":
+        if lines and not HEADER.match(lines[0]) and lines[0][:1] not in ("{", "<"):
             with suppress(BadRecord):
                 events = self._of_run(classad(lines))
         return events + self._flushed()
@@ -96,6 +119,13 @@ class HTCondorRecords(Records):
             raise BadRecord(None, "an object", "an event in JSON") from None
         finally:
             self._lines = []
+        return self._of_object(ad)
+
+    def _of_xml(self) -> list[AnyEvent]:
+        lines, self._lines = self._lines, []
+        return self._of_object(classad_of_xml("\n".join(lines)))
+
+    def _of_object(self, ad: Ad) -> list[AnyEvent]:
         kind = ad.get("EventTypeNumber")
         cluster, proc = ad.get("Cluster"), ad.get("Proc", 0)
         if not all(isinstance(value, int) for value in (kind, cluster, proc)):
@@ -123,7 +153,7 @@ class HTCondorRecords(Records):
         if " = " in line or len(self._lines) > 1:
             return []
         self._lines = []
-        if line == END_OF_EVENT:
+        if line == END_OF_EVENT or line.startswith(XML_HEAD):
             return []
         raise BadRecord(None, repr(line[:40]), "an event, an object, or an ad")
 
@@ -204,10 +234,31 @@ class HTCondorRecords(Records):
         return self.stories.end(end, lambda: start, lambda: submit)
 
     def _time(self, text: str, field: str) -> float:
-        value = seconds_at(text, self.zone)
+        value = seconds_at(text, self.zone) or self._without_year(text)
         if value is None:
-            raise BadRecord(field, text, "a time with a year (EVENT_LOG_FORMAT_OPTIONS = ISO_DATE, UTC)")
+            raise BadRecord(field, text, "a time such as 2024-09-15 10:23:45 or 09/15 10:23:45")
         return value
+
+    def _without_year(self, text: str) -> float | None:
+        """Unix seconds of a time such as `09/15 10:23:45`; None where it is none."""
+        found = SHORT_TIME.fullmatch(text)
+        if found is None:
+            return None
+        last, written = self.memory.last, self._written() if not self.memory.last else 0.0
+        year = datetime.fromtimestamp(last or written, UTC).year
+        times = (seconds_at(f"{one}-{found[1]}-{found[2]} {found[3]}", self.zone) for one in range(year - 4, year + 2))
+        known = [value for value in times if value is not None and (last or value <= written + DAY_S)]
+        if not known:
+            return None
+        self.memory.last = min(known, key=lambda value: abs(value - last)) if last else known[-1]
+        return self.memory.last
+
+    def _written(self) -> float:
+        """When the file that is read was last written, Unix seconds."""
+        try:
+            return self.file.stat().st_mtime
+        except OSError:  # it was removed meanwhile
+            return time.time()
 
 
 class HTCondorSource(LogSource):
@@ -231,7 +282,7 @@ class HTCondorSource(LogSource):
             return 0.0
         if found[3]:
             return float(count_of(found[3].decode()) or 0)
-        return seconds_at((found[1] or found[2]).decode("utf-8", "replace").strip(), None) or 0.0
+        return seconds_at((found[1] or found[2] or found[4]).decode("utf-8", "replace").strip(), None) or 0.0
 
 
 def seconds_at(text: str, zone: ZoneInfo | None) -> float | None:

@@ -1,6 +1,7 @@
 """ClassAds of HTCondor as they stand in logs and histories: attributes, and what they say of a job."""
 
 import re
+from html import unescape
 from typing import Any, NamedTuple
 
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, name_of
@@ -36,6 +37,21 @@ def classad(lines: list[str]) -> Ad:
         name, equals, value = line.strip().partition(" = ")
         if equals and name.isidentifier():
             ad[name] = _value(value.strip())
+    return ad
+
+
+_XML = re.compile(r'<a n="(\w{1,256})">\s*<(?:([sire])>([^<]*)</\2>|b v="([tf])"\s*/>)\s*</a>', re.ASCII)
+
+
+def classad_of_xml(text: str) -> Ad:
+    """The attributes in `<a n="Name"><i>value</i></a>`.
+
+    >>> classad_of_xml('<a n="Owner"><s>a&amp;b</s></a><a n="Cluster"><i>4</i></a><a n="Normal"><b v="t"/></a>')
+    {'Owner': 'a&b', 'Cluster': 4, 'Normal': True}
+    """
+    ad: Ad = {}
+    for name, kind, value, truth in _XML.findall(text):
+        ad[name] = truth == "t" if truth else unescape(value) if kind == "s" else _value(value.strip())
     return ad
 
 

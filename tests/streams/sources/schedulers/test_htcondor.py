@@ -1,13 +1,17 @@
 """HTCondor's event log, history and epoch history."""
 
 import json
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from models.records import End
+from streams.sources.formats import format_of
 from streams.sources.schedulers.htcondor import HTCondorSource
-from tests.support.logs import plain, read, sample
+from tests.support.logs import Read, plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract
 
 T = 1_726_395_800
@@ -41,7 +45,7 @@ class TestHTCondor(SourceContract):
     options: ClassVar = {"pause_s": 0.0}
     events = 11
     bad = (
-        BadPart(line=4, field="time", expected="a time with a year"),
+        BadPart(line=4, field="time", expected="a time such as"),
         BadPart(line=7, field=None, expected="an event that ends with"),
         BadPart(line=11, field=None, expected="an event, an object, or an ad"),
         BadPart(line=12, field=None, expected="an event in JSON"),
@@ -50,7 +54,7 @@ class TestHTCondor(SourceContract):
     def write(self, directory: Path) -> str:
         lines = [
             event(0, 0, "a line"),
-            "000 (8.000.000) 09/15 10:23:45 Job submitted\n\tx\n...\n",
+            "000 (8.000.000) 09/31 10:23:45 Job submitted\n\tx\n...\n",
             event(0, 0, job="9.0")[:-4],
             event(1, 10, "SlotName: slot1"),
             "what is this\n",
@@ -68,6 +72,47 @@ class TestHTCondor(SourceContract):
         path = directory / "EventLog"
         path.write_text("".join(lines))
         return str(path)
+
+
+def test_times_without_a_year_are_near_those_before_them(tmp_path: Path) -> None:
+    """The first one is of the year before the file was written; so a log may go on over several years."""
+    days = ["12/30", "01/02", "05/01", "09/30", "02/28", "02/29", "08/01", "01/01"]
+    path = tmp_path / "EventLog"
+    path.write_text("".join(f"000 ({job}.000.000) {day} 23:59:36 Submitted\n...\n" for job, day in enumerate(days, 1)))
+    written = datetime(2022, 12, 29, 23, tzinfo=UTC).timestamp() + 7200
+    os.utime(path, (written, written))
+    found = Read("htcondor", path)
+    assert found.live == found.whole
+    assert [datetime.fromtimestamp(event.time, UTC).strftime("%Y-%m-%d") for event in found.live] == [
+        "2022-12-30",
+        "2023-01-02",
+        "2023-05-01",
+        "2023-09-30",
+        "2024-02-28",
+        "2024-02-29",
+        "2024-08-01",
+        "2025-01-01",
+    ]
+
+
+def test_events_as_xml(tmp_path: Path) -> None:
+    text = '<?xml version="1.0"?>\n'
+    for kind, line_end, more in (
+        (0, "\n", "<a n='odd'>"),
+        (1, "", ""),
+        (5, "\n", '<a n="TerminatedNormally"><b v="t"/></a><a n="ReturnValue"><i>0</i></a>'),
+    ):
+        text += f'<c>{line_end}<a n="EventTypeNumber"><i>{kind}</i></a>{line_end}<a n="Cluster"><i>7</i></a>{line_end}'
+        text += f'<a n="Proc"><i>0</i></a><a n="EventTime"><s>2024-09-15T10:2{kind}:20</s></a>{more}{line_end}</c>\n'
+    found = read("htcondor", tmp_path, text)
+    assert format_of(tmp_path / "log").name == "htcondor"
+    assert found.live == found.whole and not found.skipped
+    assert [(event.kind, event.time - T, event.job) for event in found.live] == [
+        ("submit", -180, "7.0"),
+        ("start", -120, "7.0"),
+        ("end", 120, "7.0"),
+    ]
+    assert found.live[-1] == End(site="s", time=T + 120.0, job="7.0", state="completed")
 
 
 def test_events_of_the_log(tmp_path: Path) -> None:

@@ -75,6 +75,9 @@ CORPUS: dict[str, list[str]] = {
         htcondor.as_json(0, "2024-09-15T10:23:20Z", None),
         htcondor.as_json(1, "2024-09-15T12:23:30.500+02:00", 1),
         htcondor.ad(4) + "*** EPOCH ClusterId=7\n",
+        "000 (8.000.000) 09/15 10:23:45 Job submitted\n...\n",
+        '<c>\n<a n="EventTypeNumber"><i>1</i></a>\n<a n="Cluster"><i>7</i></a><a n="Proc"><i>0</i></a>\n'
+        '<a n="EventTime"><s>2024-09-15T10:23:45</s></a>\n</c>\n',
     ],
     "flux-log": [flux.line(entry) for entry in flux.entries(7)],
     "kueue-log": [
