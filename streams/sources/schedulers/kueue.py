@@ -33,6 +33,7 @@ from streams.sources.logs.stories import Known, Stories
 from streams.sources.schedulers.kueue_workloads import Object, Workloads, inside, time_of
 
 GROUP, PLURAL = "kueue.x-k8s.io", "workloads"
+VERSIONS = ("v1beta2", "v1beta1")
 HERE, CLUSTER = "local", "cluster"
 """Locations: the current context of the kubeconfig; the cluster in which this runs as a pod."""
 
@@ -43,8 +44,8 @@ MAX_OBJECT_BYTES = 8 << 20
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
-GONE = 410
-"""The status of an answer where the place from which to watch is too old."""
+GONE, UNKNOWN = 410, 404
+"""Statuses of answers: the place from which to watch is too old; the cluster has no such version of the API."""
 
 
 class _Cursor(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,10 +62,11 @@ class KueueSource(Source):
     name: ClassVar[str] = "kueue"
     live: bool = True
 
-    def __init__(self, location: str, site: str, on_skipped: OnSkipped, version: str, pause_s: float) -> None:
+    def __init__(self, location: str, site: str, on_skipped: OnSkipped, version: str | None, pause_s: float) -> None:
         check_site(site)
         self.sites = (site,)
-        self._location, self._on_skipped, self._version, self._pause_s = location, on_skipped, version, pause_s
+        self._location, self._on_skipped, self._pause_s = location, on_skipped, pause_s
+        self._versions = VERSIONS if version is None else (version,)
         self.records = 0
         self.left_out: dict[str, int] = {}
         _kubernetes()
@@ -75,7 +77,7 @@ class KueueSource(Source):
         location: str,
         site: str | None = None,
         on_skipped: OnSkipped = refuse,
-        version: str = "v1beta1",
+        version: str | None = None,
         pause_s: float = IDLE_S,
     ) -> Self:
         """Look whether Kubernetes can be asked.
@@ -83,7 +85,7 @@ class KueueSource(Source):
         Parameters:
             location: `local` for the kubeconfig's current context, `cluster` for the one in which this runs, or the
                 name of another context.
-            version: of Kueue's API.
+            version: of Kueue's API; without it the newest of `VERSIONS` that the cluster has.
             pause_s: seconds between two lists where the watch was refused.
 
         Raises:
@@ -118,7 +120,7 @@ class KueueSource(Source):
         """What happened, and to which object: LIST with all there are, IDLE where nothing has for a second."""
         client, watch = _kubernetes()
         api = self._api(client)
-        where = {"group": GROUP, "version": self._version, "plural": PLURAL}
+        where = {"group": GROUP, "version": self._versions[0], "plural": PLURAL}
         while True:
             try:
                 if version is None:
@@ -138,6 +140,10 @@ class KueueSource(Source):
                 if version is not None:
                     yield "IDLE", {"metadata": {"resourceVersion": version}}
             except client.ApiException as error:
+                later = self._versions[self._versions.index(where["version"]) + 1 :]
+                if error.status == UNKNOWN and later:
+                    where["version"] = later[0]
+                    continue
                 if error.status != GONE:
                     raise UserError(f"kubernetes at {self._location}: {error.status} {error.reason}") from None
                 version = None

@@ -170,7 +170,7 @@ def request(workload: Object) -> dict[str, Any]:
         "group": _text(inside(workload, "metadata").get("namespace")),
         "executable": _text(owner.get("name")),
         "job_type": _text(owner.get("kind")),
-        "qos": _text(spec.get("priorityClassName")),
+        "qos": _text(spec.get("priorityClassName") or inside(spec, "priorityClassRef").get("name")),
         "cpus": math.ceil(min(cpus, MAX_COUNT)) or None,
         "gpus": math.ceil(min(gpus, MAX_COUNT)) or None,
         "memory": int(min(memory, MAX_BYTES)) or None,

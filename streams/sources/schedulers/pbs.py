@@ -87,10 +87,10 @@ class PbsRecords(Records):
 
     def started(self, job: str, at: float, fields: Fields) -> list[AnyEvent]:
         """S: a job was started."""
-        start = unix_time(fields.one("start"), "start")
-        self._learn_offset(at, start)
         if ARRAY.match(job):
             return self.leave_out("starts of arrays as a whole")
+        start = unix_time(fields.one("start"), "start")
+        self._learn_offset(at, start)
         self._bare.pop(job, None)
         event = self._start(job, start, fields)
         return self._told_late(job, start, fields) + self.stories.start(event, lambda: self._submit(job, fields))
@@ -169,7 +169,7 @@ class PbsRecords(Records):
         changes: dict[str, Any] = {}
         if phase == BARE:
             changes = self._changes(fields) | {"queue": name_of(fields.get("queue"))}
-        eligible = unix_time(fields.one("etime") or "1", "etime")
+        eligible = _eligible(fields.one("etime"))
         came = max(unix_time(fields.one(name) or "1", name) for name in ("ctime", "qtime"))
         if came < eligible <= start:
             changes["eligible"] = eligible
@@ -182,7 +182,7 @@ class PbsRecords(Records):
 
     def _submit(self, job: str, fields: Fields) -> Submit:
         came = unix_time(fields.get("ctime") or fields.get("qtime") or "", "ctime")
-        eligible = unix_time(fields.get("etime") or "1", "etime")
+        eligible = _eligible(fields.get("etime"))
         size, limit = array_size(fields.get("array_indices")) if ARRAY.match(job) else (None, None)
         return Submit(
             site=self.site,
@@ -281,6 +281,11 @@ def _offset(seconds: float, before: int) -> int:
     rounded = int(seconds // SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
     is_one = seconds - rounded <= SECONDS_TO_WRITE and abs(rounded) <= MAX_OFFSET_S
     return rounded if is_one else before
+
+
+def _eligible(text: str) -> float:
+    """When a job was eligible; 0 where it was not yet, as one that is held or waits for another."""
+    return unix_time(text, "etime") if text not in ("", "0") else 0.0
 
 
 def _account(fields: Fields) -> str | None:

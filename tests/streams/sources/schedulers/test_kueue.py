@@ -167,8 +167,13 @@ class Cluster:
         self.objects: list[Object] = []
         self.changes: list[tuple[str, Object]] = []
         self.too_old = False
+        self.versions = {"v1beta1", "v1beta2"}
+        self.asked: list[str] = []
 
-    def list_cluster_custom_object(self, **_: Any) -> Object:
+    def list_cluster_custom_object(self, *, version: str, **_: Any) -> Object:
+        self.asked.append(version)
+        if version not in self.versions:
+            raise ApiException(404)
         return {"items": self.objects, "metadata": {"resourceVersion": "99"}}
 
     def stream(self, *_: Any, resource_version: str, **__: Any) -> Iterator[Object]:
@@ -232,6 +237,30 @@ def test_where_the_watch_has_forgotten_all_are_listed_again(cluster: Cluster) ->
         ("cancel", "ml/a", 1800),
         ("end", "ml/b", 1800),
     ]
+
+
+def test_the_newest_version_of_the_api_that_is_there_is_asked(cluster: Cluster) -> None:
+    cluster.objects = [workload("a")]
+    for there, asked in (
+        ({"v1beta1", "v1beta2"}, ["v1beta2"]),
+        ({"v1beta1"}, ["v1beta2", "v1beta1"]),
+        ({"v1beta2"}, ["v1beta2"]),
+    ):
+        cluster.versions, cluster.asked = there, []
+        assert next(KueueSource.open("local", pause_s=0.0).events())[0] is not None
+        assert cluster.asked == asked
+    cluster.versions = {"v2"}
+    with pytest.raises(UserError, match="404"):
+        next(KueueSource.open("local", pause_s=0.0).events())
+    assert next(KueueSource.open("local", version="v2", pause_s=0.0).events())[0] is not None
+
+
+def test_an_object_of_the_next_version(tmp_path: Path) -> None:
+    found = workload("a", *ADMITTED)
+    found["apiVersion"] = "kueue.x-k8s.io/v1beta2"
+    del found["spec"]["priorityClassName"]
+    found["spec"]["priorityClassRef"] = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
+    assert plain(read("kueue-log", tmp_path, listed(found)).live)[0] == SUBMIT
 
 
 def test_it_is_recognised() -> None:

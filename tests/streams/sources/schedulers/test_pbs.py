@@ -62,6 +62,30 @@ class TestPbs(SourceContract):
         return str(directory)
 
 
+def test_one_that_is_not_eligible_yet_is_submitted(tmp_path: Path) -> None:
+    """It is held, or waits for another; when it was eligible its start tells."""
+    found = read(
+        "pbs",
+        tmp_path,
+        QUEUED.replace("etime=1700000000", "etime=0") + STARTED.replace("etime=170000000", "etime=170000005"),
+    )
+    assert not found.skipped
+    assert [(event.kind, event.time) for event in found.live] == [
+        ("submit", 1700000000.0),
+        ("alter", 1700000100.0),
+        ("start", 1700000100.0),
+    ]
+    assert plain(found.live)[1]["eligible"] == 1700000050.0
+
+
+def test_the_start_of_an_array_as_a_whole_may_have_no_time(tmp_path: Path) -> None:
+    array = QUEUED.replace("7.srv", "7[].srv").replace("Resource_List.mem", "array_indices=0-9 Resource_List.mem")
+    started = STARTED.replace("7.srv", "7[].srv").replace("start=1700000100 ", "")
+    found = read("pbs", tmp_path, array + started)
+    assert not found.skipped and [event.kind for event in found.live] == ["submit"]
+    assert found.source.left_out == {"starts of arrays as a whole": 1}
+
+
 def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
     found = read("pbs", tmp_path, QUEUED + STARTED + ENDED)
     assert found.live == found.whole
