@@ -11,7 +11,7 @@ large the machine is.
 
 import csv
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from models.records import Alter, AnyEvent, End, Start, Submit
@@ -36,11 +36,17 @@ PENDING, HELD_JOB, RUNS, SUSPENDED_BY_SYSTEM, SUSPENDED_BY_USER, EXITED, DONE = 
 EXCLUSIVE, INTERACTIVE = 0x40, 0x4000000
 """Bits of a job's options."""
 
+LIMIT_CHARS = 100
+"""Within so many characters before the resource requirement in force stands the walltime of a finished job."""
+
 HOLD = 0x1
 """A bit of its further options: it is submitted held."""
 
-LIMITS, WALLTIME_LIMIT = 11, 9
-"""How many resource limits a request has, and which of them is the walltime, seconds."""
+LIMITS, WALLTIME_LIMIT = ("rLimits",) * 11, 9
+"""The resource limits that a request has, and which of them is the walltime, seconds."""
+
+HEAD = ("jobId", "userId", "options", "numProcessors")
+"""What a record of a job's submission or end begins with."""
 
 USAGE = 19
 """Fields of resource usage."""
@@ -88,15 +94,15 @@ class Fields:
         except ValueError:
             raise BadRecord(f"field {place + 1} ({name})", self._tokens[place], "a whole number") from None
 
-    def numbers(self, name: str, count: int) -> list[int]:
+    def numbers(self, names: Sequence[str]) -> list[int]:
         """So many whole numbers."""
-        begin = self._next
+        begin, count = self._next, len(names)
         try:
             values = list(map(int, self._tokens[begin : begin + count]))
         except ValueError:
             values = []
         if len(values) < count:
-            return [self.number(name) for _ in range(count)]  # which tells the one that is wrong
+            return [self.number(name) for name in names]  # which tells the one that is wrong
         self._next = begin + count
         return values
 
@@ -164,14 +170,11 @@ class LsfRecords(Records):
         return events or self.leave_out(f"records of type {kind} that say nothing new")
 
     def _job_new(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
-        number = fields.number("jobId")
-        fields.skip()
-        options = fields.number("options")
-        cpus = fields.number("numProcessors")
+        number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip(4)
         user = fields.text("userName")
-        walltime = fields.numbers("rLimits", LIMITS)[WALLTIME_LIMIT]
+        walltime = fields.numbers(LIMITS)[WALLTIME_LIMIT]
         fields.skip(3)
         queue, resources = fields.text("queue"), fields.text("resReq")
         fields.skip(8)  # from where it comes and its files
@@ -262,10 +265,7 @@ class LsfRecords(Records):
         return []
 
     def _job_finish(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
-        number = fields.number("jobId")
-        fields.skip()
-        options = fields.number("options")
-        cpus = fields.number("numProcessors")
+        number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip()
         started = fields.time("startTime")
@@ -400,7 +400,8 @@ class LsfSource(LogSource):
 
 def _run_limit(line: str) -> int | None:
     """The walltime of a finished job: two numbers stand between it and the resource requirement in force."""
-    before = line[: max(line.rfind(' "select['), 0)].rsplit(" ", 3)
+    end = line.rfind(' "select[')
+    before = line[max(end - LIMIT_CHARS, 0) : max(end, 0)].rsplit(" ", 3)
     return count_of(before[1]) if len(before) == 4 else None
 
 
