@@ -42,14 +42,37 @@ end
 
 local function count(value) return tonumber(tostring(value or ""):match("^%d+$")) end
 
+-- GPUs of `2`, `a100:2,h100:1`, and among other resources of `gres:gpu:a100:2`.
+local function gpus_of(text, among_others)
+    local total = 0
+    for part in tostring(text or ""):gsub("%b()", ""):gmatch("[^,]+") do
+        if among_others and part:match("%f[%a]gpu%f[%A]") then
+            total = total + (tonumber(part:match("[:=](%d+)$")) or 1)
+        elseif not among_others then
+            total = total + (tonumber(part:match("^(%d+)$") or part:match(":(%d+)$")) or 0)
+        end
+    end
+    return total
+end
+
 -- The parameters that describe the job, for a submission that queuecast has not seen yet.
 local function describe(options)
-    local cpus = math.max(count(options["ntasks"]) or 1, 1) * math.max(count(options["cpus-per-task"]) or 1, 1)
+    local nodes = math.max(tonumber(tostring(options["nodes"] or ""):match("^%d+")) or 1, 1)
+    local tasks = count(options["ntasks"]) or 1 -- which Slurm says too where they are not asked for
+    if tasks <= 1 then tasks = nodes * math.max(count(options["ntasks-per-node"]) or 1, 1) end
+    local cpus = tasks * math.max(count(options["cpus-per-task"]) or 1, 1)
     local fields = { "cpus=" .. cpus }
+    local gpus = math.max(gpus_of(options["gpus"]), nodes * gpus_of(options["gpus-per-node"]),
+        tasks * gpus_of(options["gpus-per-task"]), nodes * gpus_of(options["gres"], true))
+    if gpus > 0 then fields[#fields + 1] = "gpus=" .. math.floor(gpus) end
     local walltime = seconds_of(tostring(options["time"] or ""))
     if walltime and walltime > 0 and walltime < LONGEST then fields[#fields + 1] = "walltime=" .. walltime .. "s" end
     local partition = tostring(options["partition"] or "")
     if partition:match("^[%w_.,-]+$") then fields[#fields + 1] = "partition=" .. encoded(partition) end
+    for _, name in ipairs({ "account", "qos" }) do
+        local value = tostring(options[name] or "")
+        if value ~= "unset" and value:match("^[%w_.-]+$") then fields[#fields + 1] = name .. "=" .. encoded(value) end
+    end
     local user = os.getenv("USER")
     if user and user ~= "" then fields[#fields + 1] = "user=" .. encoded(user) end
     return table.concat(fields, "&")

@@ -114,6 +114,25 @@ def test_walltimes_as_slurm_writes_them(submit: Submit, service: Service, wallti
     assert f"&walltime={seconds}&" in service.asked[0][0]
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"gpus": "4"}, "cpus=1&gpus=4"),
+        ({"gpus": "a100:2,h100:1"}, "cpus=1&gpus=3"),
+        ({"gpus-per-node": "a100:2", "nodes": "3-3"}, "cpus=3&gpus=6"),
+        ({"gpus-per-task": "1", "ntasks": "8"}, "cpus=8&gpus=8"),
+        ({"gres": "gres:gpu:a100:2,gres:ssd:1", "nodes": "2"}, "cpus=2&gpus=4"),
+        ({"gres": "gpu:a100(S:0-1)"}, "cpus=1&gpus=1"),
+        ({"gres": "gres/gpu=2", "nodes": "unset"}, "cpus=1&gpus=2"),
+        ({"gres": "ssd:1", "gpus": "unset", "nodes": "2", "ntasks-per-node": "4"}, "cpus=8"),
+        ({"account": "phys-1", "qos": "unset"}, "cpus=1&account=phys%2D1"),
+    ],
+)
+def test_what_a_job_asks_for_is_told(submit: Submit, service: Service, options: dict[str, str], asked: str) -> None:
+    submit(options)
+    assert service.asked[0][0] == f"/v1/sites/alder/jobs/4711?{asked}&user=ada"
+
+
 def test_the_token_is_sent_where_there_is_one(submit: Submit, service: Service, tmp_path: Path) -> None:
     (tmp_path / "header").write_text("Authorization: Bearer correct horse battery\n")
     assert submit({})[0] == f"queuecast: {TEXT}\n"

@@ -40,8 +40,18 @@ def test_sbatch_tells_when_the_job_starts(slurm: Any, tmp_path: Path) -> None:
         paths = [path.partition("?") for path, _ in service.asked]
         assert [query for *_, query in paths] == ["cpus=4&walltime=93600s&user=ada", "cpus=1&user=ada"]
         assert all(path.startswith("/v1/sites/alder/jobs/") for path, *_ in paths)
+        for words, asked in (
+            (("--gres=gpu:1", "--partition=gpu"), "cpus=1&gpus=1&partition=gpu"),
+            (("--gpus=2", "--partition=gpu"), "cpus=1&gpus=2&partition=gpu"),
+            (("--nodes=1", "--gpus-per-node=1", "--partition=gpu"), "cpus=1&gpus=1&partition=gpu"),
+            (("--nodes=2", "--ntasks-per-node=2"), "cpus=4"),
+        ):
+            service.asked.clear()
+            assert said(*batch, *words) == LINE
+            assert service.asked[0][0].partition("?")[2] == f"{asked}&user=ada"
         for words in ((*batch, "--parsable"), (*batch, "--quiet"), ("srun", "--ntasks=1", "true")):
             assert "queuecast" not in said(*words)
         service.body = None
+        service.asked.clear()
         assert said(*batch) == ""
-        assert len(service.asked) == 3
+        assert len(service.asked) == 1
