@@ -51,3 +51,19 @@ def place_and_problem(error: msgspec.ValidationError) -> tuple[str, str]:
     """Where a value is wrong, as `section.field` (empty: the value as a whole), and what is wrong with it."""
     problem, _, where = str(error).partition(" - at `$")
     return where.rstrip("`").removeprefix("."), f"{problem[0].lower()}{problem[1:]}"
+
+
+KINDS = {"`str` of length >= 1": "text, not an empty one", "`int`": "a whole number", "`float`": "a number"}
+KINDS |= {"`str`": "text", "`bool`": "true or false", "`array`": "a list", "`null`": "nothing"}
+"""The kinds of values as msgspec names them, and as people do."""
+
+
+def in_words(problem: str) -> str:
+    """What is wrong with a value, for people who ask.
+
+    >>> in_words("expected `int` >= 1")
+    'expected a whole number >= 1'
+    """
+    for kind, words in KINDS.items():
+        problem = problem.replace(kind, words)
+    return problem

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.look import ask_job
-from streams.cli.options import read_trace, settings_of, settings_without_servers
+from streams.cli.options import name, names, read_trace, settings_of, settings_without_servers
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
 from streams.terminal import moment, printable
@@ -181,7 +181,8 @@ def watch(
     from streams.client.watch import watch as records
 
     shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
-    following = records(settings_of(context), WatchFilter(site, job), outcomes, from_beginning)
+    wanted = WatchFilter(name("--site", site), name("--job", job))
+    following = records(settings_of(context), wanted, outcomes, from_beginning)
     with closing(following) as found, told_if_silent(waiting) as heard:
         for record, raw, late in found:
             heard()
@@ -250,10 +251,9 @@ def ask(
     if job_id is not None:
         ask_job(context, job_id, site or (), url, token, as_json)
         return
-    names = JobRequest.__struct_fields__
-    described = {name: value for name, value in context.params.items() if name in names and value is not None}
-    if "" in (site or ()):
-        raise typer.BadParameter("--site: expected a name.")
+    fields = JobRequest.__struct_fields__
+    described = {field: value for field, value in context.params.items() if field in fields and value is not None}
+    names("--site", site or ())
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
     settings = settings_without_servers(context) if url else settings_of(context)

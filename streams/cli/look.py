@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli.options import settings_of
+from streams.cli.options import name, names, settings_of
 from streams.cli.output import print_json, told_if_silent
 
 commands = typer.Typer()
@@ -34,8 +34,8 @@ def jobs(
     """
     from streams.client import listing
 
-    settings, sites = settings_of(context), _names("--site", site or ())
-    _names("--user", [user] if user is not None else [])
+    settings, sites = settings_of(context), names("--site", site or ())
+    name("--user", user)
     if url:
         found = listing.jobs_of_service(url, token or settings.serve.token, user, sites)
     else:
@@ -70,8 +70,8 @@ def ask_job(
     from streams.client import job as asking
 
     settings = settings_of(context)
-    _names("--job", [job])
-    _names("--site", sites)
+    names("--job", [job])
+    names("--site", sites)
     if url:
         found = asking.ask_job_of_service(url, token or settings.serve.token, job, sites)
     else:
@@ -89,11 +89,11 @@ def sites(
     """Print all sites: their size, what is free, their jobs, how old that is, and what is wrong with any."""
     from streams.client import listing
 
-    settings, names = settings_of(context), _names("--site", site or ())
+    settings, chosen = settings_of(context), names("--site", site or ())
     if url:
-        found = listing.sites_of_service(url, token or settings.serve.token, names)
+        found = listing.sites_of_service(url, token or settings.serve.token, chosen)
     else:
-        found = listing.sites(settings, names)
+        found = listing.sites(settings, chosen)
     if as_json:
         print_json(found)
     else:
@@ -111,7 +111,8 @@ def letters(
     """Print the messages that could not be processed, the dead letters, by reason."""
     from streams.operate.letters import LetterFilter, by_reason, line, read_letters, show
 
-    settings, wanted = settings_of(context), LetterFilter(site, reason)
+    wanted = LetterFilter(name("--site", site), name("--reason", reason))
+    settings = settings_of(context)
     if not follow:
         counts = by_reason(read_letters(settings, wanted))
         if as_json:
@@ -128,9 +129,3 @@ def letters(
             else:
                 sys.stdout.write(line(letter, at) + "\n")
             sys.stdout.flush()
-
-
-def _names(option: str, names: Sequence[str]) -> Sequence[str]:
-    if any(not 1 <= len(name) <= 256 for name in names):
-        raise typer.BadParameter(f"{option}: expected a name.")
-    return names

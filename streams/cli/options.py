@@ -1,5 +1,6 @@
 """What several commands have in common: the types of their options, and what these give."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +43,22 @@ def settings_without_servers(context: typer.Context) -> "Settings":
     from streams.settings import load_settings
 
     return load_settings(context.obj)
+
+
+def names(option: str, given: Sequence[str]) -> Sequence[str]:
+    """The names that were given to an option.
+
+    Raises:
+        typer.BadParameter: one of them is none.
+    """
+    if any(not 1 <= len(name) <= 256 for name in given):
+        raise typer.BadParameter(f"{option}: expected a name.")
+    return given
+
+
+def name(option: str, given: str | None) -> str | None:
+    """The name that was given to an option, if there is one; it raises as `names`."""
+    return None if given is None else names(option, [given])[0]
 
 
 def read_trace(path: Path, skip_broken: bool = False) -> "Trace":

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SHOWN_BOUND = "0.9"
 """The bound that the table shows."""
 
+NO_SITE = "no site is known yet: does a worker run, and have events come to it?"
+
 SERVICE_TIMEOUT_S = 90.0
 """How long to wait for a service, which itself waits `serve.answer_seconds` for workers, a minute at most."""
 
@@ -109,7 +111,7 @@ def check(ranking: Ranking) -> None:
     if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
         return
     if not ranking.ranking and not ranking.left_out:
-        raise UserError("no site is known yet: no estimates stand; does a worker run, and have events come to it?")
+        raise UserError(NO_SITE)
     reasons = [f"{ranked.site}: {ranked.reason}" for ranked in ranking.ranking]
     reasons += [f"{_place(out)}: {out.reason}" for out in ranking.left_out]
     raise UserError(f"no site has an estimate for this job; {'; '.join(reasons)}")

@@ -62,6 +62,7 @@ class QuestionClient:
         self.startup_problem: str | None = "reading the standing estimates"
         """Why the client is not ready yet; None when it is."""
         self._kafka = settings.kafka
+        _Clear.of(settings.kafka.bootstrap)
         self._tls = settings.kafka.tls_context()
         self._settings = settings
         self._topics = Topics(settings.kafka.prefix)
@@ -225,3 +226,21 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+class _Clear(logging.Filter):
+    """Keeps back aiokafka's warning of passwords in the clear, which it gives for each connection."""
+
+    @classmethod
+    def of(cls, bootstrap: str) -> None:
+        """Keep it back where all brokers are on this machine, which no password leaves then; elsewhere let it be."""
+        hosts = {address.strip().rpartition(":")[0] for address in bootstrap.split(",")}
+        logger = logging.getLogger("aiokafka.conn")
+        for kept_back in [found for found in logger.filters if isinstance(found, cls)]:
+            logger.removeFilter(kept_back)
+        if hosts <= {"127.0.0.1", "localhost", "[::1]"}:
+            logger.addFilter(cls())
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is something else."""
+        return not str(record.msg).endswith(" in the clear")

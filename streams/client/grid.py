@@ -32,7 +32,7 @@ from streams.client.following import follow
 from streams.client.questions import AnswerTimeout, new_id
 from streams.client.ranking import ask_all, ask_ranking
 from streams.durations import seconds_of
-from streams.errors import NotUnderstood, Unreachable, UserError, place_and_problem, read_as
+from streams.errors import NotUnderstood, Unreachable, UserError, in_words, place_and_problem, read_as
 from streams.settings import Settings
 from streams.sizes import bytes_of
 from streams.topics import Topics
@@ -63,7 +63,8 @@ class AsyncClient:
             `queuecast up` that runs on this machine).
         patience_s: for how many seconds it tries again where Kafka is away or no worker answers; 0: it does not.
 
-    Every method may raise a `UserError`: `Unreachable` where Kafka is away, `AnswerTimeout` where no worker answers.
+    Every method may raise a `UserError`: `Unreachable` where Kafka is away, `AnswerTimeout` where no worker answers,
+    `UnknownSite` where a site is named of which no event has been seen.
     """
 
     def __init__(
@@ -198,6 +199,9 @@ class AsyncClient:
     ) -> dict[str, Kind | None]:
         chosen = dict.fromkeys(sites or [*self.sites, *self.settings.serve.sites])
         answers = await ask_all(self._questions, map(question, chosen))
+        for site in sites:
+            if isinstance(answer := answers[site], NoAnswer) and answer.reason == UNKNOWN_SITE:
+                self._answer(answer, kind)
         return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
 
     async def _ask(self, question: AnyQuestion) -> AnyAnswer:
@@ -246,7 +250,7 @@ def job_request(**asked: Any) -> JobRequest:
         return msgspec.convert(asked, JobRequest)
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
-        raise NotUnderstood(f"{place}: {problem}") from None
+        raise NotUnderstood(f"{place}: {in_words(problem)}") from None
 
 
 def _settings_here() -> Settings:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from models.records import JobsAnswer, LiveJob, LiveState, SiteAnswer
-from streams.client.ask import fetched
+from streams.client.ask import NO_SITE, fetched
 from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
@@ -79,7 +79,7 @@ def jobs(settings: Settings, user: str | None, sites: Sequence[str], most: int) 
             found = [_of_site(answer) for answer in of_sites.values() if answer is not None]
             asked = list(of_sites)
     if not found:
-        raise UserError(f"no worker answers for {', '.join(asked) or 'any site'}")
+        raise UserError(f"no worker answers for {', '.join(asked)}" if asked else NO_SITE)
     return found
 
 
@@ -190,7 +190,7 @@ def sites_of_service(url: str, token: str | None, names: Sequence[str] = ()) -> 
 def show_sites(found: Sequence[SiteRow]) -> None:
     """Print the sites as a table, and below it what is wrong with any."""
     if not found:
-        sys.stdout.write("no site is known yet: does a worker run, and have events come to it?\n")
+        sys.stdout.write(f"{NO_SITE}\n")
         return
     heads = ["site", "cpus", "free", "queued", "running", "last event (UTC)", "unread"]
     show_table(heads, map(_site_cells, found))

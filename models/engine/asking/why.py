@@ -24,6 +24,9 @@ MAX_QUEUES, MAX_ALTERNATIVES = 4, 3
 MIN_SOONER_S, MIN_SOONER_RATIO = 300.0, 0.2
 """What an alternative must save to be named: seconds, and a share of the wait."""
 
+MUCH_LONGER = 2.0
+"""A job that is expected to wait so many times as long as the work ahead takes waits for something else too."""
+
 
 class Ahead(NamedTuple):
     """The queued jobs that are expected to start before another: how many, those of its queue, and their work."""
@@ -80,7 +83,7 @@ class Orders:
     """The order of each area of a site, or of the whole where it has no topology; made as they are asked for."""
 
     def __init__(self, engine: Engine, now: float) -> None:
-        self._engine, self._now = engine, now
+        self._engine, self.now = engine, now
         self._orders: dict[int, Order] = {}
 
     def of(self, job: Job) -> tuple[Order, Job, SiteContext]:
@@ -88,7 +91,7 @@ class Orders:
         seen, there = self._engine.context.of(job)
         number = -1 if there.layout is None else there.layout.area.number
         if number not in self._orders:
-            self._orders[number] = Order(there.state, self._engine.methods.starts(there, self._now))
+            self._orders[number] = Order(there.state, self._engine.methods.starts(there, self.now))
         return self._orders[number], seen, there
 
     def start(self, job: Job) -> float | None:
@@ -97,7 +100,7 @@ class Orders:
             return None
         order, seen, there = self.of(job)
         start = order.start(job)
-        return self._engine.methods.start(seen, there, self._now) if start is None else start
+        return self._engine.methods.start(seen, there, self.now) if start is None else start
 
 
 def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
@@ -119,10 +122,12 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     free = max(site_cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
     if wait_s is None:
         return Why(text=reason, free_cpus=free)
-    ahead = order.ahead(job.queue, job.ready + wait_s)
+    starts = job.ready + wait_s
+    ahead = order.ahead(job.queue, starts)
     drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
+    left_s = max(starts - orders.now, 0.0)
     return Why(
-        text=_words(seen, wait_s, free, ahead, drain_s),
+        text=_words(seen, wait_s, left_s, free, ahead, drain_s),
         free_cpus=free,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
@@ -131,18 +136,26 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     )
 
 
-def _words(job: Job, wait_s: float, free: int, ahead: Ahead, drain_s: float | None) -> str:
-    """The reason in a sentence or two."""
+def _words(job: Job, wait_s: float, left_s: float, free: int, ahead: Ahead, drain_s: float | None) -> str:
+    """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
     room = f"{free} processors are free" if free != 1 else "1 processor is free"
     if wait_s <= AT_ONCE_S:
         return f"{room}: it starts at once" if free >= job.cpus else "it starts at once, as a running job ends"
     if ahead.jobs:
-        return f"{_in_line(job, ahead, drain_s)}; {room}"
+        more = drain_s is not None and left_s > max(MUCH_LONGER * drain_s, AT_ONCE_S)
+        return f"{_in_line(job, ahead, drain_s)}; {room}{_beside(job, free) if more else ''}"
     if free >= job.cpus:
         return f"{room} and no job is ahead of it, but jobs like it have waited: a limit or a priority may hold it back"
     if job.asked_cpus not in (None, job.cpus):
         return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
     return f"no job is ahead of it; it asks for {job.cpus} processors and {free} are free: running jobs must end first"
+
+
+def _beside(job: Job, free: int) -> str:
+    """What a job waits for beside the work ahead of it."""
+    if free >= job.cpus:
+        return ", but jobs like it have waited longer: a limit or a priority may hold it back"
+    return ", so running jobs must end first"
 
 
 def _in_line(job: Job, ahead: Ahead, drain_s: float | None) -> str:

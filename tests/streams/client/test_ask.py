@@ -100,7 +100,7 @@ def test_what_could_be_ranked_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (ranking(), "no site is known yet: no estimates stand; does a worker run, and have events come to it?"),
+        (ranking(), "no site is known yet: does a worker run, and have events come to it?"),
         (ranking(site("ctc", None, reason="no history")), "no site has an estimate for this job; ctc: no history"),
         (ranking(left_out=(("elm", "unknown site"), ("fir", "silent"))), "this job; elm: unknown site; fir: silent"),
     ],
@@ -211,10 +211,10 @@ class TestCommand:
         [
             (("--walltime", "soon"), 2, "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m"),
             (("--walltime", "4"), 2, "walltime: '4' is no duration without its unit; expected 4m, 4h or 4s"),
-            (("--cpus", "0"), 2, "cpus: expected `int` >= 1"),
+            (("--cpus", "0"), 2, "cpus: expected a whole number >= 1"),
             (("--mem", "64X"), 2, "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
-            (("--gpu-type", ""), 2, "gpu_type: expected `str` of length >= 1"),
-            (("--user", ""), 2, "user: expected `str` of length >= 1"),
+            (("--gpu-type", ""), 2, "gpu_type: expected text, not an empty one"),
+            (("--user", ""), 2, "user: expected text, not an empty one"),
         ],
     )
     def test_what_is_wrong_is_one_line(

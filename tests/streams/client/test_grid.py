@@ -1,15 +1,17 @@
 """The client for programs, on engines in this process."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 
 from models.records import StandingEstimate
 from queuecast import AnswerTimeout, AsyncClient, Client, JobRequest, NotUnderstood, UnknownSite
+from streams.client.client import QuestionClient
 from streams.client.grid import job_request
 from streams.errors import Unreachable
-from streams.settings import Settings
+from streams.settings import KafkaSettings, Settings
 from tests.support.asked import USER, FakeClient, engine
 
 
@@ -34,6 +36,16 @@ def test_one_site_is_asked() -> None:
         assert client.every_site().keys() == {"alder", "birch"}
         with pytest.raises(UnknownSite, match="elm: no such site"):
             client.wait("elm", cpus=4)
+
+
+@pytest.mark.parametrize(("bootstrap", "warned"), [("127.0.0.1:9092,localhost:9093", False), ("kafka:9092", True)])
+def test_a_password_that_stays_on_this_machine_is_nothing_to_warn_of(
+    bootstrap: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    QuestionClient(Settings(kafka=KafkaSettings(bootstrap=bootstrap)))
+    logging.getLogger("aiokafka.conn").warning("Sending username and password in the clear")
+    logging.getLogger("aiokafka.conn").warning("another")
+    assert caplog.messages == [*(["Sending username and password in the clear"] if warned else []), "another"]
 
 
 def test_jobs_are_told_by_site() -> None:

@@ -91,5 +91,5 @@ def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
     (found,) = ask_job(Settings(), job)
     assert found.live is not None and found.text.startswith("starts ")
-    with pytest.raises(UserError, match="no worker answers for nowhere"):
+    with pytest.raises(UserError, match="nowhere: no such site"):
         ask_job(Settings(), job, ["nowhere"])

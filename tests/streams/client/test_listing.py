@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from streams.cli.app import main
-from streams.client import listing
+from streams.client import job, listing
 from streams.client.blocking import Client
 from tests.support.asked import USER, FakeClient, engine
 
@@ -72,3 +72,25 @@ def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture
 def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
     assert main(["jobs", "--user", ""]) == 2
     assert main(["sites", "--site", ""]) == 2
+    assert main(["watch", "--site", "", "--count", "1"]) == 2
+    assert main(["watch", "--job", "", "--count", "1"]) == 2
+    assert main(["letters", "--reason", ""]) == 2
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("jobs", "--user", USER), ("sites",), ("job", "1")])
+def test_an_unknown_site_is_said_to_be_unknown(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(job, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
+    assert main([*command, "--site", "alder", "--site", "ash"]) == 1
+    assert capsys.readouterr().err.rstrip().endswith("queuecast: ash: no such site")
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("jobs", "--user", USER), ("job", "1")])
+def test_where_no_site_is_known_that_is_said(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for module in (listing, job):
+        monkeypatch.setattr(module, "Client", lambda *_, **__: Client(questions=FakeClient()))
+    assert main(command) == 1
+    assert "no site is known yet" in capsys.readouterr().err

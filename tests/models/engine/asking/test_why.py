@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from models.engine.asking.answers import answer
+from models.engine.asking.why import Orders, explained
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import JobsAnswer, JobsQuestion, Partition, Pool, SiteQuestion, WaitAnswer, WaitQuestion, Why
+from models.site.job import Job
 from tests.support.engines import MEDIAN
 from tests.support.events import capacity, start, submit
 
@@ -79,6 +81,18 @@ def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
     assert told.text == (
         "no job is ahead of it; it asks for 32 processors and 16 are free: running jobs must end first"
     )
+
+
+def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(busy: Engine) -> None:
+    def text(cpus: int, wait_s: float) -> str:
+        return explained(Orders(busy, HOUR), Job("x", 0, HOUR, cpus=cpus, walltime=HOUR), wait_s).text
+
+    ahead = "3 jobs ahead of it need 384 core-hours, about 6h of the machine; 16 processors are free"
+    assert text(16, 20 * HOUR) == (
+        f"{ahead}, but jobs like it have waited longer: a limit or a priority may hold it back"
+    )
+    assert text(32, 20 * HOUR) == f"{ahead}, so running jobs must end first"
+    assert text(16, 8 * HOUR) == ahead
 
 
 def test_without_an_estimate_its_reason_is_the_reason(busy: Engine) -> None:
