@@ -43,7 +43,9 @@ def in_order(events: Iterable[AnyEvent]) -> Iterator[Event]:
     """Events that are sorted by time, those of one moment put in order, and each once; some 3 µs an event.
 
     What leaves comes before what starts, then what is submitted; a job that starts as it is submitted starts after
-    that. Nothing else is changed: where there is no reason for another order, it is that of the input.
+    that. A submission counts once, also where the second one says something else: files of one log may tell of a job
+    when it was queued, and when it had ended. Nothing else is changed: where there is no reason for another order, it
+    is that of the input.
     """
     for _, moment in groupby(events, key=lambda event: event.time):
         found = list(moment)
@@ -58,7 +60,7 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
     for place, event in enumerate(events):
         job, attempt = (event.job, event.attempt) if isinstance(event, JobEvent) else ("", 0)
         alike = seen.setdefault((event.kind, event.site, job, attempt), [])
-        if event in alike:
+        if event in alike or (alike and isinstance(event, Submit)):
             continue
         alike.append(event)
         if isinstance(event, JobEvent):

@@ -83,6 +83,7 @@ class Survey(msgspec.Struct):
     begin: float = 0.0
     end: float = 0.0
     submits: int = 0
+    arrays: int = 0
     starts: int = 0
     ends: int = 0
     cancels: int = 0
@@ -135,6 +136,7 @@ class Surveyor:
     def _submit(self, event: Submit) -> None:
         survey, fields = self.survey, self.survey.fields
         survey.submits += 1
+        survey.arrays += event.array_size is not None
         for name in fields.__struct_fields__:
             if getattr(event, name) is not None:
                 setattr(fields, name, getattr(fields, name) + 1)

@@ -120,7 +120,8 @@ def _kept(log: EventLog, report: Report) -> list[str]:
     lines = []
     for site, survey in log.surveys.items():
         span = f"{minute(survey.begin, zone=False)} to {minute(survey.end)} ({duration(survey.end - survey.begin)})"
-        lines.append(f"{_many(survey.submits, 'job')} of {site}, {span}")
+        arrays = " (an array counts once)" if survey.arrays else ""
+        lines.append(f"{_many(survey.submits, 'job')}{arrays} of {site}, {span}")
         states = ", ".join(f"{count:,} {state}" for state, count in survey.states.most_common())
         more = [
             _many(survey.starts, "start"),

@@ -140,7 +140,9 @@ def test_what_was_read_fits_eighty_columns(log: EventLog) -> None:
 
 
 def test_a_machine_on_which_no_job_ran_is_unknown(tmp_path: Path) -> None:
-    text = text_of(findings(EventLog.of([Submit(site="s", time=1.0, job="1", cpus=4)], tmp_path), Report()))
+    array = Submit(site="s", time=1.0, job="1", cpus=4, array_size=6)
+    text = text_of(findings(EventLog.of([array], tmp_path), Report()))
+    assert "1 job (an array counts once) of s" in text
     assert "unknown, since no job has run" in text and "the machine's size: unknown" in text
 
 
