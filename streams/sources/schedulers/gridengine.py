@@ -28,6 +28,11 @@ FIRST = re.compile(
 FIELDS = 43
 """Fields that each version of `accounting` has, up to maxvmem."""
 
+CATEGORY = 39
+"""The field of what a job asked for."""
+
+FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
+
 NONE = "NONE"
 
 RESCHEDULED = {"24", "25"}
@@ -99,6 +104,7 @@ class GridEngineRecords(Records):
 
     def accounted(self, parts: list[str]) -> list[AnyEvent]:
         """A run of a job, or of a task, has ended."""
+        parts = _with_category(parts)
         failed, petask = parts[11], parts[41]
         if petask not in (NONE, ""):
             return self.leave_out("tasks of parallel jobs")
@@ -107,6 +113,8 @@ class GridEngineRecords(Records):
         submission, started, ended = times
         if not ended and failed in RESCHEDULED:
             return self.leave_out("rescheduled runs without times")
+        if not ended and not started and failed in BEFORE_START:
+            return self.leave_out("runs that never began")
         job, array = self._job(parts[5], count_of(parts[35]) or 0)
         if not submission and self.stories.phase(job) is None:
             raise BadRecord("field 9 (submission time)", parts[8], "Unix seconds")
@@ -114,7 +122,7 @@ class GridEngineRecords(Records):
             raise BadRecord("field 11 (end time)", parts[10], "Unix seconds")
         started = max(started, submission) if started else 0.0
         ended = max(ended, started, submission)
-        request = _request(parts[39], parts[34])
+        request = _request(parts[CATEGORY], parts[34])
         late: list[AnyEvent] = []
         if self.stories.phase(job) not in (None, GONE):
             changes = {"queue": name_of(parts[0]), **request}
@@ -198,6 +206,16 @@ def _time(text: str, field: str, unknown: bool = False) -> float:
     if not value and not unknown:
         raise BadRecord(field, text, "Unix seconds")
     return value
+
+
+def _with_category(parts: list[str]) -> list[str]:
+    """The fields of a run, where a colon in the category (`-l h_rt=24:00:00`) has parted it: a fraction follows it."""
+    if "." in parts[CATEGORY + 1]:
+        return parts
+    end = next((place for place in range(CATEGORY + 2, len(parts) - 1) if FRACTION.fullmatch(parts[place])), None)
+    if end is None:
+        return parts
+    return [*parts[:CATEGORY], ":".join(parts[CATEGORY:end]), *parts[end:]]
 
 
 def _at_least(parts: list[str], fields: int) -> list[str]:

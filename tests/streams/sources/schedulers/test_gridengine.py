@@ -170,7 +170,7 @@ def test_it_is_recognised() -> None:
 @pytest.mark.parametrize(
     ("file", "runs", "skipped"),
     [
-        ("sge-lines.accounting", 4, ["line 3: field 9 (submission time) is '0'; expected Unix seconds"]),
+        ("sge-lines.accounting", 4, []),
         ("uge-8.x-ms-timestamps.accounting", 1, []),
         ("unit-accounting.log", 2, []),
     ],
@@ -179,3 +179,16 @@ def test_sample_logs_are_read(file: str, runs: int, skipped: list[str]) -> None:
     found = sample("gridengine", f"gridengine/{file}")
     assert [event.kind for event in found.whole] == ["submit", "start", "end"] * runs
     assert found.told == skipped
+
+
+def test_times_in_what_a_job_asked_for(tmp_path: Path) -> None:
+    category = "-U staff -l h_rt=0:10:0,h_vmem=2G -pe smp 4"
+    found = read("gridengine", tmp_path, accounted(7, category=category) + accounted(8, more=":0:0", category=category))
+    assert [(event.walltime, event.cpus) for event in found.whole if event.kind == "submit"] == [(600.0, 4)] * 2
+    assert not found.skipped and not found.source.left_out
+
+
+def test_a_run_that_never_began_is_left_out(tmp_path: Path) -> None:
+    found = read("gridengine", tmp_path, accounted(7, start=0, end=0, failed="1"))
+    assert not found.whole and not found.skipped
+    assert found.source.left_out == {"runs that never began": 1}
