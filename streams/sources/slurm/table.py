@@ -4,9 +4,10 @@ All ways of looking share one table, so an event comes once, whoever saw it firs
 an entry is as small as can be.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from operator import attrgetter, itemgetter
+from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -94,7 +95,7 @@ class JobTable:
         self._untold: set[str] = set()
         self._forgot_at = 0.0
 
-    def look(self, rows: Iterable[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
+    def look(self, rows: Sequence[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
         """The events that lead from what was told to these rows, by their times. 6 µs a row.
 
         Parameters:
@@ -103,7 +104,7 @@ class JobTable:
                 the tasks that are in an array's row are those that have not started.
             late: whether jobs that have started are told too late to predict how long they wait.
         """
-        ordered = sorted(rows, key=attrgetter("submit"))
+        ordered = _in_turn(rows)
         if queue and self._accounted:
             ordered = self._without_queued_again(ordered)
         last = {row.job: place for place, row in enumerate(ordered)}
@@ -179,6 +180,10 @@ class JobTable:
         """The events of one row. `superseded`: a later attempt at the same job is among the rows."""
         entry = self.entries.get(row.job)
         before: Iterable[JobEvent] = ()
+        if entry is not None and int(row.submit) < entry.submit < (row.start or row.end or 0.0):
+            row = msgspec.structs.replace(
+                row, submit=float(entry.submit)
+            )  # told as submitted when the first attempt was
         if entry is not None and entry.awaited and int(row.submit) >= entry.submit:
             entry.submit, entry.awaited = int(row.submit), False
             before = _eligible(self.site, row, entry.attempt)
@@ -323,6 +328,15 @@ class _Steps:
             yield End(**self._name, time=row.end, state=row.state or "unknown")
         else:
             yield Cancel(**self._name, time=row.end, array=row.array if entry.of_row else None)
+
+
+def _in_turn(rows: Sequence[JobRow]) -> list[JobRow]:
+    """Rows by their submissions; attempts of one job with the same one by their starts."""
+    first: dict[str, int] = {}
+    turns = [
+        (row.submit, first.setdefault(row.job, place), row.start or row.end or inf) for place, row in enumerate(rows)
+    ]
+    return [row for _, row in sorted(zip(turns, rows, strict=True), key=itemgetter(0))]
 
 
 _AGAIN = frozenset({"preempted", "node_fail", "requeued"})

@@ -111,6 +111,35 @@ def queued_again(accounted: bool) -> Followed:
     return queue
 
 
+def test_attempts_that_are_told_with_the_submission_of_the_first() -> None:
+    head = "JobID|Submit|Start|End|State"
+    day = "2026-01-02T1"
+    lines = [
+        f"1|{day}2:00:00|{day}2:10:00|{day}2:20:00|PREEMPTED",
+        f"1|{day}2:00:00|{day}2:30:00|{day}2:40:00|NODE_FAIL",
+        f"1|{day}2:00:00|Unknown|{day}2:50:00|CANCELLED by 3",
+        f"2|{day}2:00:00|{day}2:30:00|{day}2:40:00|COMPLETED",  # not in the order of its attempts
+        f"2|{day}2:00:00|{day}2:10:00|{day}2:20:00|PREEMPTED",
+    ]
+    table = JobTable("alder")
+    found = list(read_sacct([head, *lines], lambda _: None))
+    events = table.look(found, NOON + 3600)
+    assert [f"{event.time - NOON:.0f} {event.kind} {event.attempt}" for event in events if event.job == "1"] == [
+        "0 submit 0",
+        "600 start 0",
+        "1200 requeue 0",
+        "1800 start 1",
+        "2400 requeue 1",
+        "3000 cancel 2",
+    ]
+    assert says([event for event in events if event.job == "2"])[-3:] == [
+        "1200 requeue 2",
+        "1800 start 2",
+        "2400 end 2",
+    ]
+    assert not table.look(found, NOON + 3700)
+
+
 def test_a_requeue_is_stamped_with_the_end_that_the_accounting_has() -> None:
     assert says(queued_again(accounted=False).at(60)) == ["50 requeue 1"]
     queue = queued_again(accounted=True)
