@@ -25,7 +25,8 @@ commands = typer.Typer()
 LogFiles = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help="A site's log, in one file or several, plain or zipped; - is standard input."
+        metavar="FILE...",
+        help="A site's log, in one file or several, or a folder, plain or zipped; - is standard input.",
     ),
 ]
 FormatName = Annotated[

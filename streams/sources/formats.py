@@ -1,6 +1,6 @@
 """Which source reads a file: told by what the file begins with, or named."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from streams.errors import NotUnderstood, UserError
@@ -14,12 +14,14 @@ class UnknownFormat(NotUnderstood):
 
 
 def format_of(path: Path) -> type[Source]:
-    """The source that recognises a file.
+    """The source that recognises a file, or the first one of a folder that any does.
 
     Raises:
         UnknownFormat: none does, or more than one.
         UserError: the file cannot be read.
     """
+    if path.is_dir():
+        return _format_in(path)
     head, known = head_of(path), sources()
     found = [name for name in known if _recognises(name, head)]
     if len(found) == 1:
@@ -27,6 +29,17 @@ def format_of(path: Path) -> type[Source]:
     names = ", ".join(found or known)
     what = f"may be one of: {names}" if found else f"the format is not recognised; there are: {names}"
     raise UnknownFormat(f"{path}: {what}; --format NAME says which it is")
+
+
+def _format_in(folder: Path) -> type[Source]:
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read: {error.strerror or error}") from None
+    for path in files:
+        with suppress(UnknownFormat):
+            return format_of(path)
+    raise UnknownFormat(f"{folder}: no file in it is recognised; --format NAME says what they are")
 
 
 def head_of(path: Path) -> bytes:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import HEAD_BYTES
 from streams.sources.formats import UnknownFormat, format_of, head_of
+from tests.streams.sources.schedulers import test_pbs as pbs
 from tests.support.traces import HEADER, made_trace, swf_line
 
 
@@ -46,5 +48,15 @@ def test_the_head_of_a_file_is_bounded(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"gone: cannot be read: No such file"):
         format_of(tmp_path / "gone")
-    with pytest.raises(UserError, match=r"cannot be read: Is a directory"):
+
+
+def test_a_folder_is_told_by_the_first_file_that_is_recognised(tmp_path: Path) -> None:
+    with pytest.raises(UnknownFormat, match="no file in it is recognised; --format NAME"):
         format_of(tmp_path)
+    (tmp_path / ".hidden").write_text(swf_line(1))
+    (tmp_path / "1").write_text("what is this\n")
+    (tmp_path / "20231114").write_text(pbs.QUEUED)
+    (tmp_path / "20231115").write_text(pbs.STARTED.replace("11/14", "11/15"))
+    assert format_of(tmp_path).name == "pbs"
+    with read_log([tmp_path]) as (log, report):
+        assert log.jobs == 1 and log.site == tmp_path.name and report.files[0].events == 2
