@@ -92,6 +92,12 @@ class LiveJobs:
         self._touched, self._left, self._named = set(), [], {}
         return marks
 
+    def unmark(self) -> None:
+        """All is stored as it is."""
+        for kept in self._per_job:
+            kept.take_changed()
+        self._touched, self._left, self._named = set(), [], {}
+
     def has_left(self, key: JobKey) -> bool:
         """Whether a job of this identity was here, as far back as is remembered."""
         return key in self.remembered or key in self.learnt
@@ -111,6 +117,7 @@ class LiveJobs:
         """A job comes in, in the phase that it has."""
         self._state.enter(job)
         self._number(job, self.entered)
+        self._touched.add(job.key)
         self._count_unsubmitted(job)
         if job.phase is Phase.RUNNING:
             self._context.see_cpus(self.clock.now)
@@ -119,7 +126,6 @@ class LiveJobs:
     def _number(self, job: Job, number: int) -> None:
         self.numbers[job.key], self.by_number[number] = number, job
         self.entered = number + 1
-        self._touched.add(job.key)
 
     def no_room(self, job: str) -> Anomaly:
         """What a job is for which there is no room."""
@@ -216,7 +222,7 @@ class LiveJobs:
             yield job
 
     def restore(self, jobs: Iterable[Job], numbers: Iterable[int], entered: int) -> None:
-        """Take the jobs back that were saved, with their numbers, and how many had come; 10 µs a job."""
+        """Take the jobs back that are stored, with their numbers, and how many had come; 10 µs a job."""
         for job, number in zip(jobs, numbers, strict=True):
             self._state.enter(job)
             self._number(job, number)
@@ -225,7 +231,6 @@ class LiveJobs:
         self.entered = entered
 
     def restore_names(self, remembered: Iterable[JobKey], named: int) -> None:
-        """Take the names back that were saved, and how many there had been."""
+        """Take the names back that are stored, and how many there had been."""
         self.remembered = dict.fromkeys(remembered)
         self.named = named
-        self._named = dict(enumerate(self.remembered, named - len(self.remembered)))

@@ -130,7 +130,7 @@ class EngineState:
 
     def unmark(self) -> None:
         """The live jobs and the names are stored as they are."""
-        self._live.take_marks()
+        self._live.unmark()
 
     def everything(self) -> tuple[Iterator[tuple[int, bytes]], Mapping[int, JobKey]]:
         """All live jobs as they are stored, with their numbers, and the names; from now on none of it has changed."""

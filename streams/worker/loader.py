@@ -94,7 +94,6 @@ class SiteLoader:
             await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs or ()))
         else:
             handle.jobs = read.jobs
-            handle.engine.unmark()
         log.info("the site goes on, %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
         return handle, mended
 

@@ -195,6 +195,13 @@ def test_after_any_crash_the_same_events_lead_to_the_same_bytes(seed: int, lives
     assert contents(engine) == contents(engine_after(*workload(seed), settings=SMALL))
 
 
+def test_of_an_engine_that_was_read_back_nothing_is_to_be_stored() -> None:
+    saved, changes = (engine := engine_after(*workload(1), settings=SMALL)).checkpoint()
+    assert len(engine.context.state) > 3
+    cut = Engine.load(saved, changes.started, changes.runs, SMALL, changes.rows).cut()
+    assert (cut.jobs, cut.left, cut.names) == ({}, [], {})
+
+
 def test_a_store_that_is_far_ahead_is_read_as_of_the_state() -> None:
     disk = Disk()
     engine = Engine("s", SMALL)

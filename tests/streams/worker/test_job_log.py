@@ -154,7 +154,6 @@ def test_a_worker_that_reads_its_state_anew_again_and_again_says_the_same(every:
                 worker.settings,
                 {name: list(own.values()) for name, own in rows.items()},  # type: ignore[misc]
             )
-            engine.unmark()
             assert held(engine) == held(other)
             worker.engine, worker.log = engine, read.jobs
     assert lives > 5
