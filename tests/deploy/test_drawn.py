@@ -7,7 +7,7 @@ import pytest
 
 from deploy.grafana import DASHBOARDS, as_json
 from deploy.grafana.drawn import asked
-from deploy.grafana.drawn.asked import answered
+from deploy.grafana.drawn.asked import PanelAnswers, Series, answered
 
 pytest.importorskip("matplotlib")
 
@@ -54,6 +54,7 @@ def test_a_line_has_the_name_of_its_labels_and_no_point_that_is_not_a_number(pro
         (-90.0, "s", "-1m30s"),
         (0.004, "s", "4 ms"),
         (0.25, "percentunit", "25 %"),
+        (24.7, "percentunit", "2,470 %"),
         (1200.0, "ops", "1,200 ops/s"),
         (0.0, "bool_on_off", "off"),
         (2.5, "short", "2.5"),
@@ -63,3 +64,21 @@ def test_values_have_their_units(value: float, unit: str, text: str) -> None:
     from deploy.grafana.drawn.figure import shown
 
     assert shown(value, unit) == text
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 98765.0])
+def test_what_stands_at_an_axis_is_within_its_panel(value: float) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from deploy.grafana.drawn import figure
+
+    for unit in ("ops", "percentunit", "s", "bytes"):
+        panel = PanelAnswers({"type": "timeseries", "fieldConfig": {"defaults": {"unit": unit}}, "title": "x"}, [])
+        whole = Figure(figsize=(figure.WIDTH_IN, 4), dpi=figure.DOTS_PER_INCH)
+        canvas = FigureCanvasAgg(whole)
+        axes = figure._axes(whole, figure.LEFT_IN, 2, 4, 1)
+        figure._lines(axes, panel, [Series("a", {}, [0.0, 1.0, 2.0], [value, value / 2, value])])
+        canvas.draw()
+        assert min(mark.get_window_extent().x0 for mark in axes.get_yticklabels()) >= 0
+        assert axes.get_ylim()[0] == 0.0

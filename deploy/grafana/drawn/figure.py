@@ -19,6 +19,9 @@ WIDTH_IN, UNIT_IN, TITLE_IN = 20.0, 0.36, 0.6
 LEFT_IN, RIGHT_IN, TOP_IN, LEGEND_LINE_IN = 0.62, 0.15, 0.38, 0.17
 """Inches within a panel: left of its axes, right of them, above them, and for each line of its legend."""
 
+LETTER_IN = 0.07
+"""Inches that a letter takes at an axis."""
+
 MAX_LEGEND = 6
 """Lines of a legend; how many more series there are is said below."""
 
@@ -89,10 +92,19 @@ def _lines(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, _unit(panel))))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02}"))
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    least, most = min(min(one.values) for one in series), axes.get_ylim()[1]
+    axes.set_ylim(min(0.0, axes.get_ylim()[0]) if least < 0 else 0.0, most if axes.dataLim.y1 else 1.0)
     axes.tick_params(labelsize=8)
     axes.grid(color="#e6e6e6", lw=0.6)
+    _make_room(axes, [shown(value, _unit(panel)) for value in axes.get_yticks()])
     _legend(axes, panel, series)
+
+
+def _make_room(axes: Any, marks: Sequence[str]) -> None:
+    """Move the left side of the axes so far that the marks there are within the panel."""
+    more = max(0.15 + LETTER_IN * max(map(len, marks)) - LEFT_IN, 0.0) / WIDTH_IN
+    place = axes.get_position()
+    axes.set_position((place.x0 + more, place.y0, place.width - more, place.height))
 
 
 def _stack(axes: Any, series: Sequence[Series], begin: float, as_bars: bool) -> None:
@@ -209,13 +221,13 @@ def _unit(panel: PanelAnswers) -> str:
 def shown(value: float, unit: str) -> str:
     """A value with its unit, about as Grafana shows it.
 
-    >>> [shown(90.0, "s"), shown(0.004, "s"), shown(0.25, "percentunit"), shown(1200, "ops")]
-    ['1m30s', '4 ms', '25 %', '1,200 ops/s']
+    >>> [shown(90.0, "s"), shown(0.004, "s"), shown(0.25, "percentunit"), shown(24.7, "percentunit")]
+    ['1m30s', '4 ms', '25 %', '2,470 %']
     """
     if unit == "s":
         return f"{value * 1000:.3g} ms" if 0 < abs(value) < 1 else f"{'-' if value < 0 else ''}{duration(abs(value))}"
     if unit == "percentunit":
-        return f"{value * 100:.3g} %"
+        return f"{value * 100:,.0f} %" if abs(value) >= 10 else f"{value * 100:.3g} %"
     if unit == "bytes":
         return size_text(round(value))
     if unit == "bool_on_off":
