@@ -173,7 +173,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     estimate. `why` says in words why it still queues. `priority` and `pending_reason` are the scheduler's own,
     `tasks_left` those of an array that queues as one row; `expected_by` is when others first expected it to start.
     `held_back` says why no start is promised any longer to a job that did not start when it should have, although there
-    is room for it; `expected_start` is null then.
+    is room for it, or which would be said to start now while there is none; `expected_start` is null then.
     """
 
     job: str

@@ -137,7 +137,7 @@ def _why(job: LiveJob) -> str:
 
 def _no_start(job: LiveJob) -> str:
     if job.held_back is not msgspec.UNSET:
-        return "held back"
+        return "not promised"
     return "held" if job.phase == "held" else "unknown"
 
 

@@ -1,13 +1,14 @@
 """Which jobs are held back: they were promised a start that did not come, and there is room for them.
 
 What holds them is not in the events: a limit of the site's that it does not tell, or a priority. So as long as such a
-job queues no start is promised to it, and none within minutes to other jobs of its user in its queue.
+job queues no start is promised to it, and none within minutes to other jobs of its user in its queue. Where there is no
+room, a job that is as late is not said to start now.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from models.durations import duration
+from models.durations import AT_ONCE_S, duration
 from models.engine.asking.pending import plainly
 from models.engine.engine import Engine
 from models.engine.outgoing import bounds_of
@@ -26,6 +27,9 @@ PROMISE_S = 600.0
 
 UNKNOWN = "held back by a limit or a priority"
 """Why a job does not start for which there is room, where its scheduler does not say."""
+
+OVERDUE = "it should have started long ago, and what it asks for is not free yet"
+"""Why no start is promised to a job for which there is no room, and which would be said to start now at each look."""
 
 _Group = tuple[str | None, str | None, str | None]
 
@@ -66,17 +70,23 @@ class HeldBack:
         Parameters:
             expected_start: when it is expected to start otherwise, Unix seconds.
         """
-        if self._since(job) is not None:
-            return because(job)
+        if self._is_overdue(job):
+            if self._has_room(job):
+                return because(job)
+            if expected_start is not None and expected_start <= self._now + AT_ONCE_S:
+                return OVERDUE
         if expected_start is None or expected_start > self._now + PROMISE_S:
             return None
         return self.beside(job)
 
     def _since(self, job: Job) -> float | None:
         """Since when a queued job is held back; None where it is not."""
+        return broken_at(self._engine, job) if self._is_overdue(job) and self._has_room(job) else None
+
+    def _is_overdue(self, job: Job) -> bool:
+        """Whether the start that was promised to a job is overdue."""
         since = broken_at(self._engine, job)
-        held = since is not None and since <= self._now and self._has_room(job)
-        return since if held else None
+        return since is not None and since <= self._now
 
     def _has_room(self, job: Job) -> bool:
         """Whether what a job asks for is free where it competes, and no reservation is ahead of it."""

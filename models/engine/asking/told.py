@@ -30,7 +30,7 @@ def told(
         left_s: seconds until it is expected to start; None where there is no estimate, and `reason` says why.
         bounds_s: seconds from now within which it starts, by probability.
         ahead: queued jobs that are expected to start before.
-        held_back: why no start is promised although there is room.
+        held_back: why no start is promised.
 
     >>> told("queued", 2400, {"0.9": 7200}, 12)
     'starts in about 40m, 9 in 10 within 2h; 12 jobs ahead'

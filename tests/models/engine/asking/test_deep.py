@@ -3,7 +3,7 @@
 import pytest
 
 from models.engine.asking.answers import answer, drain_s
-from models.engine.asking.held_back import HeldBack
+from models.engine.asking.held_back import OVERDUE, UNKNOWN, HeldBack
 from models.engine.engine import Engine
 from models.records import (
     Capacity,
@@ -88,9 +88,9 @@ def test_a_users_last_jobs_are_listed(engine: Engine) -> None:
 def test_jobs_that_are_held_back_are_sought_among_those_that_fit(engine: Engine) -> None:
     late = 0.5 * HOUR_S * QUEUED
     job = engine.context.state.jobs["7.alder", 0]
-    assert HeldBack(engine, late).of(job, late) is None  # all processors are in use
+    assert HeldBack(engine, late).of(job, late) == OVERDUE  # all processors are in use
     engine.apply(Capacity(site="alder", time=10.0, cpus=16))
-    assert HeldBack(engine, late).of(job, late) is not None
+    assert HeldBack(engine, late).of(job, late) == UNKNOWN
     told = HeldBack(engine, late).beside(job) or ""
     assert int(told.split()[0]) == pytest.approx(QUEUED // 10, rel=0.3)
     engine.apply(Capacity(site="alder", time=11.0, cpus=8))

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from models.engine.asking.answers import answer
+from models.engine.asking.held_back import OVERDUE
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import (
@@ -85,6 +86,18 @@ def test_then_it_is_said_to_be_held_back_and_no_longer_promised(site: Engine, da
     assert (job.held_back, job.why, job.expected_start) == (HELD, HELD, None)
 
 
+@pytest.mark.parametrize("days", [0.5, 1.0, 3.0])
+def test_what_is_overdue_and_has_no_room_does_not_start_now_at_each_look(site: Engine, days: float) -> None:
+    site.apply(submit("large", 6200.0, user="bob", queue="batch", cpus=62, walltime=HOUR))
+    now = 6200.0 + days * DAY
+    told = job_told(site, "large", now)
+    if told.expected_start is None:
+        assert told.text == f"no start can be promised: {OVERDUE}" and told.starts_by == {}
+        assert told.live is not None and told.live.why == OVERDUE
+    else:  # where it is known when there is room
+        assert told.expected_start > now + HOUR
+
+
 def test_the_schedulers_own_reason_is_said_where_it_is_known(site: Engine) -> None:
     site.apply(Alter(site="s", time=6200.0, job="second", pending_reason="QOSMaxJobsPerUserLimit"))
     [job] = queued(site, 6100.0 + DAY)
@@ -122,15 +135,15 @@ def test_they_are_promised_again_once_one_of_them_has_started(site: Engine) -> N
     assert HELD not in (asked(site, now + 2, user="ada").degraded or "")
 
 
-def test_a_job_for_which_there_is_no_room_is_only_late(site: Engine) -> None:
+def test_a_job_for_which_there_is_no_room_is_late_and_nothing_else_is_said_to_hold_it(site: Engine) -> None:
     now = 6100.0 + DAY
     site.apply(submit("all", now - 60, user="bob", queue="batch", cpus=60, walltime=HOUR))
     site.apply(start("all", now - 50))
     [job] = queued(site, now)
-    assert job.held_back is msgspec.UNSET
+    assert job.held_back == OVERDUE
 
 
-@pytest.mark.parametrize(("tasks", "held"), [(1, msgspec.UNSET), (6, HELD)])
+@pytest.mark.parametrize(("tasks", "held"), [(1, OVERDUE), (6, HELD)])
 def test_what_is_free_on_two_nodes_is_room_for_several_tasks_alone(tasks: int, held: object) -> None:
     engine = Engine("s", EngineSettings(method="order", shadows=(), bounds="", runtimes="walltime"))
     events: list[AnyEvent] = [capacity(16, pools=[Pool(name="thin", nodes=2, cpus=8)])]
