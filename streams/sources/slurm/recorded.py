@@ -82,6 +82,9 @@ Kind = Literal["records", "json", "text"]
 """Records of jobcomp, one a line; a document of squeue, slurmrestd or sacct; what sacct prints as text."""
 
 
+_DOCUMENTS = re.compile(rb"\n(?=\{)")
+"""Between answers that were appended to one file: within one, nothing but its first line begins so."""
+
 _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 
 
@@ -141,8 +144,10 @@ class OneFile(Way):
         if self._kind == "text":
             lines = data.decode("utf-8-sig", "replace").split("\n")
             return list(read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self._left_out))
-        try:
-            return read_jobs(data, self._on_skipped, str(self._path)).rows
-        except ValueError as error:
-            self._on_skipped(Skipped(str(self._path), None, None, str(error)[:200], "an answer of Slurm, as JSON"))
-            return []
+        found: list[JobRow] = []
+        for document in _DOCUMENTS.split(data.strip()):
+            try:
+                found += read_jobs(document, self._on_skipped, str(self._path)).rows
+            except ValueError as error:
+                self._on_skipped(Skipped(str(self._path), None, None, str(error)[:200], "an answer of Slurm, as JSON"))
+        return found

@@ -1,6 +1,7 @@
 """The source `slurm`, by each of its ways, keeps the contract; and together they say what each says alone."""
 
 import gzip
+import json
 import lzma
 import random
 from collections.abc import Callable
@@ -188,6 +189,17 @@ def test_a_file_may_have_any_name_and_be_zipped(
     source = SlurmSource.open(str(tmp_path / name))
     assert source.sites == (site,)
     assert sum(event.kind == "end" for event in source.whole()) == 3
+
+
+def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
+    days = [squeue(JOBS[:2], 300), squeue(JOBS[4:6], 300)]
+    (tmp_path / "a.json").write_bytes(
+        b"\n".join([days[0], b'{"jobs": [', json.dumps(json.loads(days[1]), indent=1).encode()])
+    )
+    told: list[Skipped] = []
+    source = SlurmSource.open(str(tmp_path / "a.json"), "s", told.append)
+    assert {event.job for event in source.whole() if event.kind == "submit"} == {"1", "2", "4", "5"}
+    assert [part.expected for part in told] == ["an answer of Slurm, as JSON"]
 
 
 def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:
