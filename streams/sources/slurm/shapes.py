@@ -1,6 +1,6 @@
 """The shapes that numbers and words have had in Slurm's JSON, from release 21.08 to 26.05."""
 
-from math import isfinite
+from math import inf, isfinite
 
 import msgspec
 
@@ -27,7 +27,7 @@ def number_of(value: Number) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
-        return float(value) if value.isascii() and value.isdecimal() else None
+        value = float(value) if value.isascii() and value.isdecimal() else inf
     return value if isfinite(value) else None
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.rows import (
     ENDED,
+    MAX_NAME,
     NO_RESOURCES,
     QUEUED,
     REQUEUED,
@@ -239,7 +240,7 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
         if never_ran:
             started = None
         if size is not None and started is not None:  # tasks that ran, told in one row
-            job, array, size, most = identity, job, None, None
+            job, array, size, most = identity[:MAX_NAME], job, None, None
         cpus = asked.cpus or count_of(_whole(fields[reqcpus])) or count_of(_whole(fields[ncpus]))
         nodes = asked.nodes if (asked.nodes or 0) > 1 else count_of(_whole(fields[nnodes])) or asked.nodes
         gpus = _gpus(fields[allocgres], fields[reqgres], nodes or 1)
@@ -292,18 +293,22 @@ def _identity(text: str, raw: str) -> tuple[str, str | None, int | None, int | N
 
     From `4711`, `4711_3`, `4711_[1-3%2]` or `4711+1`, and the job's own number.
     """
-    if text.isdecimal():
-        return (text, None, None, None, None) if len(text) < 20 else None
+    if _is_number(text):
+        return text, None, None, None, None
     job, under, task = text.partition("_")
-    if under and job.isdecimal():
-        if task.isdecimal():
+    if under and _is_number(job):
+        if _is_number(task):
             return f"{job}_{task}", job, None, None, None
         size, limit = array_of(task)
         return (job, None, size or 1, limit, None) if task.startswith("[") else None
     leader, plus, offset = text.partition("+")
-    if plus and leader.isdecimal() and offset.isdecimal():
-        return (raw if raw.isdecimal() else text), None, None, None, leader
+    if plus and _is_number(leader) and _is_number(offset):
+        return (raw if _is_number(raw) else text), None, None, None, leader
     return None
+
+
+def _is_number(text: str) -> bool:
+    return len(text) < 20 and text.isdecimal() and text.isascii()
 
 
 _EPOCH = datetime(1970, 1, 1)
@@ -335,8 +340,8 @@ def _gpus(allocated: str, asked: str, nodes: int) -> dict[str, int]:
 
 
 def _whole(text: str) -> int | None:
-    """A whole number, or the seconds of `HH:MM:SS`; None where it is neither."""
-    if not text:
+    """A whole number, or the seconds of `HH:MM:SS`; None where it is neither, or too long for one."""
+    if not text or len(text) > 18:
         return None
     try:
         return int(text)

@@ -85,6 +85,13 @@ CORPUS: dict[str, list[str]] = {
         for indent in (None, 4)
     ]
     + [kueue.listed(kueue.workload("b", *kueue.ADMITTED)), kueue.listed(kueue.workload("b"), indent=None)],
+    "slurm": [
+        f"{job}|{job}|alder|batch|normal|acc|grp|100|ada|1000|2024-05-01T10:00:00|2024-05-01T10:00:00|2024-05-01T10:01:00|"
+        f"2024-05-01T10:03:00|00:02:00|0:0|{state}|2|8|8|3000Mc|cpu=8,mem=24000M,node=2|{tres}|01:00:00|n[1-2]|md\n"
+        for job in ("8_[1-9%3]", "9+1", *range(10, 410))
+        for state in ("COMPLETED", "CANCELLED by 1000", "PREEMPTED", "PENDING", "RUNNING")
+        for tres in ("", "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=24000M,node=2")
+    ],
     "events": [
         '{"type":"capacity","v":1,"site":"s","time":1.5,"cpus":8,"pools":[{"name":"p","nodes":1,"cpus":8}]}\n',
         '{"type":"submit","v":1,"site":"s","time":2,"job":"7","user":"ada","cpus":4,"gpu_types":{"a100":2}}\n',

@@ -103,6 +103,18 @@ def test_tasks_that_ran_may_be_told_in_one_row() -> None:
     assert (row.job, row.array, row.array_size) == ("9_[1-3]", "9", None)
 
 
+def test_long_numbers_are_no_jobs_and_long_lists_of_tasks_are_cut() -> None:
+    long = "9" * 300
+    rows, skipped = read(HEADER, *(line(JobID=one) for one in (long, f"7_{long}", f"{long}_7", f"7+{long}", "٣")))
+    assert not rows and [part.field for part in skipped] == ["JobID"] * 5
+    row = one(line(JobID=f"9_[{','.join(map(str, range(200)))}]"))
+    assert len(row.job) == 256 and row.array == "9"
+    assert one(line(JobID="9+1", JobIDRaw=long)).job == "9+1"
+    times = f"{DAY}12:00:00|{DAY}12:01:00|{DAY}12:02:00|COMPLETED"
+    rows, _ = read("JobID|Submit|Start|End|State|Priority|Restarts|NCPUS", f"7|{times}|{long}|{long}|{long}")
+    assert (rows[0].priority, rows[0].restarts, rows[0].cpus) == (None, None, None)
+
+
 def test_names_with_line_breaks_and_separators() -> None:
     rows, skipped = read(HEADER, line(JobName="a|b\nc||d"), line(JobID="8"))
     assert [row.job for row in rows] == ["7", "8"]
