@@ -9,6 +9,7 @@ The file is long because it is one story: what each kind of event does to the sa
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from statistics import median
 from typing import Any, ClassVar
 
 from models.engine.checkpoint import MIN_JOBS_TO_RECOVER
@@ -83,7 +84,7 @@ class Engine(EngineState):
         records: list[Record] = [doubted] if doubted is not None else self._take(event, arrived)
         if self.events % EVENTS_PER_SWEEP == 0 and self._live.expiry.times:
             records.extend(self._give_up())
-            self.scores.begin_week(min(self._live.expiry.times))
+            self.scores.begin_week(median(self._live.expiry.times))  # some of these events may have come late
         for record in records:
             if isinstance(record, Anomaly):
                 self.anomalies[record.reason] = self.anomalies.get(record.reason, 0) + 1

@@ -19,7 +19,7 @@ WIDTH_IN, UNIT_IN, TITLE_IN = 20.0, 0.36, 0.6
 LEFT_IN, RIGHT_IN, TOP_IN, LEGEND_LINE_IN = 0.62, 0.15, 0.38, 0.17
 """Inches within a panel: left of its axes, right of them, above them, and for each line of its legend."""
 
-LETTER_IN = 0.07
+LETTER_IN = 0.085
 """Inches that a letter takes at an axis."""
 
 MAX_LEGEND = 6

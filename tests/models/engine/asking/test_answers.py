@@ -308,6 +308,18 @@ def test_the_accuracy_is_told_by_week() -> None:
     assert 900 - 64 <= sum(week.methods[0].jobs for week in told) <= 900
 
 
+def test_a_late_event_leaves_the_weeks_as_they_are() -> None:
+    engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
+    events = weekly(900, WEEK_S / 200, wait_s=600.0)
+    for place, event in enumerate(events):
+        engine.apply(event)
+        if place == len(events) - 100:
+            engine.apply(Capacity(site="alder", time=events[0].time, cpus=64))  # as when a trace is sent a second time
+    assert [week.begin for week in weeks(engine, engine.time)] == pytest.approx(
+        [number * WEEK_S for number in range(5)], abs=WEEK_S / 2
+    )
+
+
 def test_only_the_last_weeks_are_kept() -> None:
     engine = Engine("alder", EngineSettings(method="median", shadows=(), bounds="", history=50))
     for event in weekly(2000, WEEK_S / 100, wait_s=600.0):
