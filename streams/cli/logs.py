@@ -230,6 +230,9 @@ def compare(
 def _check_ranges(ids: Range | None, rows: Range | None) -> None:
     if ids and rows:
         raise typer.BadParameter("--ids and --rows exclude each other.")
+    for option, given in (("--ids", ids), ("--rows", rows)):
+        if given and given[0] > given[1]:
+            raise typer.BadParameter(f"{option} {given[0]} {given[1]}: expected the last not to be before the first.")
 
 
 @contextmanager
