@@ -2,25 +2,22 @@
 
 import msgspec
 
+from streams.sources.slurm.json_jobs.told import told_of
 from streams.sources.slurm.rows import (
-    ENDED,
     MIB,
     NO_RESOURCES,
     QUEUED,
-    REQUEUED,
     JobRow,
     Resources,
     array_of,
     count_of,
-    end_of,
     identity_of,
     name_of,
-    phase_of,
     queues_of,
     resources_from,
     time_of,
 )
-from streams.sources.slurm.shapes import Number, Words, is_infinite, limit_of, number_of, restarts_of, words_of
+from streams.sources.slurm.shapes import Number, Words, is_infinite, limit_of, number_of, restarts_of
 
 
 class _Array(msgspec.Struct, gc=False):
@@ -93,19 +90,11 @@ class AccountingJob(msgspec.Struct, gc=False):
 
 def row_of_accounting(job: AccountingJob) -> JobRow | str:
     """The row of a job as sacct and slurmdbd tell it; the name of the field that is wrong."""
-    number, found = count_of(number_of(job.job_id)), phase_of(words_of(job.state.current))
-    submitted = time_of(number_of(job.time.submission))
-    if number is None:
-        return "job_id"
-    if found is None:
-        return "state"
-    if submitted is None:
-        return "submit_time"
-    phase, state = found
+    told = told_of(job.job_id, job.state.current, job.time.submission, job.time.end)
+    if isinstance(told, str):
+        return told
+    number, phase, state, submitted, ended = told
     started = time_of(number_of(job.time.start))
-    ended = end_of(phase, submitted, time_of(number_of(job.time.end)))
-    if phase in (ENDED, REQUEUED) and ended is None:
-        return "end_time"
     asked = _resources(job.tres.requested if job.tres else None)
     got = _resources(job.tres.allocated if job.tres else None)
     if phase == QUEUED or (started == ended and not (name_of(job.nodes) or got.cpus)):

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from streams.sources.slurm.json_jobs.told import told_of
 from streams.sources.slurm.rows import (
     ENDED,
     MIB,
@@ -13,11 +14,9 @@ from streams.sources.slurm.rows import (
     JobRow,
     Resources,
     count_of,
-    end_of,
     gres_of,
     identity_of,
     name_of,
-    phase_of,
     queues_of,
     resources_of,
     time_of,
@@ -73,19 +72,11 @@ class QueueJob(msgspec.Struct, gc=False):
 
 def row_of_queue(job: QueueJob) -> JobRow | str:
     """The row of a job as squeue and slurmrestd tell it; the name of the field that is wrong."""
-    number, found = count_of(number_of(job.job_id)), phase_of(words_of(job.job_state))
-    submitted = time_of(number_of(job.submit_time))
-    if number is None:
-        return "job_id"
-    if found is None:
-        return "state"
-    if submitted is None:
-        return "submit_time"
-    phase, state = found
+    told = told_of(job.job_id, job.job_state, job.submit_time, job.end_time)
+    if isinstance(told, str):
+        return told
+    number, phase, state, submitted, ended = told
     started = time_of(number_of(job.start_time))
-    ended = end_of(phase, submitted, time_of(number_of(job.end_time)))
-    if phase in (ENDED, REQUEUED) and ended is None:
-        return "end_time"
     asked = resources_of(job.tres_req_str) if job.tres_req_str else NO_RESOURCES
     got = resources_of(job.tres_alloc_str) if job.tres_alloc_str else NO_RESOURCES
     ran = phase in (RUNNING, SUSPENDED, REQUEUED) or (
