@@ -1,9 +1,9 @@
 """The commands of who looks at what is known: jobs, job, sites, letters."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,6 +11,8 @@ from streams.cli.options import name, names, settings_of
 from streams.cli.output import print_json, told_if_silent
 
 commands = typer.Typer()
+
+T = TypeVar("T")
 
 Sites = Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")]
 Url = Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")]
@@ -40,10 +42,7 @@ def jobs(
         found = listing.jobs_of_service(url, token or settings.serve.token, user, sites)
     else:
         found = listing.jobs(settings, user, sites, most)
-    if as_json:
-        print_json(found)
-    else:
-        listing.show_jobs(found)
+    _print(found, as_json, listing.show_jobs)
 
 
 @commands.command(epilog="Example: queuecast job 4711 --site ctc")
@@ -76,10 +75,7 @@ def ask_job(
         found = asking.ask_job_of_service(url, token or settings.serve.token, job, sites)
     else:
         found = asking.ask_job(settings, job, sites)
-    if as_json:
-        print_json(found)
-    else:
-        asking.show(found)
+    _print(found, as_json, asking.show)
 
 
 @commands.command(epilog="Example: queuecast sites")
@@ -94,10 +90,7 @@ def sites(
         found = listing.sites_of_service(url, token or settings.serve.token, chosen)
     else:
         found = listing.sites(settings, chosen)
-    if as_json:
-        print_json(found)
-    else:
-        listing.show_sites(found)
+    _print(found, as_json, listing.show_sites)
 
 
 @commands.command(epilog="Example: queuecast letters --site ctc --follow")
@@ -115,10 +108,7 @@ def letters(
     settings = settings_of(context)
     if not follow:
         counts = by_reason(read_letters(settings, wanted))
-        if as_json:
-            print_json(counts)
-        else:
-            show(counts)
+        _print(counts, as_json, show)
         return
     waiting = "no dead letter has come yet, which is as it should be; Ctrl-C ends it"
     with closing(read_letters(settings, wanted, follow=True)) as found, told_if_silent(waiting) as heard:
@@ -129,3 +119,11 @@ def letters(
             else:
                 sys.stdout.write(line(letter, at) + "\n")
             sys.stdout.flush()
+
+
+def _print(found: T, as_json: bool, show: Callable[[T], None]) -> None:
+    """Print what was found, as JSON or for people."""
+    if as_json:
+        print_json(found)
+    else:
+        show(found)

@@ -71,10 +71,10 @@ class LateSites:
         try:
             handle = await self._read(site)
         except (Exception, asyncio.CancelledError):
-            if self._late.get(site) is late:
+            if not late.dropped:
                 raise
             return  # what fails of a site that is another worker's now is no fault
-        if self._late.get(site) is late:
+        if not late.dropped:
             self._handles[site] = handle
             del self._late[site]
 
