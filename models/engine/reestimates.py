@@ -80,13 +80,14 @@ class Reestimates:
         while self.any_due(now):
             if looked >= MAX_LOOKS_PER_EVENT or taken >= MAX_TAKEN_PER_EVENT:
                 return
-            look, before = heappop(self._looks), self.passed
+            look = heappop(self._looks)
             job = self._state.jobs.get(look[1])
-            if look <= before or job is None or job.phase is not Phase.QUEUED or look != next_look(job, before):
+            if job is None or job.phase is not Phase.QUEUED or look != next_look(job, self.passed):
                 continue  # it takes no share of what may be taken: who was read back does not have it
             self.passed, taken = look, taken + 1
-            self.watch(job)
-            if next_look(job, look)[0] > now:
+            following = next_look(job, look)
+            heappush(self._looks, following)
+            if following[0] > now:
                 looked += 1
                 yield job
 

@@ -54,8 +54,8 @@ class HeldBack:
         self._groups: dict[_Group, _Oldest] = {}
         state = engine.context.state
         for job, jobs in _overdue(engine.context, now):
-            since = self._since(job)
-            if since is not None:
+            since = self._overdue_since(job)
+            if since is not None and self._has_room(job):
                 first = self._groups.get(group_of(job), _Oldest(0.0, since, because(job)))
                 self._groups[group_of(job)] = _Oldest(first.jobs + jobs, min(first.since, since), first.reason)
         if self._groups:
@@ -70,7 +70,7 @@ class HeldBack:
         Parameters:
             expected_start: when it is expected to start otherwise, Unix seconds.
         """
-        if self._is_overdue(job):
+        if self._overdue_since(job) is not None:
             if self._has_room(job):
                 return because(job)
             if expected_start is not None and expected_start <= self._now + AT_ONCE_S:
@@ -79,14 +79,10 @@ class HeldBack:
             return None
         return self.beside(job)
 
-    def _since(self, job: Job) -> float | None:
-        """Since when a queued job is held back; None where it is not."""
-        return broken_at(self._engine, job) if self._is_overdue(job) and self._has_room(job) else None
-
-    def _is_overdue(self, job: Job) -> bool:
-        """Whether the start that was promised to a job is overdue."""
+    def _overdue_since(self, job: Job) -> float | None:
+        """Since when the start that was promised to a job is overdue; None where it is not."""
         since = broken_at(self._engine, job)
-        return since is not None and since <= self._now
+        return since if since is not None and since <= self._now else None
 
     def _has_room(self, job: Job) -> bool:
         """Whether what a job asks for is free where it competes, and no reservation is ahead of it."""
