@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -100,6 +100,11 @@ def _detail(error: "HTTPError") -> str:
         return str(json.loads(error.read())["detail"])
     except (ValueError, KeyError, TypeError):
         return f"status {error.code}"
+
+
+def silence(asked: Collection[str]) -> UserError:
+    """What to raise where no worker answered for any of the sites that were asked."""
+    return UserError(f"no worker answers for {', '.join(asked)}" if asked else NO_SITE)
 
 
 def check(ranking: Ranking) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from models.records import JobAnswer
-from streams.client.ask import NO_SITE, fetched
+from streams.client.ask import fetched, silence
 from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
@@ -35,7 +35,7 @@ def ask_job(settings: Settings, job: str, sites: Sequence[str] = ()) -> list[Job
         by_site = grid.job(job, sites)
     found = [answer for answer in by_site.values() if answer is not None]
     if not found:
-        raise UserError(f"no worker answers for {', '.join(by_site)}" if by_site else NO_SITE)
+        raise silence(by_site)
     return found
 
 

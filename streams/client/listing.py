@@ -7,9 +7,8 @@ from urllib.parse import quote
 import msgspec
 
 from models.records import JobsAnswer, LiveJob, LiveState, SiteAnswer
-from streams.client.ask import NO_SITE, fetched
+from streams.client.ask import NO_SITE, fetched, silence
 from streams.client.blocking import Client
-from streams.errors import UserError
 from streams.settings import Settings
 from streams.terminal import minute, moment, printable, show_listed, show_table, span
 
@@ -79,7 +78,7 @@ def jobs(settings: Settings, user: str | None, sites: Sequence[str], most: int) 
             found = [_of_site(answer) for answer in of_sites.values() if answer is not None]
             asked = list(of_sites)
     if not found:
-        raise UserError(f"no worker answers for {', '.join(asked)}" if asked else NO_SITE)
+        raise silence(asked)
     return found
 
 
