@@ -15,6 +15,7 @@ from models.records import (
     MethodAccuracy,
     Name,
     Seconds,
+    Size,
     StandingEstimate,
     WaitAnswer,
     WaitQuestion,
@@ -44,9 +45,9 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     type of all its GPUs; who names it asks for one at least.
     """
 
-    cpus: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+    cpus: Size = 1
     walltime: Seconds | None = None
-    nodes: Count | None = None
+    nodes: Size | None = None
     gpus: Count = 0
     memory: Bytes | None = None
     queue: Name | None = None
@@ -56,7 +57,7 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
     executable: Name | None = None
     partition: Name | None = None
     gpu_type: Name | None = None
-    tasks: Count | None = None
+    tasks: Size | None = None
     exclusive: bool = False
     qos: Name | None = None
     reservation: Name | None = None

@@ -113,6 +113,12 @@ def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
         sys.stdout.write("\n".join((text[0], rule[GAP:], *text[1:])) + "\n")
 
 
+def show_wrapped(text: str) -> None:
+    """Print a text, broken within the terminal's width."""
+    whole = TextWrapper(columns(), subsequent_indent="  ", break_on_hyphens=False)
+    sys.stdout.write(whole.fill(printable(text)) + "\n")
+
+
 def show_listed(head: str, lines: Iterable[tuple[str, str]], width: int | None = None) -> None:
     """Print texts under a heading, as `show_named` does; nothing where there is none."""
     found = list(lines)

@@ -29,6 +29,9 @@ CONFIG = "queuecast.toml"
 RESTART_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
 """The pauses (s) before an ended server is started again: after its first end, its second, and so on."""
 
+JOINED_WITHIN_S = 60.0
+"""For how long (s) the stack's start waits for a worker to have sites, which takes some seconds."""
+
 MIN_STEADY_S = 60.0
 """When a server has run this long (s), its next end counts as its first again."""
 
@@ -65,9 +68,12 @@ class Process(Server):
         return ["env", *without, f"TMPDIR={self.directory}", *command]
 
     def _ready(self) -> bool:
+        return self._answers(self.page)
+
+    def _answers(self, page: str) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # straight, whatever proxy there is
         try:
-            opener.open(self.url, timeout=5.0).close()
+            opener.open(f"http://{self.address}{page}", timeout=5.0).close()
         except OSError:  # refused so far, or an error while it is being put together
             return False
         return True
@@ -83,6 +89,14 @@ class WorkerProcess(Process):
         """The settings with the worker's place and name."""
         place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
         return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
+
+    def await_sites(self, seconds: float = JOINED_WITHIN_S) -> bool:
+        """Wait until it has sites to answer for, but no longer than this; gives whether it has."""
+        self._on_progress(Progress(f"{self.name} takes its sites"))
+        deadline = time.monotonic() + seconds
+        while not (joined := self._answers("/readyz")) and self.running and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return joined
 
 
 class ServeProcess(Process):
@@ -159,6 +173,8 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_a
             create_topics(settings)
             for process in (*crew, serve):
                 running.enter_context(process)
+            if not crew[0].await_sites():
+                notes.append(f"{crew[0].directory.name} has no sites yet and answers nothing: see {crew[0].log}.")
         config = stack.data_dir / CONFIG
         told = serve.with_place(settings)
         write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(told)}")

@@ -4,7 +4,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.look import ask_job
-from streams.cli.options import name, names, read_trace, settings_of, settings_without_servers
+from streams.cli.options import is_given, name, names, read_trace, settings_of, settings_without_servers
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
 from streams.terminal import moment, printable
@@ -54,6 +54,7 @@ def feed(
         typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the worker has caught up.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
 ) -> None:
     """Send traces or other logs to the events topic, each as a site, side by side from their beginnings.
 
@@ -81,11 +82,12 @@ def feed(
             steps = feeding.first_jobs(steps, limit, len(sites))
         stop = stack.enter_context(stop_on_sigterm())
         with progress("events sent", total) as advance:
-            publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), _show_fed, stop, sites)
+            shown = _print_fed if as_json else _show_fed
+            publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), shown, stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
     if wait:
-        _await_workers(settings, sites)
+        _await_workers(settings, sites, tell if as_json else print)
 
 
 def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> None:
@@ -102,7 +104,7 @@ def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: 
             )
 
 
-def _await_workers(settings: "Settings", sites: Sequence[str]) -> None:
+def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[str], None]) -> None:
     """Wait until what was sent is predicted, and say so; not where no worker runs, or where one may not know."""
     from streams.operate.catching_up import NoWorker, unread
 
@@ -121,7 +123,7 @@ def _await_workers(settings: "Settings", sites: Sequence[str]) -> None:
     except UserError:  # whoever may only write events may not know
         return
     else:
-        sys.stdout.write(f"the worker has caught up, {time.monotonic() - began:.1f} s after the last event was sent\n")
+        say(f"the worker has caught up, {time.monotonic() - began:.1f} s after the last event was sent")
 
 
 def _recorded(
@@ -162,6 +164,13 @@ def _show_fed(publisher: "Publisher", seconds: float) -> None:
         sys.stdout.write(printable(f"{site}: {count} events, {publisher.jobs.get(site, 0)} jobs") + "\n")
     total = sum(publisher.events.values())
     sys.stdout.write(f"{total} events sent in {seconds:.1f} s, {total / max(seconds, 1e-3):,.0f}/s\n")
+
+
+def _print_fed(publisher: "Publisher", seconds: float) -> None:
+    sites = [
+        {"site": site, "events": count, "jobs": publisher.jobs.get(site, 0)} for site, count in publisher.events.items()
+    ]
+    print_json({"sites": sites, "events": sum(publisher.events.values()), "seconds": seconds})
 
 
 @commands.command(epilog="Example: queuecast watch --site ctc --outcomes --from-beginning --count 20")
@@ -241,7 +250,8 @@ def ask(
 
     The sites by response time: the wait and the run time. Nothing is submitted,
     and asking changes nothing. The exit code is 1 where no site has an estimate.
-    With --job it says when that job starts, and why not yet.
+    With --job it says when that job starts, and why not yet; of the other options
+    it has --site, --url, --token and --json.
     """
     from models.ranking import JobRequest
     from streams.client import ask as asking
@@ -249,6 +259,7 @@ def ask(
     from streams.durations import seconds_of
 
     if job_id is not None:
+        _check_ask_job(context)
         ask_job(context, job_id, site or (), url, token, as_json)
         return
     fields = JobRequest.__struct_fields__
@@ -266,3 +277,13 @@ def ask(
     else:
         asking.show(found)
     asking.check(found)
+
+
+OF_SUBMITTED = frozenset({"job_id", "site", "url", "token", "as_json"})
+"""The options of `ask` that go with --job: a job that was submitted has asked for the rest already."""
+
+
+def _check_ask_job(context: typer.Context) -> None:
+    for option in context.params:
+        if option not in OF_SUBMITTED and is_given(context, option):
+            raise typer.BadParameter(f"--{option.replace('_', '-')} says nothing of a job that was submitted: --job.")

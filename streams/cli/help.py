@@ -3,7 +3,7 @@
 Plain values are read here too: typer would import pydantic for them, which takes longer than an answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -67,6 +67,8 @@ class _Plain:
 
 def _reader(param: Any, limits: str | None) -> Callable[[Any], Any] | None:
     """What reads one value of a parameter; None for kinds that are left to typer."""
+    if choices := param.type_descriptor.choices:
+        return lambda value: _one_of(choices, value)
     annotation = param.type_descriptor.annotation
     one = get_args(annotation)[0] if get_origin(annotation) is list else annotation
     kind = KINDS.get(one)
@@ -82,7 +84,13 @@ def _reader(param: Any, limits: str | None) -> Callable[[Any], Any] | None:
             raise ValueError(f"{value} is not {limits}.")
         return found
 
-    return None if kind is None or param.type_descriptor.choices else read
+    return None if kind is None else read
+
+
+def _one_of(choices: Sequence[str], value: str) -> str:
+    if value not in choices:
+        raise ValueError(f"{value!r} is none of {', '.join(choices)}.")
+    return value
 
 
 def _limits(least: float | None, most: float | None) -> str | None:

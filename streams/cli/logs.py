@@ -129,6 +129,7 @@ def replay(
     from streams.offline.replay import replay as replayed
 
     _check_ranges(ids, rows)
+    _check_names(anonymise, key, earlier)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
     with opened(files, site, format_name, skip_broken, options) as (log, report):
         if anonymise is not None:
@@ -202,6 +203,7 @@ def compare(
     from streams.offline.compare import compare as compared
 
     _check_ranges(ids, rows)
+    _check_names(anonymise, key, earlier)
     settings = settings_without_servers(context).engine
     with opened(files, site, format_name, skip_broken, options) as (log, report):
         if anonymise is not None:
@@ -233,6 +235,12 @@ def _check_ranges(ids: Range | None, rows: Range | None) -> None:
     for option, given in (("--ids", ids), ("--rows", rows)):
         if given and given[0] > given[1]:
             raise typer.BadParameter(f"{option} {given[0]} {given[1]}: expected the last not to be before the first.")
+
+
+def _check_names(anonymise: Path | None, key: Path | None, earlier: str | None) -> None:
+    for option, given in (("--key", key), ("--earlier", earlier)):
+        if given is not None and anonymise is None:
+            raise typer.BadParameter(f"{option} goes with --anonymise.")
 
 
 @contextmanager

@@ -61,6 +61,12 @@ def name(option: str, given: str | None) -> str | None:
     return None if given is None else names(option, [given])[0]
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line gives this parameter."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
     """A trace; broken lines are told on stderr where they are to be skipped.
 

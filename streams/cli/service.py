@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from streams.cli.options import settings_of
-from streams.cli.output import tell
-from streams.errors import UserError
+from streams.cli.output import print_json, tell
+from streams.errors import UserError, read_as
 from streams.terminal import printable, show_table
 
 commands = typer.Typer()
@@ -24,6 +24,7 @@ def topics(
         int | None, typer.Option(min=1, max=32, help="Copies of those made now. Default: the settings'.")
     ] = None,
     rehash: Annotated[bool, typer.Option("--rehash", help="Add partitions, and move the sites to theirs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the topics as JSON.")] = False,
 ) -> None:
     """Make the topics that are missing, and print them all.
 
@@ -53,10 +54,13 @@ def topics(
             f"the topics have {numbers} partitions and keep them: of {partitions}, most sites would belong to others "
             "than those where they are; --rehash adds partitions and moves the sites with all that they know"
         )
-    lines = [
-        [name, str(counts[name]), _retention(configured[name]), "made" if new else ""] for name, new in made.items()
-    ]
-    show_table(["topic", "partitions", "kept", ""], lines)
+    kept = {name: _retention(configured[name]) for name in made}
+    if as_json:
+        lines = [(name, counts[name], kept[name], new) for name, new in made.items()]
+        print_json([dict(zip(("topic", "partitions", "kept", "made"), line, strict=True)) for line in lines])
+    else:
+        cells = [[name, str(counts[name]), kept[name], "made" if new else ""] for name, new in made.items()]
+        show_table(["topic", "partitions", "kept", ""], cells)
     check_topics(settings, dict.fromkeys(counts, "describe"))
 
 
@@ -150,10 +154,14 @@ def doctor(
 
     from streams.operate.doctor import examine
     from streams.operate.notices import check_notifier
+    from streams.operate.shown import url_of
     from streams.operate.sources import check_source
 
-    failed = False
-    others = chain(map(check_source, source or ()), map(check_notifier, notify or ()))
+    failed, looks = False, [("--source", check_source, source or ()), ("--notify", check_notifier, notify or ())]
+    for option, _, addresses in looks:
+        for address in addresses:
+            read_as(option, url_of, address)
+    others = chain.from_iterable(map(check, addresses) for _, check, addresses in looks)
     for result in chain(examine(settings_of(context)), others):
         sys.stdout.write(msgspec.json.encode(result).decode() if as_json else printable(str(result)))
         sys.stdout.write("\n")

@@ -1,13 +1,15 @@
 """The command that chooses a method's parameters on a site's trace: tune."""
 
 import os
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from streams.cli.options import Range, TraceFile, read_trace, settings_without_servers
-from streams.cli.output import progress, tell
+from streams.cli.options import Range, TraceFile, is_given, read_trace, settings_without_servers
+from streams.cli.output import print_json, progress, tell
 from streams.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def tune(
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what was chosen there, TOML.")] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the errors and what was chosen as JSON.")] = False,
 ) -> None:
     """Choose the parameters of a method for a site, on a stretch of its trace.
 
@@ -85,15 +88,27 @@ def tune(
     settings, read = settings_without_servers(context).engine, read_trace(trace, skip_broken)
     plan, cores = (population, generations, seed), workers or os.cpu_count() or 1
     if kind == "template":
-        profile = _search_templates(read, settings, search, (*plan, choice), jobs, running, cores, resume)
+        found = _search_templates(read, settings, search, (*plan, choice), jobs, running, cores, resume)
     elif kind == "ibl":
-        profile = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
+        found = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
     else:
-        profile = _tune_qespera(read, settings, (ids, rows, every))
+        found = _tune_qespera(read, settings, (ids, rows, every))
+    if as_json:
+        print_json({"method": kind, "errors": found.errors, "settings": tomllib.loads(found.profile)})
+    else:
+        found.show()
     if save:
         from streams.offline.files import save as write
 
-        write(profile, save)
+        write(found.profile, save)
+
+
+class Found(NamedTuple):
+    """What was found for a method: the settings as TOML, its mean absolute errors, and what prints them."""
+
+    profile: str
+    errors: dict[str, Any]
+    show: Callable[[], None]
 
 
 SEARCHES = frozenset({"population", "generations", "seed", "workers", "resume"})
@@ -108,7 +123,7 @@ TUNED_BY = {
 
 def _check_tune(context: typer.Context, kind: str) -> None:
     """Refuse options that exclude each other, or that the method does not have, and files that cannot be written."""
-    given = {name: value for name, value in context.params.items() if _is_given(context, name)}
+    given = {name: value for name, value in context.params.items() if is_given(context, name)}
     for one, other in (("ids", "rows"), ("method", "runtimes")):
         if one in given and other in given:
             raise typer.BadParameter(f"--{one} and --{other} exclude each other.")
@@ -124,12 +139,7 @@ def _check_tune(context: typer.Context, kind: str) -> None:
             raise UserError(f"{file}: cannot be written: there is no such directory")
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> str:
+def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Found:
     from models.search.tuning import aae_s
     from streams.offline import tune as tuning
     from streams.offline.stretch import stretch_of
@@ -137,11 +147,10 @@ def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> s
     stretch = stretch_of(trace, *where)
     with progress("jobs", stretch.steps) as advance:
         found = tuning.tune(stretch, settings, advance)
-    tuning.show(found, stretch)
     _warn_of_chance(stretch)
     if aae_s(found.together) > aae_s(found.before):
         tell("what was chosen alone does worse together than what is in force")
-    return tuning.profile(found.profile)
+    return Found(tuning.profile(found.profile), tuning.errors(found), lambda: tuning.show(found, stretch))
 
 
 def _search_ibl(
@@ -152,7 +161,7 @@ def _search_ibl(
     plan: tuple[int, int, int],
     workers: int,
     resume: Path | None,
-) -> str:
+) -> Found:
     from models.search.genetic import SearchPlan
     from streams.offline import ibl_search as searching
     from streams.offline.stretch import stretch_of
@@ -163,9 +172,8 @@ def _search_ibl(
     options = searching.IblSearchOptions(plan=SearchPlan(*plan), workers=workers, file=resume)
     with progress("generations", options.plan.generations) as advance:
         found = searching.search(examples, options, settings, lambda _: advance())
-    searching.show(found)
     _warn_of_chance(stretch)
-    return searching.profile(found, settings)
+    return Found(searching.profile(found, settings), searching.errors(found), lambda: searching.show(found))
 
 
 def _warn_of_chance(stretch: "Stretch") -> None:
@@ -184,7 +192,7 @@ def _search_templates(
     running: bool,
     workers: int,
     resume: Path | None,
-) -> str:
+) -> Found:
     from models.search.templates.genetic import TemplateSearchPlan
     from streams.offline import template_search as searching
 
@@ -193,5 +201,5 @@ def _search_templates(
     )
     with progress("generations" if kind == "genetic" else "steps", options.plan.generations) as advance:
         found = searching.search(trace, options, settings, lambda _: advance())
-    searching.show(found)
-    return searching.profile(found.best.templates, options.plan.choice)
+    profile = searching.profile(found.best.templates, options.plan.choice)
+    return Found(profile, searching.errors(found), lambda: searching.show(found))

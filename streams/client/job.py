@@ -1,6 +1,5 @@
 """The command `ask --job`: when a live job starts, asked through Kafka or of an HTTP service."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
@@ -11,7 +10,7 @@ from streams.client.ask import fetched, silence
 from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
-from streams.terminal import minute, moment, printable, show_named, span
+from streams.terminal import minute, moment, show_named, show_wrapped, span
 
 
 class _Site(msgspec.Struct):
@@ -61,7 +60,7 @@ def show(answers: Sequence[JobAnswer]) -> None:
         raise UserError("; ".join(f"{answer.site}: {answer.text}" for answer in answers))
     for answer in known:
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
-        sys.stdout.write(printable(f"{answer.site} {answer.job}: {answer.text}{start}") + "\n")
+        show_wrapped(f"{answer.site} {answer.job}: {answer.text}{start}")
         show_named(_details(answer))
 
 

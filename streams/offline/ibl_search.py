@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -137,6 +138,12 @@ def show(result: IblSearchResult) -> None:
     rows = (("as in force", result.before_error), ("found", result.error))
     lines = [[name, f"{error * result.mean_s:.2f}", f"{error:.3f}"] for name, error in rows]
     show_table(["", "AAE s", f"of the mean {TARGET_NAMES[result.target]}"], lines)
+
+
+def errors(result: IblSearchResult) -> dict[str, Any]:
+    """The mean absolute errors in seconds: of what is in force, of what was found, and the best of each generation."""
+    steps = [generation.errors[generation.best] * result.mean_s for generation in result.generations]
+    return {"before_s": result.before_error * result.mean_s, "found_s": result.error * result.mean_s, "steps_s": steps}
 
 
 def _text(value: bool | int | float | str | list[str]) -> str:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -179,6 +179,12 @@ def show(result: TemplateSearchResult) -> None:
     errors = (("as in force", result.before_s), ("found", result.best.best_s))
     lines = [[name, _minutes(error_s), f"{error_s / max(result.run_s, 1.0):.3f}"] for name, error_s in errors]
     show_table(["", "MAE min", "of the mean run time"], lines)
+
+
+def errors(result: TemplateSearchResult) -> dict[str, Any]:
+    """The mean absolute errors in seconds: of what is in force, of what was found, and the best of each step."""
+    steps = [step.best_s for step in result.steps]
+    return {"before_s": result.before_s, "found_s": result.best.best_s, "steps_s": steps}
 
 
 def _minutes(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """Tuning `qespera` on a stretch of a trace, one parameter after another: the tables, and the site's profile."""
 
 from collections.abc import Callable
+from typing import Any
 
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
@@ -35,6 +36,17 @@ def show(tuning: TuningResult, stretch: Stretch) -> None:
     lines.append(["as in force", "", *_figures(tuning.before), ""])
     lines.append(["all chosen, together", "", *_figures(tuning.together), ""])
     show_table([f"with {STATISTIC_NAMES[best]}", "value", "AAE s", "PPE", "* chosen"], lines)
+
+
+def errors(tuning: TuningResult) -> dict[str, Any]:
+    """The mean absolute errors in seconds: of the statistics, of each value that was tried, before and after."""
+    tried = [
+        {"parameter": row.parameter, "value": row.value, "aae_s": aae_s(row.accuracy), "chosen": row.chosen}
+        for row in tuning.rows
+    ]
+    statistics = {STATISTIC_NAMES[name]: aae_s(accuracy) for name, accuracy in tuning.statistics.items()}
+    ends = {"before_s": aae_s(tuning.before), "found_s": aae_s(tuning.together)}
+    return ends | {"statistics": statistics, "tried": tried}
 
 
 def _figures(accuracy: Accuracy) -> tuple[str, str]:

@@ -27,6 +27,9 @@ def check_notifier(address: str) -> CheckResult:
 
     Parameters:
         address: `HOST:PORT`, or the page's whole URL.
+
+    Raises:
+        NotUnderstood: it is neither.
     """
     url = url_of(address)
     try:

@@ -5,10 +5,21 @@ from collections import defaultdict
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from streams.errors import NotUnderstood
+
 
 def url_of(address: str) -> str:
-    """The page of metrics at `HOST:PORT`, or at a whole URL."""
-    return address if "//" in address else f"http://{address}/metrics"
+    """The page of metrics at `HOST:PORT`, or at a whole URL.
+
+    Raises:
+        NotUnderstood: it is neither.
+    """
+    if "://" in address:
+        return address
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+        raise NotUnderstood(f"{address!r}: expected HOST:PORT")
+    return f"http://{address}/metrics"
 
 
 def shown_at(url: str, prefix: str) -> dict[str, float]:

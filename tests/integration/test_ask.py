@@ -1,6 +1,7 @@
 """Questions through a real Kafka to a real worker, and the command that asks them."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -403,3 +404,7 @@ def test_who_feeds_is_told_what_a_site_had_and_when_the_worker_has_caught_up(dep
     again = command(here, tmp_path, "feed", str(trace))
     assert "made has had events until " in again.err and " UTC, and these begin at " in again.err
     assert "the worker has caught up, " in again.out
+    third = command(here, tmp_path, "feed", str(trace), "--json")
+    told = json.loads(third.out)
+    assert told["sites"] == [{"site": "made", "events": told["events"], "jobs": 60}]
+    assert "the worker has caught up, " in third.err

@@ -1,5 +1,6 @@
 """Partitions are added: workers stop and say what to do; sites that are moved go on as if nothing had happened."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,11 @@ def test_partitions_that_are_added_stop_the_workers_who_say_what_to_do(
     here.send(events[:100])
     here.worker.start()
     here.await_outputs(count(here, events[:100]))
-    assert main(["topics", "--partitions", str(AFTER)]) == 0
-    assert f"the topics have {BEFORE} partitions and keep them: of {AFTER}, most sites" in capsys.readouterr().err
+    assert main(["topics", "--partitions", str(AFTER), "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"the topics have {BEFORE} partitions and keep them: of {AFTER}, most sites" in said.err
+    told = {line["topic"]: (line["partitions"], line["made"]) for line in json.loads(said.out)}
+    assert told[here.topics.events] == (BEFORE, False)
     assert main(["topics", "--rehash", "--partitions", str(AFTER)]) == 1
     assert "1 workers run" in capsys.readouterr().err
     add_partitions(here, *partitions_of(here.settings))

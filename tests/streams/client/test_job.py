@@ -46,6 +46,17 @@ KNOWN = JobAnswer(
 UNKNOWN = JobAnswer(id="2", site="ctc", made_at=0.0, job="4711", text="no such job queues or runs here")
 
 
+def test_no_line_is_wider_than_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    text = "held back by a limit or a priority although 1,068 processors are free; since when is not known"
+    show([msgspec.structs.replace(KNOWN, text=text)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "kth 4711: held back by a limit or a priority"
+    assert max(map(len, lines)) <= 50
+
+
 def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show([UNKNOWN, KNOWN])
     assert capsys.readouterr().out.splitlines() == [

@@ -1,3 +1,5 @@
+import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,19 @@ def test_the_command_prints_the_tables_and_saves_the_profile(trace: Trace, capsy
     assert Path("made.toml").read_text() == tune.profile(found.profile)
     assert main(["--config", "made.toml", "replay", "made.swf", "--rows", "200", "240"]) == 0
     assert found.profile.method in capsys.readouterr().out
+
+
+def test_what_was_found_is_told_as_json_too(trace: Trace, capsys: Capture) -> None:
+    _, found = tuned(trace)
+    Path("in-force.toml").write_text('[engine]\nmethod = "qespera"\nhistory = 120\n')
+    arguments = ["tune", "made.swf", "--rows", *map(str, ROWS), "--every", "2", "--json"]
+    assert main(["--config", "in-force.toml", *arguments]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["method"] == "qespera"
+    assert told["settings"] == tomllib.loads(tune.profile(found.profile))
+    assert told["errors"] == tune.errors(found)
+    assert told["errors"]["found_s"] == aae_s(found.together)
+    assert [one["value"] for one in told["errors"]["tried"]] == [row.value for row in found.rows]
 
 
 @pytest.mark.parametrize(
