@@ -11,8 +11,8 @@ T = TypeVar("T")
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 """How OpenSSL says that a certificate is not trusted, and why."""
 
-UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that do not decode."""
+UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What msgspec raises for what does not decode, such as a thousand brackets one in another."""
 
 
 class UserError(Exception):

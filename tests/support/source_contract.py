@@ -138,7 +138,9 @@ class SourceContract:
         if Path(location).is_file() and source_named(self.name).recognises(head_of(Path(location))):
             assert format_of(Path(location)).name == self.name
 
-    @pytest.mark.parametrize("head", [b"", b"\x00\xff", b"{", b"[]", b"\n\n", b"a b c\n", b"1|2|3\n", b'"', b";;;"])
+    @pytest.mark.parametrize(
+        "head", [b"", b"\x00\xff", b"{", b"[]", b"\n\n", b"a b c\n", b"1|2|3\n", b'"', b";;;", b'{"a":' * 10_000]
+    )
     def test_what_it_reads_is_told_without_a_failure(self, head: bytes) -> None:
         assert source_named(self.name).recognises(head) is False
 

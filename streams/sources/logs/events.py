@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import msgspec
 
 from models.records import AnyEvent
-from streams.errors import place_and_problem
+from streams.errors import UNDECODABLE, place_and_problem
 from streams.sources.contract import IDLE_S, OnSkipped, refuse
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.source import LogSource, Records
@@ -32,7 +32,7 @@ class EventRecords(Records):
         except msgspec.ValidationError as error:
             place, problem = place_and_problem(error)
             raise BadRecord(place or None, problem, "an event as `queuecast schema event` has it") from None
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise BadRecord(None, repr(line[:40]), "an event as JSON") from None
         return [event if event.site == self.site else msgspec.structs.replace(event, site=self.site)]
 
@@ -72,6 +72,6 @@ def _first(head: bytes) -> AnyEvent | None:
         if line.startswith(b"{"):
             try:
                 return _decoder.decode(line.decode("utf-8", "replace"))
-            except msgspec.MsgspecError:
+            except UNDECODABLE:
                 continue
     return None

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from models.records import AnyEvent
-from streams.errors import UserError
+from streams.errors import UNDECODABLE, UserError
 from streams.sources.contract import (
     IDLE_S,
     Cursor,
@@ -166,7 +166,7 @@ class FluxRecords(Records):
             return []
         try:
             found = _json.decode(line)
-        except (msgspec.DecodeError, UnicodeError):
+        except UNDECODABLE:
             raise BadRecord(None, repr(line[:40]), "an object in JSON") from None
         number = found.get("id", found.get("jobid"))
         if number == -1:

@@ -22,6 +22,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from models.records import Alter, AnyEvent, End, Start, Submit
+from streams.errors import UNDECODABLE
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, count_of, job_of
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
@@ -115,7 +116,7 @@ class HTCondorRecords(Records):
     def _of_json(self) -> list[AnyEvent]:
         try:
             ad = _json.decode("\n".join(self._lines))
-        except (msgspec.DecodeError, UnicodeError):
+        except UNDECODABLE:
             raise BadRecord(None, "an object", "an event in JSON") from None
         finally:
             self._lines = []

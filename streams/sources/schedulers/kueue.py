@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from models.records import AnyEvent
-from streams.errors import UserError
+from streams.errors import UNDECODABLE, UserError
 from streams.sources.contract import (
     IDLE_S,
     Cursor,
@@ -243,7 +243,7 @@ class KueueRecords(Records):
         text, self._lines = "\n".join(self._lines), []
         try:
             found = _json.decode(text)
-        except (msgspec.DecodeError, UnicodeError):
+        except UNDECODABLE:
             raise BadRecord(None, "an object", "a Workload in JSON") from None
         items = found.get("items")
         if isinstance(items, list):

@@ -15,7 +15,7 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from streams.errors import NotUnderstood, UserError
+from streams.errors import UNDECODABLE, NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.rows import (
@@ -167,7 +167,7 @@ def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -
     """What a record says: one row, or none where it cannot be read."""
     try:
         row = row_of(value)
-    except (ValueError, msgspec.DecodeError) as error:
+    except (ValueError, *UNDECODABLE) as error:
         on_skipped(Skipped(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON"))
         return Look([], 0.0)
     if isinstance(row, str):

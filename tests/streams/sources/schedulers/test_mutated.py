@@ -112,6 +112,8 @@ ODD += [
     "\r",
     "\u2028",
     "x" * 5000,
+    "[" * 5000,
+    '{"a":' * 5000,
     "1-999999999",
     "*",
     "+",
@@ -189,3 +191,14 @@ def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
     assert read >= LINES // 2 and told > LINES // 100 and bad > LINES // 100
     assert psutil.Process().memory_info().rss - before < GROWTH_BYTES
     print(f"{name}: {read} lines")
+
+
+@pytest.mark.parametrize("inside", ["[", '{"a":'])
+@pytest.mark.parametrize("name", ["events", "flux-log", "htcondor", "kueue-log"])
+def test_brackets_one_in_another_are_one_bad_record(name: str, inside: str, tmp_path: Path) -> None:
+    """A source that fails at a record fails there again after each start."""
+    good = htcondor.as_json(0, "2024-09-15T10:23:20Z", None) if name == "htcondor" else CORPUS[name][0]
+    (tmp_path / "log").write_text('{"a":' + inside * 50_000 + "}\n" + good)
+    skipped: list[Skipped] = []
+    assert list(source_named(name).open(str(tmp_path / "log"), "s", skipped.append).whole())
+    assert [part.line for part in skipped] == [1]

@@ -66,6 +66,13 @@ def test_no_record_makes_it_crash(value: bytes | dict[str, Any]) -> None:
     assert len(look_at(data, "here", 1, skipped.append).rows) + len(skipped) == 1
 
 
+def test_a_record_of_brackets_is_told() -> None:
+    """The reader of a topic that fails at a record fails there again after each start."""
+    skipped: list[Skipped] = []
+    assert look_at(b'{"jobid":5,"x":' + b"[" * 100_000, "here", 1, skipped.append).rows == []
+    assert [part.expected for part in skipped] == ["a record of jobcomp/kafka, as JSON"]
+
+
 class Message(NamedTuple):
     timestamp: int
     offset: int
