@@ -15,7 +15,6 @@ from streams.bulk.log import EventLog
 from streams.errors import NotUnderstood
 from streams.sources.contract import OnSkipped, Skipped, Source
 from streams.sources.formats import format_of
-from streams.sources.logs.source import LogSource, whole_of
 from streams.sources.registry import options_for, source_named
 
 MAX_REASONS = 50
@@ -131,21 +130,12 @@ def _events(
         read[id(source)] = ReadFile(str(path), kind.name, 0, 0)
     report.files.extend(read.values())
     for sources in kinds.values():
-        for source, event in _events_of(sources):
+        for source, event in type(sources[0]).together(sources):
             read[id(source)].events += 1
             yield event
         for source in sources:
             read[id(source)].records = source.records
             report.left_out.update(source.left_out)
-
-
-def _events_of(sources: Sequence[Source]) -> Iterator[tuple[Source, AnyEvent]]:
-    """The events of sources of one kind, each with the one that it is from."""
-    logs = [source for source in sources if isinstance(source, LogSource)]
-    yield from whole_of(logs)
-    for source in sources:
-        if not isinstance(source, LogSource):
-            yield from ((source, event) for event in source.whole())
 
 
 def _why_nothing(report: Report) -> str:

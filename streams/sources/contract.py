@@ -110,7 +110,7 @@ The program ends here, the third line is completed, and another program goes on:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Self, TypeVar
 
@@ -265,6 +265,17 @@ class Source(ABC):
         finally:
             if isinstance(steps, Generator):
                 steps.close()
+
+    @classmethod
+    def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
+        """The events of files of one site's log, as `whole`, each with the source that it is from.
+
+        Here one file after the other. Where one file ends what another one begins, or where files overlap, a source
+        puts them together.
+        """
+        for source in sources:
+            for event in source.whole():
+                yield source, event
 
     @abstractmethod
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:

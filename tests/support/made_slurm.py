@@ -1,6 +1,7 @@
 """A history of jobs, told as squeue, sacct and jobcomp/kafka would tell it at any time."""
 
 import json
+import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -129,6 +130,48 @@ def sacct(jobs: list[MadeJob], at: int, since: int = 0) -> str:
         ]
         lines.append("|".join(fields))
     return "\n".join(lines) + "\n"
+
+
+def sacct_json(jobs: list[MadeJob], at: int, since: int = 0) -> bytes:
+    """As `sacct`, by `--json`."""
+    lived = [job for job in jobs if job.submit <= at and job.end >= since]
+    return json.dumps(
+        {"meta": {"plugin": {"type": "data_parser"}}, "jobs": [_accounted(job, at) for job in lived]}
+    ).encode()
+
+
+def _accounted(job: MadeJob, at: int) -> dict[str, Any]:
+    started, ended = job.start is not None and at >= job.start, at >= job.end
+    times = {"submission": job.submit, "eligible": job.eligible, "start": job.start if started else None}
+    times["end"] = job.end if ended else None
+    tres = [{"type": "cpu", "name": "", "count": job.cpus}, {"type": "node", "name": "", "count": 1}]
+    return {
+        "job_id": job.number,
+        "array": {"job_id": job.array or 0, "task_id": _number(job.task)},
+        "time": {name: 0 if time is None else NOON + time for name, time in times.items()} | {"limit": _number(60)},
+        "state": {"current": [job.state_at(at)], "reason": "None"},
+        "tres": {"requested": tres, "allocated": tres if started else []},
+        "user": job.user,
+        "partition": "batch",
+        "nodes": "n1" if started else "None assigned",
+    }
+
+
+def history(seed: int, count: int = 25) -> list[MadeJob]:
+    """Jobs that wait, run, are cancelled, and run again."""
+    draw, jobs = random.Random(seed), []
+    for number in range(1, count + 1):
+        submit = draw.randrange(2000)
+        if draw.random() < 0.15:
+            jobs.append(MadeJob(number=number, submit=submit, end=submit + draw.randrange(1, 300), state="CANCELLED"))
+            continue
+        for restarts in range(draw.choice((1, 1, 1, 2, 3))):
+            start = submit + draw.randrange(1, 400)
+            jobs.append(MadeJob(number=number, submit=submit, start=start, end=start + draw.randrange(1, 300)))
+            jobs[-1].restarts, submit = restarts, jobs[-1].end
+            if restarts:
+                jobs[-2].state = "REQUEUED"
+    return jobs
 
 
 def records(job: MadeJob) -> list[tuple[int, bytes]]:

@@ -193,7 +193,25 @@ class LogSource(Source):
 
         Those of a job come in their order, those of different jobs in any.
         """
-        return (event for _, event in whole_of([self]))
+        return (event for _, event in self.together([self]))
+
+    @classmethod
+    def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
+        """The events of files of one log, in the order of their first records: what one begins, a later one may end."""
+        records: Records | None = None
+        for source in sorted(sources, key=LogSource.place_in_log):
+            fresh = source._fresh()
+            if records is None:
+                records = source.records_of(source.sites[0], fresh, source._zone, source.left_out)
+                records.is_whole = True
+            records.left_out = source.left_out
+            records.memory.offset = fresh.offset or records.memory.offset
+            for event in source._read_whole(records):
+                yield source, event
+        if records is not None:
+            rest = records.rest()
+            source.records += bool(rest)
+            yield from ((source, event) for event in rest)
 
     def _read_whole(self, records: Records) -> Iterator[AnyEvent]:
         lines = Lines(self.files, self._on_skipped, False)
@@ -219,28 +237,6 @@ class LogSource(Source):
     def _fresh(self) -> Memory:
         """What is known before the first line."""
         return Memory(known={}, offset=self.offset_of(self.files.first_head()))
-
-
-def whole_of(sources: Sequence[LogSource]) -> Iterator[tuple[LogSource, AnyEvent]]:
-    """The events of files of one log, in the order of their first records: what one begins, a later one may end.
-
-    Parameters:
-        sources: all of one kind.
-    """
-    records: Records | None = None
-    for source in sorted(sources, key=LogSource.place_in_log):
-        fresh = source._fresh()
-        if records is None:
-            records = source.records_of(source.sites[0], fresh, source._zone, source.left_out)
-            records.is_whole = True
-        records.left_out = source.left_out
-        records.memory.offset = fresh.offset or records.memory.offset
-        for event in source._read_whole(records):
-            yield source, event
-    if records is not None:
-        rest = records.rest()
-        source.records += bool(rest)
-        yield from ((source, event) for event in rest)
 
 
 def _encoded(lines: Lines, memory: Memory) -> Cursor:

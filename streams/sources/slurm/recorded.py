@@ -10,9 +10,9 @@ from typing import Literal
 
 from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.logs.files import BROKEN, open_log
+from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.jobcomp import look_at
-from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
+from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, salvage_jobs
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import Machine
 from streams.sources.slurm.machine.text import nodes_from_text, partitions_from_text, reservations_from_text
@@ -52,7 +52,7 @@ class Recorded(Way):
                 self._on_skipped(Skipped(str(path), None, None, str(error)[:200], "an answer of Slurm"))
                 continue
             self.records += len(document.rows)
-            at = document.last_update or max(map(_latest, document.rows), default=0.0)
+            at = document.last_update or max(map(latest, document.rows), default=0.0)
             yield Look(document.rows, at, queue=queue, machine=_machine(path) if queue else None)
 
     def _read(self, path: Path) -> JobsDocument:
@@ -62,7 +62,8 @@ class Recorded(Way):
         return JobsDocument(list(read_sacct(lines, self._on_skipped, str(path))))
 
 
-def _latest(row: JobRow) -> float:
+def latest(row: JobRow) -> float:
+    """The last time that a row tells."""
     return max(row.submit, row.start or 0.0, row.end or 0.0, row.still_since or 0.0)
 
 
@@ -117,37 +118,72 @@ class OneFile(Way):
 
     def __init__(self, path: Path, kind: Kind, on_skipped: OnSkipped, zone: tzinfo, left_out: dict[str, int]) -> None:
         super().__init__({})
-        self._path, self._kind, self._on_skipped = path, kind, on_skipped
-        self._zone, self._left_out = zone, left_out
+        self.kind, self.left_out = kind, left_out
+        self._path, self._on_skipped, self._zone = path, on_skipped, zone
 
     def looks(self, place: Place) -> Iterator[Look]:
         """The file, unless the place is behind it."""
         if place.polls:
             return
         place.polls = 1
-        rows = self._rows()
-        self.records += len(rows)
-        yield Look(rows, max(map(_latest, rows), default=0.0), accounting=True)
+        rows = list(self.rows())
+        yield Look(rows, max(map(latest, rows), default=0.0), accounting=True)
 
-    def _rows(self) -> list[JobRow]:
+    def rows(self) -> Iterator[JobRow]:
+        """Its rows, counted as records.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        for row in self._read():
+            self.records += 1
+            yield row
+
+    def _read(self) -> Iterator[JobRow]:
+        data = self._bytes()
+        if self.kind == "records":
+            for number, line in enumerate(data.splitlines(), 1):
+                yield from look_at(line, str(self._path), number, self._on_skipped).rows
+        elif self.kind == "text":
+            lines = data.decode("utf-8-sig", "replace").split("\n")
+            yield from read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
+        else:
+            place = 0
+            for document in _DOCUMENTS.split(data):
+                yield from self._jobs(data, place, document.strip())
+                place += len(document) + 1
+
+    def _bytes(self) -> bytes:
+        """The file, unzipped; of a zipped one that is broken or cut short as much as can be read."""
+        blocks: list[bytes] = []
         try:
             with closing(open_log(self._path)) as file:
-                data = b"".join(iter(lambda: file.read(BLOCK_BYTES), b""))
+                try:
+                    blocks.extend(iter(lambda: file.read(BLOCK_BYTES), b""))
+                except BROKEN:
+                    if not is_zipped(file):
+                        raise
+                    self._skip("the zipped file is broken or cut short", "a whole one")
         except BROKEN as error:
             raise UserError(f"{self._path}: cannot be read: {error}") from None
-        if self._kind == "records":
-            looks = (
-                look_at(line, str(self._path), number, self._on_skipped)
-                for number, line in enumerate(data.splitlines(), 1)
-            )
-            return [row for look in looks for row in look.rows]
-        if self._kind == "text":
-            lines = data.decode("utf-8-sig", "replace").split("\n")
-            return list(read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self._left_out))
-        found: list[JobRow] = []
-        for document in _DOCUMENTS.split(data.strip()):
-            try:
-                found += read_jobs(document, self._on_skipped, str(self._path)).rows
-            except ValueError as error:
-                self._on_skipped(Skipped(str(self._path), None, None, str(error)[:200], "an answer of Slurm, as JSON"))
-        return found
+        return b"".join(blocks)
+
+    def _jobs(self, data: bytes, place: int, document: bytes) -> list[JobRow]:
+        """The rows of a document that is behind this place in the file; of one that breaks off those before that."""
+        if not document:
+            return []
+        name = str(self._path)
+        try:
+            return read_jobs(document, self._on_skipped, name).rows
+        except BrokenOffError:
+            rows, jobs, end = salvage_jobs(document, self._on_skipped, name)
+            end += data.index(document, place)
+            line = data.count(b"\n", 0, end) + 1
+            self._skip(f"it breaks off in line {line}, byte {end}, after {jobs} whole jobs", "a whole answer, as JSON")
+            return rows
+        except ValueError as error:
+            self._skip(str(error)[:200], "an answer of Slurm, as JSON")
+            return []
+
+    def _skip(self, found: str, expected: str) -> None:
+        self._on_skipped(Skipped(str(self._path), None, None, found, expected))

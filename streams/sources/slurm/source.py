@@ -3,7 +3,7 @@
 import time
 import zlib
 from base64 import b85decode, b85encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -30,6 +30,7 @@ from streams.sources.slurm.calls import Commands, Rest
 from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import capacity_of
+from streams.sources.slurm.overlapping import events_of
 from streams.sources.slurm.polling import AccountingPolling, QueuePolling
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.table import Entry, JobTable
@@ -122,23 +123,40 @@ class SlurmSource(Source):
         path = Path(text)
         if path.is_dir():
             return Recorded(path, told)
-        if path.is_file():
-            kind = kind_of(head_of(path)) or "text"
-            return (
-                FileRecords(path, told) if kind == "records" else OneFile(path, kind, told, options["zone"], self._left)
-            )
+        if (file := self._file(text)) is not None:
+            return FileRecords(path, told) if file.kind == "records" else file
         raise NotUnderstood(f"{text}: there is no such file, and it is none of {HELP}")
 
     def whole(self) -> Iterator[AnyEvent]:
         """As `events`; a file of records is put in order as a whole, so that no submission comes after its start."""
-        path = Path(self._ways[0])
-        if len(self._ways) == 1 and path.is_file() and kind_of(head_of(path)) == "records":
-            file = OneFile(path, "records", self._on_skipped, self._options["zone"], self._left)
-            for look in file.looks(Place(slurm=1)):
-                self.records = file.records
-                yield from JobTable(self.sites[0]).look(look.rows, look.at)
+        file = self._only_file()
+        if file is None or file.kind != "records":
+            yield from super().whole()
             return
-        yield from super().whole()
+        for look in file.looks(Place(slurm=1)):
+            self.records = file.records
+            yield from JobTable(self.sites[0]).look(look.rows, look.at)
+
+    @classmethod
+    def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
+        """The events of files that may overlap, such as a dump a month: see `overlapping`."""
+        files = [(source, file) for source in sources if (file := source._only_file()) is not None]
+        for number, event in events_of([file for _, file in files], sources[0].sites[0]):
+            yield files[number][0], event
+        for source, file in files:
+            source.records = file.records
+        yield from super().together([source for source in sources if source._only_file() is None])
+
+    def _only_file(self) -> OneFile | None:
+        """Its location, where that is one file."""
+        return self._file(self._ways[0]) if len(self._ways) == 1 else None
+
+    def _file(self, text: str) -> OneFile | None:
+        path = Path(text)
+        if not path.is_file():
+            return None
+        kind = kind_of(head_of(path)) or "text"
+        return OneFile(path, kind, self._on_skipped, self._options["zone"], self._left)
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""

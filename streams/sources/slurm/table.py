@@ -107,10 +107,11 @@ class JobTable:
         ordered = _in_turn(rows)
         if queue and self._accounted:
             ordered = self._without_queued_again(ordered)
-        last = {row.job: place for place, row in enumerate(ordered)}
+        last = {row.job: row for row in ordered}
         told = list(self._arrays(ordered, queue, late))
-        for place, row in enumerate(ordered):
-            told += self._one(row, at, queue, late, last[row.job] > place)
+        for row in ordered:
+            newest = last[row.job]
+            told += self._one(row, at, queue, late, (newest.submit, newest.start) != (row.submit, row.start))
         told.sort(key=itemgetter(0))
         if queue:
             self._shown = set(last)

@@ -5,12 +5,14 @@ number became an object that says whether it is set, and a state a list of words
 release need not be known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.json_jobs.accounting_job import AccountingJob, row_of_accounting
+from streams.sources.slurm.json_jobs.broken import whole_jobs
 from streams.sources.slurm.json_jobs.queue_job import QueueJob, row_of_queue
 from streams.sources.slurm.rows import JobRow, time_of
 from streams.sources.slurm.shapes import Number, number_of
@@ -29,6 +31,10 @@ class JobsDocument(msgspec.Struct):
     last_update: float | None = None
 
 
+class BrokenOffError(ValueError):
+    """A document that is no whole JSON."""
+
+
 def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
     """The rows of a document; 8 µs a job of 6 KB. Which of the two kinds each job is, it tells by itself.
 
@@ -36,16 +42,28 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
         source: what `on_skipped` is told: a file, or what was called. The number of a "line" is the job's in it.
 
     Raises:
+        BrokenOffError: it is no whole JSON.
         ValueError: it is no such document, or Slurm's own errors are all that it has.
     """
     try:
         document = _DOCUMENT.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+    except UNDECODABLE as error:
+        raise BrokenOffError(str(error)) from None
     if document.errors and not document.jobs:
         raise ValueError(bytes(document.errors[0]).decode("utf-8", "replace"))
-    rows = list(_rows(document.jobs, on_skipped, source))
+    rows = list(_rows(map(bytes, document.jobs), on_skipped, source))
     return JobsDocument(rows, time_of(number_of(document.last_update)))
+
+
+def salvage_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> tuple[list[JobRow], int, int]:
+    """The rows of a document that breaks off, how many whole jobs it has, and the byte behind these.
+
+    For files alone: a look at the queue in which jobs are missing would say that they have ended.
+    """
+    found = whole_jobs(data)
+    return list(_rows(found.jobs, on_skipped, source)), len(found.jobs), found.end
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
@@ -53,11 +71,11 @@ _QUEUE_JOB = msgspec.json.Decoder(QueueJob, strict=False)
 _ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob, strict=False)
 
 
-def _rows(jobs: list[msgspec.Raw], on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
+def _rows(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
     for number, raw in enumerate(jobs, 1):
         try:
-            row = _row(bytes(raw))
-        except msgspec.DecodeError as error:
+            row = _row(raw)
+        except UNDECODABLE as error:
             on_skipped(Skipped(source, number, None, " ".join(str(error).split())[:200], "a job as JSON"))
             continue
         if isinstance(row, str):

@@ -3,7 +3,6 @@
 import gzip
 import json
 import lzma
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
 from streams.sources.formats import format_of
 from streams.sources.slurm.source import SlurmSource
-from tests.support.made_slurm import NOON, MadeJob, records, sacct, squeue
+from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue
 from tests.support.source_contract import BadPart, SourceContract, events_there
 
 NODES = (
@@ -112,23 +111,6 @@ def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[A
     return [event for event, _ in events_there(SlurmSource.open(str(directory), "here"))]
 
 
-def history(seed: int, count: int = 25) -> list[MadeJob]:
-    """Jobs that wait, run, are cancelled, and run again."""
-    draw, jobs = random.Random(seed), []
-    for number in range(1, count + 1):
-        submit = draw.randrange(2000)
-        if draw.random() < 0.15:
-            jobs.append(MadeJob(number=number, submit=submit, end=submit + draw.randrange(1, 300), state="CANCELLED"))
-            continue
-        for restarts in range(draw.choice((1, 1, 1, 2, 3))):
-            start = submit + draw.randrange(1, 400)
-            jobs.append(MadeJob(number=number, submit=submit, start=start, end=start + draw.randrange(1, 300)))
-            jobs[-1].restarts, submit = restarts, jobs[-1].end
-            if restarts:
-                jobs[-2].state = "REQUEUED"
-    return jobs
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> None:
     jobs = history(seed)
@@ -199,7 +181,7 @@ def test_answers_may_be_appended_to_one_file(tmp_path: Path) -> None:
     told: list[Skipped] = []
     source = SlurmSource.open(str(tmp_path / "a.json"), "s", told.append)
     assert {event.job for event in source.whole() if event.kind == "submit"} == {"1", "2", "4", "5"}
-    assert [part.expected for part in told] == ["an answer of Slurm, as JSON"]
+    assert [part.expected for part in told] == ["a whole answer, as JSON"]
 
 
 def test_what_cannot_be_read_of_a_file_is_told(tmp_path: Path) -> None:

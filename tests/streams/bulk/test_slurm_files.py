@@ -1,0 +1,126 @@
+"""Files of one Slurm that overlap, such as a dump a month: each attempt at a job counts once, whoever tells it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.records import AnyEvent
+from streams.bulk.reading import Report, read_log
+from tests.support.made_slurm import NOON, SACCT, MadeJob, history, records, sacct, sacct_json, squeue, stamp
+
+END = 4000
+TWICE = "rows told twice"
+Dump = Callable[[list[MadeJob], int, int], bytes]
+
+
+def text(jobs: list[MadeJob], at: int, since: int = 0) -> bytes:
+    return sacct(jobs, at, since).encode()
+
+
+def read(directory: Path, *contents: bytes) -> tuple[list[AnyEvent], Report]:
+    """The events of files, named in this order, without the machine; and the report."""
+    paths = [directory / f"{number}.log" for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    with read_log(paths, "s") as (log, report):
+        return [event for event in log.events() if event.kind != "capacity"], report
+
+
+def kinds(events: list[AnyEvent]) -> list[tuple[str, int, str, float]]:
+    return [(event.job, event.attempt, event.kind, event.time - NOON) for event in events]
+
+
+@pytest.mark.parametrize("dump", [text, sacct_json])
+@pytest.mark.parametrize("seed", range(3))
+def test_dumps_that_overlap_are_one_log(dump: Dump, seed: int, tmp_path: Path) -> None:
+    jobs = history(seed)
+    whole, _ = read(tmp_path, dump(jobs, END, 0))
+    for cut in range(100, 2600, 600):
+        months = [dump(jobs, cut, 0), dump(jobs, END, cut)]
+        repeated = sum(job.submit <= cut <= job.end for job in jobs)
+        for order in (months, months[::-1]):
+            found, report = read(tmp_path, *order)
+            assert found == whole
+            assert report.left_out == ({TWICE: repeated} if repeated else {})
+            assert not report.skipped
+            assert sum(file.records for file in report.files) == len(jobs) + repeated
+            assert report.events == len(whole)
+
+
+def test_an_attempt_in_one_file_and_the_next_one_in_another_are_of_one_job(tmp_path: Path) -> None:
+    """Also where the files were chosen by state, so that none of them is the earlier one."""
+    first = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
+    second = MadeJob(number=3, submit=70, start=200, end=260)
+    expected = [("3", 0, "submit", 10), ("3", 0, "start", 30), ("3", 0, "requeue", 70)]
+    expected += [("3", 1, "start", 200), ("3", 1, "end", 260)]
+    files = [text([first], END), text([second], END)]
+    for order in (files, files[::-1]):
+        found, report = read(tmp_path, *order)
+        assert kinds(found) == expected
+        assert not report.left_out
+
+
+def test_what_was_told_twice_is_no_requeue(tmp_path: Path) -> None:
+    preempted = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
+    expected = [("3", 0, "submit", 10), ("3", 0, "start", 30), ("3", 0, "end", 70)]
+    one = text([preempted], END)
+    for files in ([one, one], [one + one], [sacct_json([preempted] * 2, END)]):
+        found, report = read(tmp_path, *files)
+        assert kinds(found) == expected
+        assert report.left_out == {TWICE: 1}
+    sent = b"".join(value + b"\n" for _, value in records(preempted))
+    found, report = read(tmp_path, sent + sent)
+    assert kinds(found) == expected
+    assert not report.left_out  # records are known to come twice
+
+
+def test_a_job_that_is_queued_again_with_its_first_submission_has_two_attempts(tmp_path: Path) -> None:
+    """It is told as queued before it ran, and after."""
+    preempted = MadeJob(number=3, submit=10, start=30, end=70, state="PREEMPTED")
+    other = MadeJob(number=4, submit=20, start=80, end=90)
+    before = text([MadeJob(number=3, submit=10), MadeJob(number=5, submit=20)], 25)
+    again = text([preempted, MadeJob(number=3, submit=10), other], 100)
+    for order in ([before, again], [again, before]):
+        found, report = read(tmp_path, *order)
+        assert [key for key in kinds(found) if key[0] == "3"] == [
+            ("3", 0, "submit", 10),
+            ("3", 0, "start", 30),
+            ("3", 0, "requeue", 70),
+        ]
+        assert report.left_out == {TWICE: 1}
+
+
+def test_an_array_that_was_queued_at_the_end_of_one_file_starts_in_the_other(tmp_path: Path) -> None:
+    def queued(tasks: str) -> bytes:
+        fields = [f"7_[{tasks}]", "7", stamp(10), stamp(10), "Unknown", "Unknown", "PENDING"]
+        return "\n".join([SACCT, "|".join([*fields, "60", "batch", "ada", "1", "", "cpu=4,node=1", ""]), ""]).encode()
+
+    def tasks(*numbers: int) -> list[MadeJob]:
+        return [MadeJob(number=70 + n, submit=10, start=40 * n, end=40 * n + 30, array=7, task=n) for n in numbers]
+
+    expected, _ = read(tmp_path, text(tasks(1, 2, 3), END))
+    for files in (
+        [queued("1-3"), text(tasks(1, 2, 3), END)],
+        [queued("1-3"), text(tasks(1), 50) + queued("2-3"), text(tasks(1, 2, 3), END)],
+        [queued("1-3"), text(tasks(1), 75), text(tasks(2, 3), END)],
+    ):
+        for order in (files, files[::-1]):
+            found, _ = read(tmp_path, *order)
+            assert kinds(found) == kinds(expected)
+            (row,) = [event for event in found if event.kind == "submit"]
+            assert (row.job, row.array_size) == ("7", 3)
+
+
+def test_an_estimate_of_the_scheduler_is_kept(tmp_path: Path) -> None:
+    """A job that is told as queued with one, and as running by a later answer."""
+    job = MadeJob(number=4, submit=15, start=130, end=140, expected=400)
+    answers = [squeue([job, MadeJob(number=1, submit=90)], 100), squeue([job], 135)]
+    for order in (answers, answers[::-1]):
+        found, report = read(tmp_path, *order)
+        assert [key for key in kinds(found) if key[0] == "4"] == [
+            ("4", 0, "submit", 15),
+            ("4", 0, "expected_start", 90),
+            ("4", 0, "start", 130),
+        ]
+        assert report.left_out == {TWICE: 1}

@@ -1,0 +1,108 @@
+"""Files of Slurm's that break off: what is whole in them is read, and it is told where that ends."""
+
+import gzip
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.records import AnyEvent
+from streams.bulk.reading import read_log
+from streams.sources.contract import Skipped
+from streams.sources.slurm.calls import CallFailed, _jobs
+from streams.sources.slurm.source import SlurmSource
+from tests.support.made_slurm import MadeJob, sacct, sacct_json, squeue
+
+JOBS = [MadeJob(number=n, submit=n, start=n + 5, end=n + 9, user=f'a\u00e9{{"[{n}') for n in range(1, 6)]
+PLACE = re.compile(r"it breaks off in line (\d+), byte (\d+), after (\d+) whole jobs")
+
+
+def submitted(path: Path) -> tuple[list[str], list[Skipped]]:
+    told: list[Skipped] = []
+    events = SlurmSource.open(str(path), "s", told.append).whole()
+    return [event.job for event in events if event.kind == "submit"], told
+
+
+def pretty(document: bytes) -> bytes:
+    return json.dumps(json.loads(document), indent=2, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("look", [sacct_json, squeue])
+@pytest.mark.parametrize("shape", [bytes, pretty])
+def test_the_jobs_before_the_break_are_read(
+    look: Callable[[list[MadeJob], int], bytes], shape: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    document = shape(look(JOBS, 100))
+    begins = [found.start() for found in re.finditer(rb'\{\s*"job_id": [1-5]\b', document)]
+    for cut in range(document.index(b'"eligible'), len(document), 7):
+        (tmp_path / "a.json").write_bytes(document[:cut])
+        jobs, told = submitted(tmp_path / "a.json")
+        (part,) = told
+        place = PLACE.fullmatch(part.found)
+        assert place is not None and part.expected == "a whole answer, as JSON"
+        line, byte, whole = map(int, place.groups())
+        assert jobs == [str(number) for number in range(1, whole + 1)]
+        assert whole == sum(begin < cut for begin in begins) - (byte in begins and byte < cut)
+        assert line == document.count(b"\n", 0, byte) + 1
+        assert byte <= cut
+
+
+def test_an_answer_after_one_that_breaks_off_is_read_too(tmp_path: Path) -> None:
+    days = [pretty(sacct_json(JOBS[:2], 100)), pretty(sacct_json(JOBS[2:], 100))]
+    cut = days[0].rindex(b'"job_id"') + 9
+    (tmp_path / "a.json").write_bytes(days[0][:cut] + b"\n" + days[1] + b"\n")
+    jobs, told = submitted(tmp_path / "a.json")
+    assert jobs == ["1", "3", "4", "5"]
+    assert [PLACE.fullmatch(part.found) is not None for part in told] == [True]
+
+
+def test_a_job_that_cannot_be_read_does_not_hide_the_break(tmp_path: Path) -> None:
+    document = sacct_json(JOBS, 100).replace(b'"job_id": 2', b'"job_id": []')
+    (tmp_path / "a.json").write_bytes(document[:-3])
+    jobs, told = submitted(tmp_path / "a.json")
+    assert jobs == ["1", "3", "4"]
+    assert [(part.line, part.expected) for part in told] == [(2, "a job as JSON"), (None, "a whole answer, as JSON")]
+
+
+def test_the_report_says_it(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(sacct_json(JOBS, 100)[:-30])
+    with read_log([tmp_path / "a.json"], "s") as (log, report):
+        assert log.jobs == 4
+        assert "after 4 whole jobs" in report.skipped["a whole answer, as JSON"].found
+
+
+@pytest.mark.parametrize("content", [sacct(JOBS * 400, 100).encode(), sacct_json(JOBS * 400, 100)])
+def test_of_a_zipped_file_that_is_cut_short_the_beginning_is_read(content: bytes, tmp_path: Path) -> None:
+    zipped = gzip.compress(content, 0)  # stored as it is: something is there before the end
+    (tmp_path / "a.gz").write_bytes(zipped[: len(zipped) // 2])
+    jobs, told = submitted(tmp_path / "a.gz")
+    assert jobs[0] == "1"
+    assert told[0].found == "the zipped file is broken or cut short"
+
+
+@pytest.mark.parametrize("inside", [b"[", b'{"a":', b'"', b'{"job_id":1},'])
+def test_no_document_makes_it_crash_or_hang(inside: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'{"jobs":[{"submit_time":' + inside * 200_000)
+    began = time.process_time()
+    assert submitted(tmp_path / "a.json")[0] == []
+    assert time.process_time() - began < 10
+
+
+def test_a_call_that_breaks_off_has_failed() -> None:
+    """A look at the queue in which jobs are missing would say that they have ended."""
+    with pytest.raises(CallFailed):
+        _jobs(squeue(JOBS, 100)[:-40], pytest.fail, "squeue")
+
+
+def test_a_recorded_look_that_breaks_off_is_passed_over(tmp_path: Path) -> None:
+    looks = tmp_path / "looks"
+    looks.mkdir()
+    (looks / "1-squeue.json").write_bytes(squeue(JOBS, 8))
+    (looks / "2-squeue.json").write_bytes(squeue(JOBS, 8)[:-300])
+    told: list[Skipped] = []
+    events: list[AnyEvent] = list(SlurmSource.open(str(looks), "s", told.append).whole())
+    assert not any(event.kind in ("end", "cancel") for event in events)
+    assert [Path(part.file).name for part in told] == ["2-squeue.json"]
