@@ -1,20 +1,26 @@
-"""A real Grid Engine: what its file `reporting` says as it grows agrees with what `accounting` says in the end."""
+"""A real Grid Engine: its file `reporting`, followed by the command line into a real Kafka as it grows and predicted by
+a real worker, agrees with what `accounting` says in the end, though the source is killed in the middle."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from models.engine.outgoing import Anomaly
-from models.engine.settings import EngineSettings
-from models.records import Outcome, Prediction
-from streams.offline.replay import replay
 from streams.sources.schedulers.gridengine import GridEngineSource
+from tests.support.deployment import Deploy, Deployment, unique, until
+from tests.support.followed import await_predictions, command, events, following, sent
 from tests.support.gridengine import RealGridEngine
+from tests.support.source_contract import events_there
 
 SLOW_S = 3.0
 """Seconds between the start that the master tells and the one that the execution daemon accounts."""
+
+QUEUED_S = 4.0
+"""A job that queues for so long has its prediction before it starts: a look at the file and a prediction take less."""
 
 
 @pytest.fixture(scope="module")
@@ -24,24 +30,14 @@ def gridengine() -> Iterator[RealGridEngine]:
         yield running
 
 
-def a_day(gridengine: RealGridEngine) -> dict[str, str]:
-    """Jobs of all kinds: they wait, are held, suspended, requeued and deleted; an array of three."""
-    jobs = {"parallel": gridengine.submit("-pe", "smp", "3", "-l", "h_rt=600", sleep=2)}
-    jobs["array"] = gridengine.submit("-t", "1-3", sleep=1)
-    jobs["held"] = gridengine.submit("-h", sleep=1)
-    jobs["never"] = gridengine.submit("-pe", "smp", "9", sleep=1)
-    jobs["again"] = gridengine.submit("-pe", "smp", "4", sleep=8)
-    gridengine.run("qrls", jobs["held"])
-    gridengine.run("qdel", jobs["never"])
-    gridengine.until(lambda: f":delivered:{jobs['again']}:" in reporting(gridengine))
-    gridengine.run("qmod", "-sj", jobs["again"])
-    time.sleep(1.5)  # times are in seconds
-    gridengine.run("qmod", "-usj", jobs["again"])
-    time.sleep(1.0)
-    gridengine.run("qmod", "-rj", jobs["again"])
-    gridengine.until(lambda: reporting(gridengine).count(":acct:") == 1 + 3 + 1 + 2)
-    gridengine.until(lambda: f":deleted:{jobs['again']}:" in reporting(gridengine))
-    return jobs
+class Run(NamedTuple):
+    """A run of a job or of a task of an array (0 where it is none), as `accounting` has it; times are Unix seconds."""
+
+    job: str
+    task: int
+    submit: float
+    start: float
+    end: float
 
 
 def reporting(gridengine: RealGridEngine) -> str:
@@ -49,41 +45,96 @@ def reporting(gridengine: RealGridEngine) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_a_real_grid_engine_is_followed(gridengine: RealGridEngine) -> None:
-    source = GridEngineSource.open(str(gridengine.common / "reporting"), "alder", pytest.fail, pause_s=0.2)
-    steps = source.events()
+def accounted(gridengine: RealGridEngine) -> list[Run]:
+    """Each run that ended. That of a job which was rescheduled has no times."""
+    lines = (gridengine.common / "accounting").read_text().splitlines()
+    fields = [line.split(":") for line in lines if not line.startswith("#")]
+    return [Run(found[5], int(found[35]), *map(float, found[8:11])) for found in fields]
+
+
+def a_morning(gridengine: RealGridEngine) -> dict[str, str]:
+    """Jobs that run, queue, and are held; an array of three, whose tasks run one after the other."""
+    jobs = {"parallel": gridengine.submit("-pe", "smp", "3", "-l", "h_rt=600", sleep=6)}
+    jobs["array"] = gridengine.submit("-t", "1-3", sleep=1)
+    jobs["held"] = gridengine.submit("-h", sleep=1)
+    jobs["never"] = gridengine.submit("-pe", "smp", "9", sleep=1)
+    jobs["again"] = gridengine.submit("-pe", "smp", "4", sleep=8)
+    gridengine.run("qdel", jobs["never"])
+    gridengine.until(lambda: f":delivered:{jobs['again']}:" in reporting(gridengine))
+    gridengine.run("qmod", "-sj", jobs["again"])
+    return jobs
+
+
+def an_afternoon(gridengine: RealGridEngine, jobs: dict[str, str]) -> None:
+    """One runs on, is requeued and runs again; another is released and ends."""
+    time.sleep(1.5)  # times are in seconds
+    gridengine.run("qmod", "-usj", jobs["again"])
+    time.sleep(1.0)
+    gridengine.run("qmod", "-rj", jobs["again"])
+    gridengine.run("qrls", jobs["held"])
+
+
+def test_a_real_grid_engine_is_followed_and_predicted(
+    gridengine: RealGridEngine, deploy: Deploy, tmp_path: Path
+) -> None:
+    here, log, cursors = deploy(), tmp_path / "source.log", tmp_path / "cursors"
+    here.worker.start()
     gridengine.until(lambda: "# Version" in reporting(gridengine))
-    assert next(steps)[0] is None  # it is followed before anything has happened
-    jobs = a_day(gridengine)
-    told = list(source.whole())
-    followed = [event for event, _ in islice(steps, len(told)) if event is not None]
-    assert followed == told
-    check(gridengine, jobs, told)
-    said = [record for record in replay(told, EngineSettings()) if not isinstance(record, Anomaly)]
-    predicted = {record.job for record in said if isinstance(record, Prediction)}
-    assert predicted == {event.job for event in told if event.kind == "submit"}
-    ended = {record.job for record in said if isinstance(record, Outcome) and record.actual_run_s is not None}
-    assert {event.job for event in told if event.kind == "end"} <= ended
+    location = str(gridengine.common / "reporting")
+    words, environment = command(here, cursors, "gridengine", location, "--set", "pause_s=0.2")
+    with following(words, environment, log) as source:
+        until(lambda: any(cursors.glob("*")))  # it is there
+        jobs = a_morning(gridengine)
+        until(lambda: any(event.kind == "suspend" for event in events(here)))
+        source.kill()
+        source.wait()
+    before = len(sent(here))
+    an_afternoon(gridengine, jobs)
+    with following(words, environment, log):
+        gridengine.until(lambda: reporting(gridengine).count(":acct:") == 1 + 3 + 1 + 2)
+        gridengine.until(lambda: f":deleted:{jobs['again']}:" in reporting(gridengine))
+        whole = events_there(GridEngineSource.open(location, "alder", pytest.fail, pause_s=0.0))
+        told = [event for event, _ in whole]
+        until(lambda: len({message.value for message in sent(here)}) >= len(told))
+    assert "Traceback" not in log.read_text()
+    assert before < len(told)
+    assert unique(message.value for message in sent(here)) == [msgspec.json.encode(event) for event in told]
+    check_times(accounted(gridengine), jobs, told)
+    check_kinds(jobs, told)
+    check_predictions(here, told)
 
 
-def check(gridengine: RealGridEngine, jobs: dict[str, str], told: list) -> None:
-    """What was reported is what was accounted; what happened to each job was told."""
-    accounted = list(GridEngineSource.open(str(gridengine.common / "accounting"), "alder").whole())
-    for kind, slow_s in (("submit", 0.0), ("start", SLOW_S), ("end", SLOW_S)):
-        found = sorted(
-            event.time for event in told if event.kind == kind and event.job not in (jobs["never"], jobs["again"])
-        )
-        expected = sorted(event.time for event in accounted if event.kind == kind and event.job != jobs["again"])
-        if kind == "submit":  # the array is one job there, its tasks are three here
-            found, expected = sorted(set(found)), sorted(set(expected))
-        assert found == pytest.approx(expected, abs=slow_s), kind
+def check_times(runs: list[Run], jobs: dict[str, str], told: list[Any]) -> None:
+    """The events have the times that the accounting has, of every run, and no others."""
+    submits = {event.job: event.time for event in told if event.kind == "submit"}
+    starts, ends = (Counter(event.job for event in told if event.kind == kind) for kind in ("start", "end"))
+    times = {(event.kind, event.job): event.time for event in told}  # of an attempt that follows another, the last
+    rescheduled = Counter(run.job for run in runs if not run.end)
+    assert rescheduled == {jobs["again"]: 1}
+    ended = [run for run in runs if run.end]
+    names = {run: f"{run.job}.{run.task}" if f"{run.job}.{run.task}" in submits else run.job for run in ended}
+    assert len(set(names.values())) == len(ended) == sum(ends.values())
+    for run, name in names.items():
+        if rescheduled[run.job]:  # then Grid Engine takes that for its submission
+            assert times["requeue", name] == pytest.approx(run.submit, abs=SLOW_S)
+        else:
+            assert submits[name] == run.submit
+        assert times["start", name] == pytest.approx(run.start, abs=SLOW_S)
+        assert times["end", name] == pytest.approx(run.end, abs=SLOW_S)
+        assert starts[name] == 1 + rescheduled[run.job]
+    assert sum(starts.values()) == len(runs)
+    assert submits.keys() == {*names.values(), jobs["never"]}
+
+
+def check_kinds(jobs: dict[str, str], told: list[Any]) -> None:
+    """What happened to each job was told."""
 
     def kinds(job: str) -> list[str]:
         return [event.kind for event in told if event.job == job]
 
     assert kinds(jobs["parallel"]) == ["submit", "start", "alter", "end"]
     assert kinds(jobs["never"]) == ["submit", "cancel"]
-    assert kinds(jobs["held"]) == ["submit", "start", "alter", "end"]
+    assert [kind for kind in kinds(jobs["held"]) if kind != "release"] == ["submit", "start", "alter", "end"]
     assert [kind for kind in kinds(jobs["again"]) if kind != "alter"] == [
         "submit",
         "start",
@@ -96,3 +147,21 @@ def check(gridengine: RealGridEngine, jobs: dict[str, str], told: list) -> None:
     (request,) = (event for event in told if event.kind == "alter" and event.job == jobs["parallel"])
     assert (request.cpus, request.walltime, request.queue) == (3, 600.0, "all.q")
     assert sum(event.kind == "start" and event.job.startswith(jobs["array"]) for event in told) == 3
+
+
+def check_predictions(here: Deployment, told: list[Any]) -> None:
+    """What the worker said is what the events give, once each; each job had its prediction before it started."""
+    expected = here.expected(told)
+    here.await_outputs(sum(map(len, expected.values())))
+    here.stop()
+    assert {key: unique(values) for key, values in here.said().items()} == expected
+    made = await_predictions(here, {event.job for event in told if event.kind == "submit" and not event.late})
+    submits = {event.job: event.time for event in told if event.kind == "submit"}
+    waited = 0
+    for start in (event for event in told if event.kind == "start" and not event.attempt):
+        first = made[start.job.partition(".")[0]]  # of a task, that of its array
+        assert first.at <= start.time
+        if start.time >= submits[start.job] + QUEUED_S:
+            assert first.sent < start.time + 1
+            waited += 1
+    assert waited >= 3

@@ -1,21 +1,16 @@
 """A real Slurm, followed by the command line into a real Kafka and predicted by a real worker; and sources killed."""
 
-import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from deploy.local.stack import LocalStack
@@ -24,12 +19,11 @@ from models.records import AnyEvent
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.source import SlurmSource
 from streams.sources.slurm.text import read_sacct
-from streams.topics import events_topic_of
 from tests.support.deployment import Deploy, Deployment, metrics, until
+from tests.support.followed import await_predictions, command, events, following, sent
 from tests.support.made_slurm import MadeJob, records, squeue
 from tests.support.slurm import RealSlurm
 
-ROOT = Path(__file__).parents[2]
 WHOLE = "--format=JobID,JobIDRaw,Submit,Eligible,Start,End,State,TimelimitRaw,Partition,NodeList,ReqTRES,AllocTRES"
 
 
@@ -38,45 +32,6 @@ def slurm() -> Iterator[RealSlurm]:
     RealSlurm.require()
     with RealSlurm() as running:
         yield running
-
-
-def command(here: Deployment, cursors: Path, location: str, *more: str) -> tuple[list[str], dict[str, str]]:
-    """`queuecast source slurm …` on the deployment's Kafka: words and environment."""
-    words = [sys.executable, "-m", "deploy", "source", "slurm", location, "--site", "alder", "--cursors", str(cursors)]
-    kafka = here.settings.kafka
-    own = {
-        "QUEUECAST_KAFKA_BOOTSTRAP": kafka.bootstrap,
-        "QUEUECAST_KAFKA_PREFIX": kafka.prefix,
-        "PYTHONPATH": str(ROOT),
-    }
-    return [*words, *more], os.environ | own
-
-
-@contextmanager
-def following(words: list[str], environment: dict[str, str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """The source as a process, ended by SIGTERM."""
-    with log.open("ab") as file, subprocess.Popen(words, env=environment, stdout=file, stderr=file) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                process.wait(60)
-
-
-def sent(here: Deployment) -> list[Any]:
-    """All messages of the site's events, in their order."""
-    with_events: list[Any] = []
-    consumer = KafkaConsumer(bootstrap_servers=here.settings.kafka.bootstrap, auto_offset_reset="earliest")
-    topic = events_topic_of(here.settings, "alder")
-    places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-    consumer.assign(places)
-    ends = consumer.end_offsets(places)
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        for batch in consumer.poll(timeout_ms=200).values():
-            with_events += batch
-    consumer.close()
-    return with_events
 
 
 def accounted(slurm: RealSlurm) -> list[JobRow]:
@@ -114,7 +69,7 @@ def test_a_real_slurm_is_followed_and_predicted(slurm: RealSlurm, deploy: Deploy
     here, port, log = deploy(), free_port(), tmp_path / "source.log"
     here.worker.start()
     often = [word for option in ("poll=1s", "accounting=5s", "machine=1s") for word in ("--set", option)]
-    words, environment = command(here, tmp_path, "squeue+sacct", *often, "--web-port", str(port))
+    words, environment = command(here, tmp_path, "slurm", "squeue+sacct", *often, "--web-port", str(port))
     with following(words, environment | slurm.environment, log):
         until(lambda: any(b'"capacity"' in message.value for message in sent(here)))
         jobs = a_day(slurm)
@@ -133,10 +88,6 @@ def test_a_real_slurm_is_followed_and_predicted(slurm: RealSlurm, deploy: Deploy
     check_kinds(jobs, said)
     assert 'queuecast_source_calls_total{call="squeue",site="alder",source="slurm"}' in shown
     check_predictions(here, rows)
-
-
-def events(here: Deployment) -> list[Any]:
-    return [msgspec.json.decode(message.value, type=AnyEvent) for message in sent(here)]
 
 
 def check_times(rows: list[JobRow], said: list[Any]) -> None:
@@ -193,23 +144,14 @@ def check_kinds(jobs: dict[str, str], said: list[Any]) -> None:
 
 def check_predictions(here: Deployment, rows: list[JobRow]) -> None:
     """Each job had its prediction before it started, and Slurm's own estimates are scored beside."""
-    wanted = {row.array or row.job for row in rows}
-    made: dict[str, tuple[float, int]] = {}
-
-    def predicted() -> bool:
-        here.read()
-        for message in here.messages[here.topics.predictions]:
-            record = json.loads(message.value)
-            made.setdefault(record["job"], (record["made_at"], message.timestamp))
-        return wanted <= made.keys()
-
-    until(predicted)
+    made = await_predictions(here, {row.array or row.job for row in rows})
     waited = 0
     for row in rows:
         if row.start is not None and row.restarts in (None, 0):
-            assert made[row.array or row.job][0] <= row.start
+            first = made[row.array or row.job]
+            assert first.at <= row.start
             if row.start >= row.submit + 4:  # it queued for longer than a poll and a prediction take
-                assert made[row.array or row.job][1] / 1000 < row.start + 1
+                assert first.sent < row.start + 1
                 waited += 1
     assert waited >= 4
     scored = metrics(here.worker)["queuecast_wait_error_seconds_count"]
@@ -270,7 +212,7 @@ def test_a_source_that_is_killed_at_any_time_loses_and_doubles_nothing(
     here, location, log = deploy(), make(), tmp_path / "source.log"
     whole = [msgspec.json.encode(event) for event in followed(SlurmSource.open(location, "alder"))]
     assert len(whole) > 4000
-    words, environment = command(here, tmp_path / "cursors", location)
+    words, environment = command(here, tmp_path / "cursors", "slurm", location)
     for share in (0.2, 0.5):
         with following(words, environment, log) as process:
             until(lambda share=share: len(sent(here)) > share * len(whole) or process.poll() is not None)  # type: ignore[misc]
