@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pytest
 
-from models.records import AnyEvent
+from models.records import AnyEvent, Submit
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Skipped, Source, Step, refuse
 from streams.sources.formats import format_of, head_of
 from streams.sources.registry import source_named
@@ -58,6 +58,11 @@ def steps_there(source: Source, cursor: Cursor | None = None) -> Iterator[Step]:
 def events_there(source: Source, cursor: Cursor | None = None) -> list[tuple[AnyEvent, Cursor | None]]:
     """As `steps_there`, the events alone with their cursors."""
     return [(event, reached) for event, reached in steps_there(source, cursor) if event is not None]
+
+
+def in_time(events: list[AnyEvent]) -> list[AnyEvent]:
+    """Events without what a live reader says of itself: that it learnt of a submission late."""
+    return [msgspec.structs.replace(one, late=False) if isinstance(one, Submit) else one for one in events]
 
 
 class SourceContract:
@@ -132,7 +137,8 @@ class SourceContract:
         assert events_there(self.open(location), cursor) == []
 
     def test_what_it_gives_whole_is_what_it_gives(self, location: str) -> None:
-        assert list(self.open(location).whole()) == [event for event, _ in events_there(self.open(location))]
+        followed = [event for event, _ in events_there(self.open(location))]
+        assert in_time(list(self.open(location).whole())) == in_time(followed)
 
     def test_no_other_source_recognises_its_files(self, location: str) -> None:
         if Path(location).is_file() and source_named(self.name).recognises(head_of(Path(location))):

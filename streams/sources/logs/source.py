@@ -29,7 +29,7 @@ from streams.sources.contract import (
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles, written
 from streams.sources.logs.lines import Lines, Place
-from streams.sources.logs.stories import Known, Stories
+from streams.sources.logs.stories import Known, Stories, told_late
 
 STEPS_WITHOUT_EVENT = 1000
 """After so many lines without an event the place is told, so that whoever reads can stop."""
@@ -156,6 +156,8 @@ class LogSource(Source):
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events of the log as it grows, each at once; cursors come now and then where many jobs are live.
 
+        A submission of which the log has nothing before the job's start or end is told as late.
+
         Raises:
             CursorError: the cursor is not of this source.
             UserError: a file cannot be read any more.
@@ -168,7 +170,7 @@ class LogSource(Source):
         since = quiet = 0  # events and lines without any, since the last cursor
         is_new = cursor is None  # something was read since then, or it is the beginning
         for raw in lines.read(at.place if at is not None else None):
-            events = [] if raw is None else self._events_of(raw, records, lines)
+            events = [] if raw is None else told_late(self._events_of(raw, records, lines))
             is_new = is_new or raw is not None
             quiet = 0 if events else quiet + 1
             since += len(events)
@@ -189,7 +191,7 @@ class LogSource(Source):
                 yield None, last
 
     def whole(self) -> Iterator[AnyEvent]:
-        """The events of the log as it is now; of a location that is a file, of this one alone.
+        """The events of the log as it is now, none as late; of a location that is a file, of this one alone.
 
         Those of a job come in their order, those of different jobs in any.
         """

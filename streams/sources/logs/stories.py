@@ -210,5 +210,18 @@ class Stories:
             self._bytes -= _size(job)
 
 
+def told_late(events: list[AnyEvent]) -> list[AnyEvent]:
+    """The events of a record, for who follows its source: a submission that comes together with the job's start or end
+    says that it is late. What is known by then is no good for predicting the wait.
+    """
+    if len(events) < 2:
+        return events
+    left = {event.job for event in events if isinstance(event, Start | End | Cancel)}
+    return [
+        msgspec.structs.replace(event, late=True) if isinstance(event, Submit) and event.job in left else event
+        for event in events
+    ]
+
+
 def _size(job: str) -> int:
     return len(job.encode()) + STORY_BYTES

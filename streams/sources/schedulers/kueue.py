@@ -29,7 +29,7 @@ from streams.sources.contract import (
 )
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
-from streams.sources.logs.stories import Known, Stories
+from streams.sources.logs.stories import Known, Stories, told_late
 from streams.sources.schedulers.kueue_workloads import Object, Workloads, inside, time_of
 
 GROUP, PLURAL = "kueue.x-k8s.io", "workloads"
@@ -179,7 +179,7 @@ class KueueSource(Source):
             return []
         self.records += 1
         try:
-            return workloads.gone(found) if kind == "DELETED" else workloads.see(found)
+            return told_late(workloads.gone(found) if kind == "DELETED" else workloads.see(found))
         except BadRecord as bad:
             where = f"kubernetes at {self._location}"
             self._on_skipped(Skipped(where, None, bad.field, bad.found, bad.expected))

@@ -7,7 +7,7 @@ import pytest
 
 from streams.sources.schedulers.gridengine import GridEngineSource
 from tests.support.logs import plain, read, sample
-from tests.support.source_contract import BadPart, SourceContract
+from tests.support.source_contract import BadPart, SourceContract, in_time
 
 HEADER = "# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
 
@@ -74,9 +74,9 @@ class TestGridEngine(SourceContract):
 
 def test_the_end_of_a_run_says_all_of_it(tmp_path: Path) -> None:
     found = read("gridengine", tmp_path, HEADER + accounted(7) + accounted(8, more=":0.1:extra:fields"))
-    assert found.live == found.whole
+    assert in_time(found.live) == found.whole
     assert plain(found.live)[:3] == [
-        {"type": "submit", "job": "7", **SUBMIT, "account": "p1", **REQUEST},
+        {"type": "submit", "job": "7", **SUBMIT, "account": "p1", **REQUEST, "late": True},
         {"type": "start", "time": 1000000060.0, "job": "7", "cpus": 4},
         {"type": "end", "time": 1000000360.0, "job": "7"},
     ]
@@ -131,6 +131,7 @@ def test_tasks_of_an_array_are_jobs(tmp_path: Path) -> None:
     lines += [f"1000000360:acct:{accounted(7, task=str(task))}" for task in (1, 2)]
     found = read("gridengine", tmp_path, "".join(lines))
     told = [(event.kind, event.job, getattr(event, "array", None)) for event in found.live if event.kind != "alter"]
+    assert [event.late for event in found.live if event.kind == "submit"] == [False, True]
     assert told == [
         ("submit", "7", None),
         ("start", "7", None),

@@ -164,7 +164,7 @@ def test_what_a_job_asks_for_comes_in_an_event_of_its_own(tmp_path: Path) -> Non
         {"type": "submit", "time": float(T), "job": "7.0"},
         {"type": "alter", "time": float(T), "job": "7.0", **REQUEST},
         {"type": "submit", "time": T + 5.0, "job": "8.0", "user": "ada", "executable": "md", **REQUEST},
-        {"type": "submit", "time": T + 6.0, "job": "8.1"},
+        {"type": "submit", "time": T + 6.0, "job": "8.1", "late": True},
         {"type": "cancel", "time": T + 7.0, "job": "8.1"},
     ]
 
@@ -202,7 +202,7 @@ def test_a_history_has_an_ad_for_each_job(tmp_path: Path) -> None:
     banner = '*** Offset = 0 ClusterId = 7 ProcId = 2 Owner = "ada" CompletionDate = 1\n'
     never = ad(3).replace(f"JobStartDate = {T + 60}\nJobCurrentStartDate = {T + 60}\n", "").replace("= 2\n", "= 3\n", 1)
     found = read("htcondor", tmp_path, ad(4, f"CompletionDate = {T + 300}", "ExitCode = 0") + banner + never + banner)
-    assert plain(found.live) == [
+    assert plain(found.whole) == [
         {"type": "submit", "time": float(T), "job": "7.2", "user": "ada", "executable": "md", **REQUEST},
         {"type": "start", "time": T + 60.0, "job": "7.2"},
         {"type": "end", "time": T + 300.0, "job": "7.2"},

@@ -116,7 +116,7 @@ class TestKueueLog(SourceContract):
 def test_an_object_says_what_became_of_it(tmp_path: Path) -> None:
     for indent in (4, None):
         found = read("kueue-log", tmp_path, listed(workload("a", *DONE), indent=indent))
-        assert plain(found.live) == [
+        assert plain(found.whole) == [
             SUBMIT,
             {"type": "start", "time": T + 360, "job": "ml/a", "partition": "a100"},
             {"type": "end", "time": T + 1200, "job": "ml/a"},
@@ -260,7 +260,7 @@ def test_an_object_of_the_next_version(tmp_path: Path) -> None:
     found["apiVersion"] = "kueue.x-k8s.io/v1beta2"
     del found["spec"]["priorityClassName"]
     found["spec"]["priorityClassRef"] = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}
-    assert plain(read("kueue-log", tmp_path, listed(found)).live)[0] == SUBMIT
+    assert plain(read("kueue-log", tmp_path, listed(found)).whole)[0] == SUBMIT
 
 
 def test_it_is_recognised() -> None:

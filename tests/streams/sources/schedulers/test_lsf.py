@@ -113,7 +113,7 @@ def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
     found = read("lsf", tmp_path, text)
     assert found.live == found.whole
     assert plain(found.live) == [SUBMIT, START, {"type": "end", "time": T + 360.0, "job": "7"}]
-    assert read("lsf", tmp_path, finished()).live == found.live
+    assert read("lsf", tmp_path, finished()).whole == found.whole
     assert [event.kind for event in read("lsf", tmp_path, new() + executed()).live] == ["submit", "start"]
 
 

@@ -112,7 +112,7 @@ def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_end_alone_says_it_too(tmp_path: Path) -> None:
-    assert read("pbs", tmp_path, ENDED).live == read("pbs", tmp_path, QUEUED + STARTED + ENDED).live
+    assert read("pbs", tmp_path, ENDED).whole == read("pbs", tmp_path, QUEUED + STARTED + ENDED).whole
 
 
 def test_torque_says_what_is_asked_for_with_the_start(tmp_path: Path) -> None:
