@@ -2,9 +2,9 @@
 
 `accounting` has a line for each run that ended: `QUEUE:HOST:GROUP:OWNER:NAME:JOB:…`, all that is known of it.
 `reporting` (with `reporting=true joblog=true` in `qconf -mconf`) tells what happens as it happens, in lines
-`TIME:TYPE:…` of type new_job, job_log and acct (a line of `accounting`). What a job asks for is in `accounting` alone,
-as the category of the job, so of a job that queues or runs it is unknown. Times are Unix seconds; UGE 8 writes
-milliseconds.
+`TIME:TYPE:…` of type new_job, job_log and acct (a line of `accounting`; each night one of every job that runs on, for
+the time since the night before). What a job asks for is in `accounting` alone, as the category of the job, so of a job
+that queues or runs it is unknown. Times are Unix seconds; UGE 8 writes milliseconds.
 
 What neither says: holds at submission, the size of an array, that nodes go down, how large the machine is.
 """
@@ -31,6 +31,8 @@ FIELDS = 43
 CATEGORY = 39
 """The field of what a job asked for."""
 
+WALLCLOCK = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
+
 FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
 
 NONE = "NONE"
@@ -40,6 +42,9 @@ RESCHEDULED = {"24", "25"}
 
 BEFORE_START = set(map(str, range(1, 12))) | {"26", "28"}
 """Such codes of a run that never began."""
+
+RUNS_ON = {"-1", "4294967295"}
+"""The exit status of a run that goes on, as the master writes it."""
 
 SIGNALLED = 128
 MS_PER_S = 1000
@@ -108,6 +113,8 @@ class GridEngineRecords(Records):
         failed, petask = parts[11], parts[41]
         if petask not in (NONE, ""):
             return self.leave_out("tasks of parallel jobs")
+        if parts[12] in RUNS_ON:
+            return self.leave_out("records of runs that go on")
         whole(parts[5], "field 6 (job)")
         times = [_time(parts[place], "", unknown=True) for place in (8, 9, 10)]
         submission, started, ended = times
@@ -120,6 +127,8 @@ class GridEngineRecords(Records):
             raise BadRecord("field 9 (submission time)", parts[8], "Unix seconds")
         if not ended:
             raise BadRecord("field 11 (end time)", parts[10], "Unix seconds")
+        if started - 1 > ended - _ran(parts[13]) >= submission:  # that was its last night
+            started = ended - _ran(parts[13])
         started = max(started, submission) if started else 0.0
         ended = max(ended, started, submission)
         request = _request(parts[CATEGORY], parts[34])
@@ -206,6 +215,11 @@ def _time(text: str, field: str, unknown: bool = False) -> float:
     if not value and not unknown:
         raise BadRecord(field, text, "Unix seconds")
     return value
+
+
+def _ran(text: str) -> float:
+    """Seconds for which a job ran in all; 0 where it is not told."""
+    return float(text) if WALLCLOCK.fullmatch(text) else 0.0
 
 
 def _with_category(parts: list[str]) -> list[str]:

@@ -22,11 +22,18 @@ def log(at: int, event: str, job: int, task: int = 0, submission: int = 10000000
 
 
 def accounted(job: int, start: int = 1000000060, end: int = 1000000360, more: str = "", **other: str) -> str:
-    found = {"failed": "0", "exit": "0", "task": "0", "petask": "NONE", "category": "-l h_rt=600,h_vmem=2G -pe smp 4"}
+    found = {
+        "failed": "0",
+        "exit": "0",
+        "wall": f"{end - start}",
+        "task": "0",
+        "petask": "NONE",
+        "category": "-l h_rt=600,h_vmem=2G -pe smp 4",
+    }
     found |= other
     usage = "0:" * 17
     return (
-        f"all.q:n1:phys:ada:md:{job}:sge:0:1000000000:{start}:{end}:{found['failed']}:{found['exit']}:{end - start}:"
+        f"all.q:n1:phys:ada:md:{job}:sge:0:1000000000:{start}:{end}:{found['failed']}:{found['exit']}:{found['wall']}:"
         f"{usage}p1:defaultdepartment:smp:4:{found['task']}:1.0:0.0:0.0:{found['category']}:0.0:{found['petask']}:99.0:0:0"
         f"{more}\n"
     )
@@ -187,6 +194,29 @@ def test_times_in_what_a_job_asked_for(tmp_path: Path) -> None:
     found = read("gridengine", tmp_path, accounted(7, category=category) + accounted(8, more=":0:0", category=category))
     assert [(event.walltime, event.cpus) for event in found.whole if event.kind == "submit"] == [(600.0, 4)] * 2
     assert not found.skipped and not found.source.left_out
+
+
+NIGHTS = [1000036800, 1000123200]
+"""When `reporting` says of each job that runs what it has used since the night before."""
+
+
+@pytest.mark.parametrize("running_on", ["4294967295", "-1"])
+def test_a_record_of_a_job_that_runs_on_is_no_end(running_on: str, tmp_path: Path) -> None:
+    begun = [new(7), log(1000000060, "delivered", 7)]
+    nights = [
+        f"{night}:acct:" + accounted(7, start, night, exit=running_on, wall="0")
+        for start, night in zip([1000000060, *NIGHTS], NIGHTS, strict=False)
+    ]
+    last = f"1000150000:acct:{accounted(7, NIGHTS[-1], 1000150000, exit='137', failed='100', wall='149940')}"
+    limit = last.replace("h_rt=600", "h_rt=149940")
+    for lines in ([*begun, *nights, limit], [*nights, limit], [nights[1], limit], [limit]):
+        found = read("gridengine", tmp_path, "".join(lines))
+        times = [(event.kind, event.time) for event in found.whole if event.kind != "alter"]
+        assert times == [("submit", 1000000000), ("start", 1000000060), ("end", 1000150000)]
+        assert found.whole[-1].state == "timeout"
+        assert in_time(found.live) == found.whole and not found.skipped
+        told = sum(line in nights for line in lines)
+        assert found.source.left_out == ({"records of runs that go on": told} if told else {})
 
 
 def test_a_run_that_never_began_is_left_out(tmp_path: Path) -> None:
