@@ -4,7 +4,8 @@
 `reporting` (with `reporting=true joblog=true` in `qconf -mconf`) tells what happens as it happens, in lines
 `TIME:TYPE:…` of type new_job, job_log and acct (a line of `accounting`; each night one of every job that runs on, for
 the time since the night before). What a job asks for is in `accounting` alone, as the category of the job, so of a job
-that queues or runs it is unknown. Times are Unix seconds; UGE 8 writes milliseconds.
+that queues or runs it is unknown. Times are Unix seconds; UGE 8 writes milliseconds. Open Cluster Scheduler from 9
+writes lines of JSON (`gridengine_json`), with microseconds.
 
 What neither says: holds at submission, the size of an array, that nodes go down, how large the machine is.
 """
@@ -17,16 +18,21 @@ from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, bytes_of, count_of, job_of, name_of, seconds_of, whole
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, QUEUED
+from streams.sources.schedulers.gridengine_json import record_of
 
 FIRST = re.compile(
     rb"^(?:(\d{9,10}):(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog):"
-    rb"|[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:(\d{9,13}):\d+:\d+:\d+:\d+:)",
+    rb"|[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:[^:\n]*:\d+:[^:\n]*:-?\d+:(\d{9,13}):\d+:\d+:\d+:\d+:"
+    rb'|\{"time":(\d{9,17}),"type":"(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog)"'
+    rb'|\{"job_number":\d+,"task_number":\d+,[^\n]{0,9999}?"(?:submission|start)_time":(\d{9,17}))',
     re.MULTILINE,
 )
 """How a line of either file begins, with its time."""
 
 FIELDS = 43
 """Fields that each version of `accounting` has, up to maxvmem."""
+
+TIMES = (8, "field 9 (submission time)"), (9, "field 10 (start time)"), (10, "field 11 (end time)")
 
 CATEGORY = 39
 """The field of what a job asked for."""
@@ -35,7 +41,11 @@ WALLCLOCK = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 
 FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
 
+NUMBER_OF_FIELD = re.compile(r"field \d+ \((.*)\)")
+
 NONE = "NONE"
+NO_TASK = {NONE, "none", ""}
+"""What stands in a record of a job as a whole, where one of its parallel tasks would be named."""
 
 RESCHEDULED = {"24", "25"}
 """Codes in the field `failed` of a run after which the job goes back into the queue."""
@@ -47,7 +57,6 @@ RUNS_ON = {"-1", "4294967295"}
 """The exit status of a run that goes on, as the master writes it."""
 
 SIGNALLED = 128
-MS_PER_S = 1000
 
 
 class GridEngineRecords(Records):
@@ -57,6 +66,8 @@ class GridEngineRecords(Records):
         """The events of a line; some 8 µs."""
         if not line.strip() or line.startswith("#"):
             return []
+        if line.startswith("{"):
+            return self._of_json(line)
         parts = line.split(":")
         if len(parts) >= FIELDS and not parts[0].isdecimal():
             return self.accounted(parts)
@@ -71,6 +82,17 @@ class GridEngineRecords(Records):
             return self.leave_out(f"records of type {kind[:40]}")
         raise BadRecord(None, f"{len(parts)} fields", f"a line of reporting, or {FIELDS} fields or more of accounting")
 
+    def _of_json(self, line: str) -> list[AnyEvent]:
+        kind, parts = record_of(line)
+        if not parts:
+            return self.leave_out(f"records of type {kind[:40]}")
+        make = {"acct": self.accounted, "new_job": self.new_job, "job_log": self.job_log}[kind]
+        try:
+            return make(parts)
+        except BadRecord as bad:  # here a field has a name alone
+            bad.field = NUMBER_OF_FIELD.sub(r"\1", bad.field or "")
+            raise
+
     def new_job(self, parts: list[str]) -> list[AnyEvent]:
         """A job was submitted."""
         job = job_of(parts[3], "field 4 (job)")
@@ -81,7 +103,7 @@ class GridEngineRecords(Records):
         """Something happened to a job or a task of it."""
         at = _time(parts[2], "field 3 (event time)")
         event, petask = parts[3], parts[6]
-        if petask not in (NONE, ""):
+        if petask not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
         whole(parts[4], "field 5 (job)")
         if event in ("pending", "sent"):
@@ -111,13 +133,12 @@ class GridEngineRecords(Records):
         """A run of a job, or of a task, has ended."""
         parts = _with_category(parts)
         failed, petask = parts[11], parts[41]
-        if petask not in (NONE, ""):
+        if petask not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
         if parts[12] in RUNS_ON:
             return self.leave_out("records of runs that go on")
         whole(parts[5], "field 6 (job)")
-        times = [_time(parts[place], "", unknown=True) for place in (8, 9, 10)]
-        submission, started, ended = times
+        submission, started, ended = (_time(parts[place], field, unknown=True) for place, field in TIMES)
         if not ended and failed in RESCHEDULED:
             return self.leave_out("rescheduled runs without times")
         if not ended and not started and failed in BEFORE_START:
@@ -204,17 +225,23 @@ class GridEngineSource(LogSource):
         found = FIRST.search(head)
         if found is None:
             return None
-        value = float(found[1] or found[2])
-        return value / MS_PER_S if value > MAX_SECONDS else value
+        return _seconds(int(next(filter(None, found.groups()))))
 
 
 def _time(text: str, field: str, unknown: bool = False) -> float:
-    """Unix seconds of a time in seconds, or in milliseconds where it is so large; 0 where it may be unknown and is."""
-    value = float(whole(text, field or "a time", most=10**14))
-    value = value / MS_PER_S if value > MAX_SECONDS else value
+    """Unix seconds of a time; 0 where it may be unknown and is."""
+    value = _seconds(whole(text, field, most=10**17))
     if not value and not unknown:
         raise BadRecord(field, text, "Unix seconds")
     return value
+
+
+def _seconds(value: int) -> float:
+    """Of a time in seconds, in milliseconds where it is so large, or in microseconds where it is larger still."""
+    seconds = float(value)
+    while seconds > MAX_SECONDS:
+        seconds /= 1000
+    return seconds
 
 
 def _ran(text: str) -> float:

@@ -1,10 +1,13 @@
 """Grid Engine's reporting and accounting."""
 
+import json
+import re
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
+from streams.sources.schedulers import gridengine_json
 from streams.sources.schedulers.gridengine import GridEngineSource
 from tests.support.logs import plain, read, sample
 from tests.support.source_contract import BadPart, SourceContract, in_time
@@ -167,6 +170,73 @@ def test_how_a_run_ended(tmp_path: Path, end: str, kinds: list[str], state: str 
     found = read("gridengine", tmp_path, end).live
     assert [event.kind for event in found] == kinds
     assert state is None or found[-1].state == state
+
+
+def as_json(line: str) -> str:
+    """A line of text as Open Cluster Scheduler writes it in JSON, with microseconds; what is NONE is not there."""
+    parts = line.rstrip("\n").split(":")
+    kind = parts[1] if parts[1] in gridengine_json.PLACES else "acct"
+    fields = parts[2:] if parts[1] == "acct" else parts
+    head = {} if kind == "acct" and fields is parts else {"time": int(parts[0]) * 1_000_000, "type": kind}
+    named: dict[str, Any] = {}
+    for name, place in gridengine_json.PLACES[kind].items():
+        text = fields[place]
+        if text not in ("NONE", ""):
+            named[name] = int(text) if re.fullmatch(r"-?\d+", text) else text
+        if name.endswith("_time"):
+            named[name] *= 1_000_000
+    first = {name: named.pop(name) for name in ("job_number", "task_number") if name in named and not head}
+    return json.dumps(head | first | named | {"rusage": {"ru_utime": 0.5}}, separators=(",", ":")) + "\n"
+
+
+def test_lines_of_json_say_the_same(tmp_path: Path) -> None:
+    lines = [
+        new(7),
+        log(1000000058, "sent", 7),
+        log(1000000060, "delivered", 7),
+        log(1000000100, "suspended", 7),
+        log(1000000110, "unsuspended", 7),
+        "1000000120:acct:" + accounted(7, 0, 0, failed="25"),
+        log(1000000120, "restart", 7),
+        log(1000000130, "delivered", 7),
+        "1000000200:acct:" + accounted(7, 1000000129, 1000000200, exit="4294967295"),
+        "1000000360:acct:" + accounted(7, 1000000129),
+        new(8),
+        *(log(1000000400 + task, "delivered", 8, task) for task in (1, 2)),
+        "1000000460:acct:" + accounted(8, 1000000401, 1000000460, task="1", petask="1.n1"),
+        "1000000460:acct:" + accounted(8, 1000000401, 1000000460, task="1"),
+        "1000000470:queue:all.q:n1:1000000361:r\n",
+    ]
+    text = read("gridengine", tmp_path, "".join(lines))
+    queue = '{"time":1000000470000000,"type":"queue","qname":"all.q"}\n'
+    in_json = read("gridengine", tmp_path, "".join([*map(as_json, lines[:-1]), queue]))
+    assert in_json.live == text.live and in_json.whole == text.whole
+    assert in_json.source.left_out == text.source.left_out and not in_json.skipped
+    runs = [accounted(7), accounted(9, task="3", category="-l h_rt=60 -pe smp 2"), accounted(10, start=0)]
+    assert (
+        read("gridengine", tmp_path, "".join(map(as_json, runs))).whole
+        == read("gridengine", tmp_path, "".join(runs)).whole
+    )
+    for line in (as_json(new(7)), as_json(accounted(7)), as_json("1000000360:acct:" + accounted(7)), queue):
+        assert GridEngineSource.recognises(line.encode())
+    assert GridEngineSource.first_time(as_json(accounted(7)).encode()) == 1000000000.0
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"time":1,"type":"job_log"}', "line 1: event time is ''; expected a whole number"),
+        (
+            as_json(accounted(7)).replace('"end_time":1000000360000000', '"end_time":[]'),
+            "line 1: end time is '[]'; expected a whole number",
+        ),
+        ('{"a":1}', "line 1: '{\"a\":1}'; expected an object with a type, or a job_number"),
+        ('{"type":"acct",', 'line 1: \'{"type":"acct",\'; expected an object in JSON'),
+    ],
+)
+def test_what_is_wrong_in_json_is_told_by_its_name(line: str, told: str, tmp_path: Path) -> None:
+    (found,) = read("gridengine", tmp_path, line + "\n").told
+    assert found.startswith(told)
 
 
 def test_it_is_recognised() -> None:

@@ -67,6 +67,9 @@ CORPUS: dict[str, list[str]] = {
         gridengine.accounted(7),
         "1000000360:acct:" + gridengine.accounted(7, task="3"),
         *(gridengine.log(1000000060, kind, 7) for kind in ("delivered", "suspended", "finished", "deleted", "restart")),
+        *map(
+            gridengine.as_json, (gridengine.new(8), gridengine.accounted(8), gridengine.log(1000000060, "delivered", 8))
+        ),
     ],
     "htcondor": [
         *(htcondor.event(kind, kind) for kind in (0, 1, 4, 9, 10, 11, 12, 13)),
