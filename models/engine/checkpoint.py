@@ -139,9 +139,12 @@ class SavedState(msgspec.Struct):
         Returns:
             What is missing, if anything is.
         """
-        stored = list(jobs)
-        self.jobs, self.numbers = [one.job for one in stored], [one.number for one in stored]
-        self.kept = {one.number: one.kept for one in stored if one.kept is not None}
+        self.jobs, self.numbers, self.kept = [], [], {}
+        for one in jobs:  # of which none stays: to free a million at once would stop all other threads
+            self.jobs.append(one.job)
+            self.numbers.append(one.number)
+            if one.kept is not None:
+                self.kept[one.number] = one.kept
         self.remembered = list(names)
         if (len(self.jobs), len(self.remembered)) == (self.live, self.names):
             return None

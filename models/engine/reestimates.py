@@ -98,8 +98,8 @@ def next_look(job: Job, passed: Look) -> Look:
     >>> next_look(Job("1", 0, 1000.0), (0.0, ("", 0))), next_look(Job("1", 0, 1000.0), (1600.0, ("1", 0)))
     ((1600.0, ('1', 0)), (2200.0, ('1', 0)))
     """
-    after_s, key = FIRST_LOOK_S, job.key
-    while (look := (job.ready + after_s, key)) <= passed:
+    after_s, key, ready = FIRST_LOOK_S, job.key, job.ready
+    while (look := (ready + after_s, key)) <= passed:
         after_s *= 2.0
     return look
 

@@ -212,6 +212,14 @@ _TEXTS = (
 )
 
 
+_texts_of = attrgetter(*_TEXTS)
+_set = msgspec.structs.force_setattr
+
+_MAX_SHARED = 10_000
+"""Texts, or bounds, that are looked for again; beyond that they begin anew: those of a million jobs are of no use, and
+to free them at once would stop all other threads."""
+
+
 class Shared:
     """What jobs that are read back have in common, in memory once: names, reasons, bounds. Halves what they take."""
 
@@ -220,23 +228,24 @@ class Shared:
         self._bounds: dict[tuple[tuple[str, float], ...], dict[str, float]] = {}
 
     def settle(self, job: Job) -> Job:
-        """The job, with what others have too replaced by theirs; 5 µs."""
-        job.extras = EXTRAS if job.extras == EXTRAS else job.extras
-        job.progress = PROGRESS if job.progress == PROGRESS else job.progress
-        for name in _TEXTS:
-            text = getattr(job, name)
+        """The job, with what others have too replaced by theirs; 3 µs."""
+        for known in (self._texts, self._bounds):
+            if len(known) > _MAX_SHARED:
+                known.clear()
+        shared = self._texts.setdefault
+        if job.extras == EXTRAS:
+            job.extras = EXTRAS
+        if job.progress == PROGRESS:
+            job.progress = PROGRESS
+        for name, text in zip(_TEXTS, _texts_of(job), strict=True):
             if text is not None:
-                setattr(job, name, self._text(text))
+                setattr(job, name, shared(text, text))
         for estimate in job.estimates.values():
-            msgspec.structs.force_setattr(estimate, "reason", self._text(estimate.reason))
-            if estimate.bounds is not None:
-                bounds = self._bounds.setdefault(tuple(estimate.bounds.items()), estimate.bounds)
-                msgspec.structs.force_setattr(estimate, "bounds", bounds)
+            _set(estimate, "reason", shared(estimate.reason, estimate.reason))
+            if (bounds := estimate.bounds) is not None:
+                _set(estimate, "bounds", self._bounds.setdefault(tuple(bounds.items()), bounds))
         for run_estimate in job.run_estimates.values():
-            msgspec.structs.force_setattr(run_estimate, "reason", self._text(run_estimate.reason))
-        job.estimates = {self._text(name): estimate for name, estimate in job.estimates.items()}
-        job.run_estimates = {self._text(name): estimate for name, estimate in job.run_estimates.items()}
+            _set(run_estimate, "reason", shared(run_estimate.reason, run_estimate.reason))
+        job.estimates = {shared(name, name): estimate for name, estimate in job.estimates.items()}
+        job.run_estimates = {shared(name, name): estimate for name, estimate in job.run_estimates.items()}
         return job
-
-    def _text(self, text: str) -> str:
-        return self._texts.setdefault(text, text)

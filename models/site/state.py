@@ -188,15 +188,16 @@ class SiteState:
         self.table.change(job.key, _values(job), _names(job, ask))
 
     def _count(self, job: Job, sign: int) -> None:
-        since = job.began if job.phase in STARTED else job.submit
+        phase = job.phase
+        since = job.began if phase in STARTED else job.submit
         assert since is not None
-        cpus, planned_run_us, since_us = job.counted_cpus * job.tasks_left, micros(job.planned_run_s), micros(since)
+        counted = job.counted_cpus * job.tasks_left, micros(job.planned_run_s), micros(since), sign
         for scope in _scopes(job):
-            key = (scope, job.phase)
+            key = (scope, phase)
             totals = self._totals.get(key)
             if totals is None:
                 totals = self._totals[key] = Totals()
-            totals.add(cpus, planned_run_us, since_us, sign)
+            totals.add(*counted)
             if totals.count == 0:
                 del self._totals[key]  # names come and go for years
 

@@ -1,0 +1,40 @@
+"""What jobs that are read back have in common is in memory once, and what they have not is not kept."""
+
+import gc
+import sys
+
+from models.site.job import Estimate, Job, Shared
+
+JOBS = 25_000
+
+
+def read_back(number: int) -> Job:
+    """A job as it is decoded: no text of it is another's."""
+    user, name = f"user {number % 7}", "".join(("ble", "nd"))
+    return Job(
+        str(number), 0, 0.0, user=user, estimates={name: Estimate(1.0, f"reason {number}", {"0.9": 2.0 + number})}
+    )
+
+
+def test_neighbours_have_a_name_in_common_and_keep_what_is_their_own() -> None:
+    shared = Shared()
+    jobs = [shared.settle(read_back(number)) for number in range(JOBS)]
+    assert len({id(job.user) for job in jobs}) < 7 * 10
+    assert [job.estimates["blend"].reason for job in jobs] == [f"reason {number}" for number in range(JOBS)]
+    assert [job.estimates["blend"].bounds for job in jobs] == [{"0.9": 2.0 + number} for number in range(JOBS)]
+
+
+def test_what_no_other_job_has_goes_with_its_job() -> None:
+    shared, seen = Shared(), shared_reason()
+    before = sys.getrefcount(seen)
+    job = shared.settle(Job("0", 0, 0.0, estimates={"blend": Estimate(1.0, seen)}))
+    assert sys.getrefcount(seen) > before
+    for number in range(1, JOBS):
+        shared.settle(read_back(number))
+    del job
+    gc.collect()
+    assert sys.getrefcount(seen) == before
+
+
+def shared_reason() -> str:
+    return " ".join(["a", "reason"])
