@@ -30,9 +30,10 @@ _TABLES = f"""
 """
 
 _BY_JOB = """
-    SELECT job, file, row FROM told
-    JOIN (SELECT job, MIN(submit) AS begun, MIN(rowid) AS first FROM told GROUP BY job) USING (job)
-    ORDER BY begun, first, told.rowid
+    SELECT job, file, row FROM (
+        SELECT job, file, row, rowid AS place, MIN(submit) OVER job AS begun, MIN(rowid) OVER job AS first
+        FROM told WINDOW job AS (PARTITION BY job)
+    ) ORDER BY begun, first, place
 """
 
 _SAYS = {QUEUED: 0, UNCLEAR: 1, RUNNING: 2, SUSPENDED: 2, REQUEUED: 3, ENDED: 3}
@@ -52,7 +53,7 @@ class Telling(NamedTuple):
 
 def events_of(files: Sequence[OneFile], site: str) -> Iterator[tuple[int, Any]]:
     """The events of files, each with the number of the file that it is from. Those of a job come in their order, those
-    of different jobs in any. Some 45 µs a row.
+    of different jobs in any. Some 25 µs a row.
 
     Rows that were told twice are counted as left out.
 

@@ -1,5 +1,6 @@
 """Files of one Slurm that overlap, such as a dump a month: each attempt at a job counts once, whoever tells it."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from models.records import AnyEvent
 from streams.bulk.reading import Report, read_log
+from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, SACCT, MadeJob, history, records, sacct, sacct_json, squeue, stamp
 
 END = 4000
@@ -110,6 +112,15 @@ def test_an_array_that_was_queued_at_the_end_of_one_file_starts_in_the_other(tmp
             assert kinds(found) == kinds(expected)
             (row,) = [event for event in found if event.kind == "submit"]
             assert (row.job, row.array_size) == ("7", 3)
+
+
+def test_twice_as_many_rows_take_twice_as_long(tmp_path: Path) -> None:
+    row = sacct([MadeJob(number=1, submit=1, start=2, end=3)], END).splitlines()[1].removeprefix("1|1|")
+    lines = (f"{number}|{number}|{row}" for number in range(1, 40_001))
+    (tmp_path / "a.txt").write_text("\n".join([SACCT, *lines, ""]))
+    source, began = SlurmSource.open(str(tmp_path / "a.txt")), time.process_time()
+    assert sum(1 for _ in SlurmSource.together([source])) == 3 * 40_000
+    assert time.process_time() - began < 15  # 1 s; if each row were compared with each other, minutes
 
 
 def test_an_estimate_of_the_scheduler_is_kept(tmp_path: Path) -> None:
