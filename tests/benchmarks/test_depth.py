@@ -1,0 +1,223 @@
+"""A worker whose site has ever more jobs in the queue: how late predictions are, what is stored, how soon it is back.
+
+Each depth has a site of its own. While 50 jobs a second are submitted there, the page of the site is asked for every
+20 seconds, and five what-ifs a second. Then the worker is killed and started again. The deepest queue by default has
+100,000 jobs; the environment names others. A million takes half an hour and 5 GB:
+
+    QUEUECAST_DEPTHS=1000000 .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_depth.py
+"""
+
+import http.client
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from deploy.local.up import ServeProcess
+from models.records import AnyEvent, Capacity, Prediction, Start, Submit
+from tests.benchmarks.test_grid import bytes_on_topics
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, until
+
+pytestmark = pytest.mark.timeout(7200)
+
+DEPTHS = tuple(map(int, os.environ.get("QUEUECAST_DEPTHS", "100 10000 100000").split()))
+PACE, PACED_S = 50, 30.0
+QUESTIONS_A_SECOND, PAGE_EVERY_S = 5, 20.0
+MOST_RATIO, MOST_WRITTEN_RATIO = 1.5, 3.0
+"""Wanted of the deepest queue, beside the shallowest: the 99th percentile, and the bytes a second of the changelog."""
+
+SLACK = 3.0
+"""How many times that is borne with: other work may share the machine. What is measured is printed."""
+
+BEGIN = 1_700_000_000.0
+RUNNING = 200
+
+
+class Depth(msgspec.Struct):
+    """What was measured at a depth: milliseconds, megabytes a second, seconds."""
+
+    p50: float
+    p99: float
+    longest_stall: float
+    written: float
+    questions: int
+    refused: int
+    back_s: float
+
+
+def filling(site: str, queued: int) -> Iterator[AnyEvent]:
+    """A full machine, and jobs that wait for it."""
+    yield Capacity(site=site, time=BEGIN, cpus=1000)
+    for number in range(RUNNING):
+        name, at = f"r{number}", BEGIN + number
+        yield Submit(site=site, job=name, time=at, user=f"u{number % 20}", cpus=5, walltime=7200.0, queue="a")
+        yield Start(site=site, job=name, time=at + 30.0)
+    for number in range(queued):
+        walltime, queue = 600.0 * (1 + number % 20), "ab"[number % 2]
+        at, cpus = BEGIN + 300.0 + number * 0.01, 1 + number % 64
+        yield Submit(
+            site=site, job=f"q{number}", time=at, user=f"u{number % 50}", cpus=cpus, walltime=walltime, queue=queue
+        )
+
+
+def one_more(site: str, name: str, at: float) -> Submit:
+    return Submit(site=site, job=name, time=at, user="ada", cpus=8, walltime=3600.0, queue="a")
+
+
+class Arrivals:
+    """When the first prediction of each job was here, by its name (Unix seconds)."""
+
+    def __init__(self, here: Deployment) -> None:
+        self.at: dict[str, float] = {}
+        self._here = here
+
+    @contextmanager
+    def watched(self) -> Iterator["Arrivals"]:
+        stop, options = threading.Event(), self._here.settings.kafka.client_options()
+        with closing(KafkaConsumer(**options, auto_offset_reset="latest")) as consumer:
+            places = [TopicPartition(self._here.topics.predictions, part) for part in range(PARTITIONS)]
+            consumer.assign(places)
+            for place, end in consumer.end_offsets(places).items():
+                consumer.seek(place, end)
+
+            def read() -> None:
+                while not stop.is_set():
+                    for batch in consumer.poll(timeout_ms=100).values():
+                        for message in batch:
+                            told = msgspec.json.decode(message.value, type=Prediction)
+                            self.at.setdefault(told.job, time.time())
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            try:
+                yield self
+            finally:
+                stop.set()
+                thread.join()
+
+
+def asked(address: str, path: str) -> int:
+    """The status of an answer; 0 where there is none."""
+    host, _, port = address.partition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=30)) as connection, suppress(OSError):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    return 0
+
+
+@contextmanager
+def every(seconds: float, do: Callable[[int], object]) -> Iterator[None]:
+    """Have this done in its own thread, over and over, so long from one beginning to the next if it can be."""
+    stop = threading.Event()
+
+    def run() -> None:
+        number, begin = 0, time.monotonic()
+        while not stop.wait(max(begin + number * seconds - time.monotonic(), 0.0)):
+            do(number)
+            number += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def measured(here: Deployment, serve: ServeProcess, queued: int) -> Depth:
+    """Fill a site, and measure it."""
+    site, statuses, stalls = f"depth-{queued}", list[int](), list[float]()
+    here.send(filling(site, queued))
+    events = 1 + 2 * RUNNING + queued
+    until(lambda: metrics(here.worker)["queuecast_events_total"].get((site,), 0) >= events, 7000.0)
+    time.sleep(5.0)
+
+    def page(_: int) -> None:
+        for part in ("", "/outcomes", "/past"):
+            asked(serve.address, f"/v1/sites/{site}{part}")
+        asked(serve.address, "/v1/status")
+
+    def question(number: int) -> None:
+        shape = f"cpus={1 + number % 64}&walltime={1 + number % 20}h&user=u{number % 50}"
+        why = "&why=true" if number % 5 == 0 else ""
+        statuses.append(asked(serve.address, f"/v1/sites/{site}/wait?{shape}{why}"))
+
+    def pulse(_: int) -> None:
+        begun = time.perf_counter()
+        asked(here.worker.address, "/healthz")
+        stalls.append(time.perf_counter() - begun)
+
+    sent: dict[str, float] = {}
+    at, before, begun = BEGIN + 300.0 + queued * 0.01, _written(here), time.monotonic()
+    with Arrivals(here).watched() as arrivals:
+        with every(PAGE_EVERY_S, page), every(1 / QUESTIONS_A_SECOND, question), every(0.02, pulse):
+            for number in range(int(PACE * PACED_S)):
+                time.sleep(max(begun + number / PACE - time.monotonic(), 0.0))
+                name = f"p{number}"
+                sent[name] = time.time()
+                here.producer.send(
+                    here.topics.events, key=site.encode(), value=msgspec.json.encode(one_more(site, name, at))
+                )
+                at += 1 / PACE
+            until(lambda: sent.keys() <= arrivals.at.keys())
+        written = (_written(here) - before) / 1e6 / (time.monotonic() - begun)
+        late = sorted(1000 * (arrivals.at[name] - moment) for name, moment in sent.items())
+        back_s = _killed(here, site, arrivals, at)
+    return Depth(
+        p50=late[len(late) // 2],
+        p99=late[int(len(late) * 0.99)],
+        longest_stall=1000 * max(stalls),
+        written=written,
+        questions=statuses.count(200),
+        refused=len(statuses) - statuses.count(200),
+        back_s=back_s,
+    )
+
+
+def _written(here: Deployment) -> int:
+    return bytes_on_topics(here)["worker-sites-changelog"]
+
+
+def _killed(here: Deployment, site: str, arrivals: Arrivals, at: float) -> float:
+    """Kill the worker and start it again; gives how long it was until the next prediction of the site."""
+    killed = time.time()
+    here.worker.kill()
+    here.send([one_more(site, "after", at)])
+    here.worker.start()
+    until(lambda: "after" in arrivals.at, 300.0)
+    return arrivals.at["after"] - killed
+
+
+def test_a_deep_queue_makes_no_prediction_late(deploy: Deploy, tmp_path: Path) -> None:
+    here = deploy(history=6000)
+    with here.worker, ServeProcess(tmp_path / "serve", here.settings) as serve:
+        found = {queued: measured(here, serve, queued) for queued in DEPTHS}
+    show(found)
+    assert all(one.questions for one in found.values())
+    least, most = found[min(DEPTHS)], found[max(DEPTHS)]
+    assert most.p99 < SLACK * MOST_RATIO * least.p99
+    assert most.written < SLACK * MOST_WRITTEN_RATIO * least.written
+
+
+def show(found: dict[int, Depth]) -> None:
+    rows: Sequence[tuple[str, Callable[[Depth], str]]] = (
+        ("event to prediction: p50, ms", lambda one: f"{one.p50:.1f}"),
+        ("the same: p99", lambda one: f"{one.p99:.1f}"),
+        ("longest answer of /healthz, ms", lambda one: f"{one.longest_stall:.0f}"),
+        ("to the changelog, MB/s", lambda one: f"{one.written:.3f}"),
+        ("what-ifs that were answered", lambda one: f"{one.questions}"),
+        ("what-ifs that were refused", lambda one: f"{one.refused}"),
+        ("killed and back, s", lambda one: f"{one.back_s:.1f}"),
+    )
+    print(f"\n{'jobs in the queue':<34}" + "".join(f"{queued:>12,}" for queued in found))
+    for name, text in rows:
+        print(f"{name:<34}" + "".join(f"{text(one):>12}" for one in found.values()))
