@@ -24,6 +24,8 @@ TWICE = "rows told twice"
 CACHE_KIB = 16 * 1024
 """The most memory that the rows take before they go to the temporary file, KiB."""
 
+BATCH_ROWS = 1000
+
 _TABLES = f"""
     PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-{CACHE_KIB}; PRAGMA temp_store=FILE;
     CREATE TABLE told (job TEXT, submit REAL, file INTEGER, row BLOB);
@@ -53,7 +55,7 @@ class Telling(NamedTuple):
 
 def events_of(files: Sequence[OneFile], site: str) -> Iterator[tuple[int, Any]]:
     """The events of files, each with the number of the file that it is from. Those of a job come in their order, those
-    of different jobs in any. Some 25 µs a row.
+    of different jobs in any. Some 17 µs a row, of several files 30 µs.
 
     Rows that were told twice are counted as left out.
 
@@ -61,24 +63,71 @@ def events_of(files: Sequence[OneFile], site: str) -> Iterator[tuple[int, Any]]:
         UserError: a file cannot be read.
         sqlite3.Error: there is no room for the rows.
     """
+    if len(files) == 1:
+        yield from ((0, event) for event in _of_one(files[0], site))
+        return
+    batch = _Batch(site)
     with closing(sqlite3.connect("", isolation_level=None)) as base:
         base.executescript(_TABLES)
         base.execute("BEGIN")
         ends = [_keep(base, number, file) for number, file in enumerate(files)]
         for _, group in groupby(base.execute(_BY_JOB), itemgetter(0)):
             told = [Telling(_decode(blob), number, ends[number]) for _, number, blob in group]
-            records = [telling for telling in told if files[telling.file].kind == "records"]
-            kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
-            for telling in repeated:
-                left_out = files[telling.file].left_out
-                left_out[TWICE] = left_out.get(TWICE, 0) + 1
-            table = JobTable(site)
-            estimated = [telling for telling in repeated if telling.row.phase == QUEUED and telling.row.expected]
-            for tellings in (estimated, [*kept, *records]):
-                if tellings:
-                    at = max(telling.at for telling in tellings)
-                    for event in table.look([telling.row for telling in tellings], at):
-                        yield tellings[-1].file, event
+            kept, repeated = (told, []) if len(told) == 1 else _counted_once(files, told)
+            estimates = [telling for telling in repeated if telling.row.phase == QUEUED and telling.row.expected]
+            at = max(telling.at for telling in told)
+            if estimates or at != batch.at or len(batch.rows) >= BATCH_ROWS:
+                yield from batch.events()
+                batch.at = max(telling.at for telling in estimates) if estimates else at
+            if estimates:
+                batch.add(estimates)
+                yield from batch.events(begun=True)
+                batch.at = at
+            batch.add(kept)
+        yield from batch.events()
+
+
+def _of_one(file: OneFile, site: str) -> list[Any]:
+    """The events of one file: its rows are in memory, as its text was, and need no other place."""
+    rows = list(file.rows())
+    at = max(map(latest, rows), default=0.0)
+    if len({(row.job, row.submit) for row in rows}) < len(rows):
+        rows = [telling.row for telling in _counted_once([file], [Telling(row, 0, at) for row in rows])[0]]
+    return JobTable(site).look(rows, at)
+
+
+class _Batch:
+    """Rows of whole jobs that are looked at together, since each look costs something of its own."""
+
+    def __init__(self, site: str) -> None:
+        self.rows: list[JobRow] = []
+        self.at = 0.0
+        self._files: dict[str, int] = {}
+        self._table = JobTable(site)
+
+    def add(self, told: Sequence[Telling]) -> None:
+        """Rows of a job and its tasks."""
+        for telling in told:
+            self.rows.append(telling.row)
+            self._files[telling.row.job] = self._files[telling.row.array or telling.row.job] = telling.file
+
+    def events(self, begun: bool = False) -> Iterator[tuple[int, Any]]:
+        """The events, each with the number of its file; `begun`: more is told of these jobs."""
+        for event in self._table.look(self.rows, self.at):
+            yield self._files[event.job], event
+        self.rows = []
+        if not begun:
+            self._files, self._table = {}, JobTable(self._table.site)
+
+
+def _counted_once(files: Sequence[OneFile], told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
+    """As `once`, with those that were told twice counted; records of jobcomp come twice by their nature."""
+    records = [telling for telling in told if files[telling.file].kind == "records"]
+    kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
+    for telling in repeated:
+        left_out = files[telling.file].left_out
+        left_out[TWICE] = left_out.get(TWICE, 0) + 1
+    return [*kept, *records], repeated
 
 
 def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
@@ -97,8 +146,6 @@ def _keep(base: sqlite3.Connection, number: int, file: OneFile) -> float:
 
 def once(told: Sequence[Telling]) -> tuple[list[Telling], list[Telling]]:
     """Of what was told of a job and its tasks one telling of each attempt, and the others; both in their order."""
-    if len(told) == 1:
-        return list(told), []
     attempts: dict[tuple[str, float], dict[float | None, list[Telling]]] = {}
     for telling in told:
         row = telling.row
