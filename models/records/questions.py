@@ -112,7 +112,9 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
     """Why a job waits: `text` says it in words.
 
     `ahead_jobs` queued jobs are expected to start before it, `ahead_in_queue` of them in its queue. They need
-    `ahead_cpu_hours`, which is `ahead_drain_s` seconds of the whole machine.
+    `ahead_cpu_hours`, which is `ahead_drain_s` seconds of the whole machine. Where a site tells its partitions, all of
+    it is of those that share nodes with the job's, and a job that takes more of the GPUs or the memory counts for as
+    large a part of the processors; `free_cpus` alone are what they say.
     """
 
     text: str

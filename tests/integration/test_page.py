@@ -141,7 +141,8 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
     browser.until(lambda: browser.all("#site-now .facts"))
     assert browser.address.endswith(f"/site?{urlencode({'name': SLASHED})}")
     assert browser.text("h1") == SLASHED and browser.run("return document.title") == f"{SLASHED} – queuecast"
-    assert browser.text("#site-said").startswith("As of ")
+    assert browser.text("#site-at").startswith("As of ")
+    assert browser.text("#site-said") == ""  # a live region: a clock there would be read aloud at each refresh
     past = served.get(f"sites/{quote(SLASHED, safe='')}/past")
     browser.until(lambda: browser.all("#by-hour canvas"))
     rows = browser.run(

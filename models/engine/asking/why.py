@@ -21,6 +21,9 @@ MIN_WALLTIME_S = 600.0
 MAX_QUEUES, MAX_ALTERNATIVES = 4, 3
 """Other queues that are tried, and alternatives that are named, at most."""
 
+MAX_NAMES = 3
+"""Partitions that are named where what is free in them is told."""
+
 MIN_SOONER_S, MIN_SOONER_RATIO = 300.0, 0.2
 """What an alternative must save to be named: seconds, and a share of the wait."""
 
@@ -34,6 +37,45 @@ class Ahead(NamedTuple):
     jobs: int
     same_queue: int
     work_cpu_s: float
+
+
+class Room(NamedTuple):
+    """What is free where a job competes.
+
+    `cpus` are processors. `left` is what is free of all resources, as `cpus` of jobs are counted in an area: by the
+    resource of which a job takes most. `place` are the words for the area, none where it is the whole machine.
+    """
+
+    cpus: int
+    left: int
+    place: str
+
+    def words(self) -> str:
+        """`16 processors are free`, and where."""
+        return f"{self.cpus} processors {self.free()}" if self.cpus != 1 else f"1 processor {self.free()}"
+
+    def free(self) -> str:
+        """`are free`, and where."""
+        verb = "is" if self.cpus == 1 else "are"
+        return f"{verb} free in {self.place}" if self.place else f"{verb} free"
+
+
+def _room(there: SiteContext) -> Room:
+    """What is free in an area, or at a site that has none. O(running jobs)."""
+    left = max(there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
+    if there.layout is None:
+        return Room(left, left, "")
+    running = (there.everywhere.jobs[job.key].counted_cpus for job in there.state.in_phase(Phase.RUNNING))
+    whole = len(there.layout.topology.areas) == 1
+    return Room(max(there.cpus - sum(running), 0), left, "" if whole else _names(there.layout.area.partitions))
+
+
+def _names(partitions: tuple[str, ...]) -> str:
+    """The names of partitions; of many the first."""
+    if len(partitions) <= MAX_NAMES:
+        return " and ".join(filter(None, (", ".join(partitions[:-1]), partitions[-1])))
+    shown = MAX_NAMES - 1
+    return f"{', '.join(partitions[:shown])} and {len(partitions) - shown} other partitions"
 
 
 class Order:
@@ -85,14 +127,22 @@ class Orders:
     def __init__(self, engine: Engine, now: float) -> None:
         self._engine, self.now = engine, now
         self._orders: dict[int, Order] = {}
+        self._rooms: dict[int, Room] = {}
 
     def of(self, job: Job) -> tuple[Order, Job, SiteContext]:
         """The order in which a job is, how the job is seen there, and what else is known of its area."""
         seen, there = self._engine.context.of(job)
-        number = -1 if there.layout is None else there.layout.area.number
+        number = _number(there)
         if number not in self._orders:
             self._orders[number] = Order(there.state, self._engine.methods.starts(there, self.now))
         return self._orders[number], seen, there
+
+    def room(self, there: SiteContext) -> Room:
+        """What is free in an area."""
+        number = _number(there)
+        if number not in self._rooms:
+            self._rooms[number] = _room(there)
+        return self._rooms[number]
 
     def start(self, job: Job) -> float | None:
         """When a live job is expected to start, Unix seconds; None where it does not queue, or it is not known."""
@@ -101,6 +151,10 @@ class Orders:
         order, seen, there = self.of(job)
         start = order.start(job)
         return self._engine.methods.start(seen, there, self.now) if start is None else start
+
+
+def _number(there: SiteContext) -> int:
+    return -1 if there.layout is None else there.layout.area.number
 
 
 def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
@@ -119,16 +173,16 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     """
     order, seen, there = orders.of(job)
     site_cpus = there.cpus
-    free = max(site_cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
+    room = orders.room(there)
     if wait_s is None:
-        return Why(text=reason, free_cpus=free)
+        return Why(text=reason, free_cpus=room.cpus)
     starts = job.ready + wait_s
     ahead = order.ahead(job.queue, starts)
     drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
     left_s = max(starts - orders.now, 0.0)
     return Why(
-        text=_words(seen, wait_s, left_s, free, ahead, drain_s),
-        free_cpus=free,
+        text=_words(seen, wait_s, left_s, room, ahead, drain_s),
+        free_cpus=room.cpus,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
         ahead_cpu_hours=ahead.work_cpu_s / HOUR_S,
@@ -136,36 +190,41 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     )
 
 
-def _words(job: Job, wait_s: float, left_s: float, free: int, ahead: Ahead, drain_s: float | None) -> str:
+def _words(job: Job, wait_s: float, left_s: float, room: Room, ahead: Ahead, drain_s: float | None) -> str:
     """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
-    room = f"{free} processors are free" if free != 1 else "1 processor is free"
+    fits = room.left >= job.cpus
+    wanted = job.cpus if job.asked_cpus is None else job.asked_cpus
     if wait_s <= AT_ONCE_S:
-        return f"{room}: it starts at once" if free >= job.cpus else "it starts at once, as a running job ends"
+        return (
+            f"{room.words()}: it starts at once" if room.cpus >= wanted else "it starts at once, as a running job ends"
+        )
     if ahead.jobs:
         more = drain_s is not None and left_s > max(MUCH_LONGER * drain_s, AT_ONCE_S)
-        return f"{_in_line(job, ahead, drain_s)}; {room}{_beside(job, free) if more else ''}"
-    if free >= job.cpus:
-        return f"{room} and no job is ahead of it, but jobs like it have waited: a limit or a priority may hold it back"
-    if job.asked_cpus not in (None, job.cpus):
+        return f"{_in_line(job, ahead, drain_s, room.place)}; {room.words()}{_beside(fits) if more else ''}"
+    if fits:
+        held = "a limit or a priority may hold it back"
+        return f"{room.words()} and no job is ahead of it, but jobs like it have waited: {held}"
+    if room.cpus >= wanted:
         return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
-    return f"no job is ahead of it; it asks for {job.cpus} processors and {free} are free: running jobs must end first"
+    free = f"{room.cpus} {room.free()}"
+    return f"no job is ahead of it; it asks for {wanted} processors and {free}: running jobs must end first"
 
 
-def _beside(job: Job, free: int) -> str:
+def _beside(fits: bool) -> str:
     """What a job waits for beside the work ahead of it."""
-    if free >= job.cpus:
+    if fits:
         return ", but jobs like it have waited longer: a limit or a priority may hold it back"
     return ", so running jobs must end first"
 
 
-def _in_line(job: Job, ahead: Ahead, drain_s: float | None) -> str:
+def _in_line(job: Job, ahead: Ahead, drain_s: float | None, place: str) -> str:
     """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
     among = f", {ahead.same_queue} of them in {job.queue}," if ahead.same_queue and job.queue and not one else ""
     work = (
         f"{ahead.work_cpu_s / HOUR_S:,.0f}" if ahead.work_cpu_s >= 10 * HOUR_S else f"{ahead.work_cpu_s / HOUR_S:.1f}"
     )
-    machine = "" if drain_s is None else f", about {duration(drain_s)} of the machine"
+    machine = "" if drain_s is None else f", about {duration(drain_s)} of {place or 'the machine'}"
     jobs, need = ("1 job", "needs") if one else (f"{ahead.jobs:,} jobs", "need")
     return f"{jobs} ahead of it{among} {need} {work} core-hours{machine}"
 

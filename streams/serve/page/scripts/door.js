@@ -33,3 +33,9 @@ export function open(begin, refresh) {
   document.addEventListener("visibilitychange", again);
   begin();
 }
+
+/** Say something in a live region; what stands there already is not said again. */
+export function say(place, text, wrong = false) {
+  if (place.textContent !== text) place.textContent = text;
+  place.classList.toggle("wrong", wrong);
+}

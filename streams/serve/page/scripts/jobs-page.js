@@ -1,7 +1,7 @@
 // A user's jobs that queue or run, wherever they are. The user is in the address, so that it can be kept.
 
 import { explained, get } from "./api.js";
-import { open, refused } from "./door.js";
+import { open, refused, say } from "./door.js";
 import { jobTable } from "./jobs.js";
 import { update } from "./table.js";
 import { h, localClock, name, plural, sitePage } from "./text.js";
@@ -17,24 +17,19 @@ async function ask() {
   if (!user) return;
   asking?.abort();
   const { signal } = (asking = new AbortController());
-  if (!place.childElementCount) say("Asking the sites…");
+  if (!place.childElementCount) say(said, "Asking the sites…");
   try {
     const found = await get(["users", user, "jobs"], {}, signal);
-    say(summary(found));
+    say(said, summary(found));
     const sites = found.sites.filter(({ jobs }) => jobs.length);
     update(place, h("div", { id: "job-list" }, sites.map(ofSite)));
     document.getElementById("jobs-at").textContent = `As of ${localClock()}. Times are your own clock’s.`;
   } catch (error) {
     if (signal.aborted) return;
     place.replaceChildren();
-    say(explained(error), true);
+    say(said, explained(error), true);
     refused(error);
   }
-}
-
-function say(text, wrong = false) {
-  if (said.textContent !== text) said.textContent = text;
-  said.classList.toggle("wrong", wrong);
 }
 
 function summary({ user, sites, unanswered }) {
@@ -69,7 +64,7 @@ function recall() {
 
 window.addEventListener("popstate", () => {
   place.replaceChildren();
-  say("");
+  say(said, "");
   recall();
 });
 open(recall, ask);

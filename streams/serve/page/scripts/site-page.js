@@ -2,7 +2,7 @@
 
 import { explained, get } from "./api.js";
 import { chart } from "./charts.js";
-import { open, refused } from "./door.js";
+import { open, refused, say } from "./door.js";
 import { contents } from "./site.js";
 import { cell, table, update, wide } from "./table.js";
 import { dayOf, days, duration, h, localClock, number, percent, seconds, siteTime } from "./text.js";
@@ -25,8 +25,8 @@ async function refresh() {
   known = now.value ?? known;
   outcomes = left.value?.outcomes ?? outcomes;
   const refusal = now.reason ?? left.reason;
-  said.classList.toggle("wrong", Boolean(refusal));
-  said.textContent = refusal ? explained(refusal, site) : `As of ${localClock()}.`;
+  say(said, refusal ? explained(refusal, site) : "", Boolean(refusal));
+  if (!refusal) document.getElementById("site-at").textContent = `As of ${localClock()}.`;
   update(place, h("div", { id: "site-now" }, ...contents(site, known, outcomes, "h3")));
   if (past.value) draw(past.value);
   if (known) coverage(known);
@@ -80,8 +80,6 @@ function draw({ hours, days: kept }) {
     });
   }
 }
-
-
 
 function coverage({ weeks, method }) {
   const measured = weeks

@@ -1,7 +1,7 @@
 // How queuecast itself does, for who operates it.
 
 import { explained, get } from "./api.js";
-import { open, refused } from "./door.js";
+import { open, refused, say } from "./door.js";
 import { cell, explainedRow, table, update } from "./table.js";
 import { clockTime, datum, duration, h, localClock, name, number, percent, plural, seconds, sitePage } from "./text.js";
 
@@ -11,12 +11,10 @@ const place = document.getElementById("status-now");
 async function refresh() {
   try {
     const found = await get(["status"]);
-    said.classList.remove("wrong");
-    said.textContent = summary(found);
+    say(said, summary(found));
     update(place, h("div", { id: "status-now" }, ...sections(found)));
   } catch (error) {
-    said.classList.add("wrong");
-    said.textContent = explained(error);
+    say(said, explained(error), true);
     refused(error);
   }
 }

@@ -138,5 +138,57 @@ def test_where_a_site_has_partitions_it_is_their_nodes_that_are_meant() -> None:
     told = why(engine, cpus=8, walltime=HOUR, queue="cpu")
     assert (told.ahead_jobs, told.free_cpus, told.ahead_drain_s) == (1, 0, 3 * HOUR)
     told = why(engine, cpus=1, gpus=1, walltime=HOUR, queue="gpu")
-    assert (told.ahead_jobs, told.free_cpus) == (0, 0)
+    assert (told.ahead_jobs, told.free_cpus) == (0, 15)  # processors; it is GPUs that are not free
     assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"
+
+
+def partitioned(*running: dict[str, Any]) -> Engine:
+    """Partitions cpu and debug share four nodes, gpu has two; the first run jobs as given, on them."""
+    gigabyte = 2**30
+    pools = [
+        Pool(name="thin", nodes=4, cpus=8, memory=32 * gigabyte),
+        Pool(name="fat", nodes=2, cpus=8, gpus={"a100": 4}, memory=32 * gigabyte),
+    ]
+    partitions = [Partition(name=name, pools=["thin"]) for name in ("cpu", "debug")]
+    engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
+    engine.apply(capacity(48, nodes=6, pools=pools, partitions=[*partitions, Partition(name="gpu", pools=["fat"])]))
+    for job, request in enumerate(running):
+        engine.apply(submit(str(job), walltime=3 * HOUR, **request))
+        engine.apply(start(str(job)))
+    return engine
+
+
+def test_what_is_free_in_partitions_is_not_taken_for_what_the_site_has_free() -> None:
+    engine = partitioned({"cpus": 24, "queue": "cpu"})
+    told = asked(engine, cpus=16, walltime=HOUR, queue="cpu", why=True)
+    assert told.why is not None
+    assert (told.live.free_cpus, told.why.free_cpus) == (24, 8)
+    assert told.why.text == (
+        "no job is ahead of it; it asks for 16 processors and 8 are free in cpu and debug: running jobs must end first"
+    )
+    engine.apply(submit("queued", walltime=2 * HOUR, cpus=32, queue="cpu"))
+    assert why(engine, cpus=32, walltime=HOUR, queue="cpu").text == (
+        "1 job ahead of it needs 64 core-hours, about 2h of cpu and debug; 8 processors are free in cpu and debug"
+    )
+
+
+def test_processors_that_are_free_are_counted_as_such_where_memory_is_scarce() -> None:
+    engine = partitioned({"cpus": 2, "memory": 120 * 2**30, "queue": "cpu"})
+    assert why(engine, cpus=16, walltime=HOUR, queue="cpu").text == (
+        "30 processors are free in cpu and debug: it starts at once"
+    )
+    told = why(engine, cpus=16, walltime=HOUR, queue="cpu", memory=64 * 2**30)
+    assert told.free_cpus == 30
+    assert told.text == "no job is ahead of it, but what it asks for is not free: running jobs must end first"
+
+
+def test_of_many_partitions_the_first_are_named() -> None:
+    names = ["a", "b", "c", "d"]
+    pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="other", nodes=1, cpus=8)]
+    partitions = [Partition(name=name, pools=["thin"]) for name in names]
+    engine = Engine("s", EngineSettings(method="order", shadows=(), runtimes="walltime"))
+    engine.apply(capacity(40, nodes=5, pools=pools, partitions=[*partitions, Partition(name="alone", pools=["other"])]))
+    text = why(engine, cpus=8, walltime=HOUR, queue="a").text
+    assert text == "32 processors are free in a, b and 2 other partitions: it starts at once"
+    text = why(engine, cpus=8, walltime=HOUR, queue="alone").text
+    assert text == "8 processors are free in alone: it starts at once"
