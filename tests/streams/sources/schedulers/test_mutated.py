@@ -31,13 +31,14 @@ from tests.streams.sources.schedulers import test_htcondor as htcondor
 from tests.streams.sources.schedulers import test_kueue as kueue
 from tests.streams.sources.schedulers import test_lsf as lsf
 from tests.streams.sources.schedulers import test_pbs as pbs
+from tests.support.made_slurm import history, records, sacct_json, squeue
 
 LINES = int(os.environ.get("QUEUECAST_FUZZ_LINES", "2000"))
 LINES_AT_ONCE = min(20_000, max(LINES // 10, 200))
 SECONDS_PER_LINE = 0.002
 GROWTH_BYTES = 200 << 20
 
-CORPUS: dict[str, list[str]] = {
+CORPUS: dict[str, list[str]] = {  # by the source's name, and what else tells one from another
     "pbs": [
         pbs.QUEUED,
         pbs.STARTED,
@@ -95,6 +96,13 @@ CORPUS: dict[str, list[str]] = {
         for state in ("COMPLETED", "CANCELLED by 1000", "PREEMPTED", "PENDING", "RUNNING")
         for tres in ("", "billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=24000M,node=2")
     ],
+    "slurm in JSON": [
+        (look(made[begin : begin + 3], 400).decode() + "\n")
+        for made in (history(1), history(2))
+        for look in (squeue, sacct_json)
+        for begin in range(0, 24, 3)
+    ],
+    "slurm by jobcomp": [f"{value.decode()}\n" for job in history(3) for _, value in records(job)],
     "events": [
         '{"type":"capacity","v":1,"site":"s","time":1.5,"cpus":8,"pools":[{"name":"p","nodes":1,"cpus":8}]}\n',
         '{"type":"submit","v":1,"site":"s","time":2,"job":"7","user":"ada","cpus":4,"gpu_types":{"a100":2}}\n',
@@ -148,9 +156,10 @@ def mutated(chance: random.Random, corpus: list[str]) -> str:
 
 
 def written(path: Path, seed: int, corpus: list[str]) -> int:
-    """Write a file of mutated records; gives how many lines it has."""
-    chance, lines = random.Random(seed), 0
+    """Write a file of mutated records, the first as it is, so that its kind is known; gives how many lines it has."""
+    chance, lines = random.Random(seed), corpus[0].count("\n")
     with path.open("wb") as file:
+        file.write(corpus[0].encode())
         while lines < LINES_AT_ONCE:
             record = mutated(chance, corpus).encode("utf-8", "surrogatepass")
             lines += record.count(b"\n")
@@ -178,8 +187,9 @@ def test_changed_records_do_no_harm(name: str, tmp_path: Path) -> None:
         lines = written(path, seed, CORPUS[name])
         skipped: list[Skipped] = []
         began = time.process_time()
-        source = source_named(name).open(str(path), "s", skipped.append)
-        events = list(source.whole())
+        kind = source_named(name.partition(" ")[0])
+        source = kind.open(str(path), "s", skipped.append)
+        events = [event for _, event in kind.together([source])]
         assert time.process_time() - began < max(SECONDS_PER_LINE * lines, 10)
         assert source.records
         checked(events, skipped)
