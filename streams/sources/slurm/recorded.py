@@ -20,6 +20,7 @@ from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20
+NEWLINE = b"\n"
 
 _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)$")
 
@@ -148,10 +149,10 @@ class OneFile(Way):
             lines = data.decode("utf-8-sig", "replace").split("\n")
             yield from read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
         else:
-            place = 0
+            place, line = 0, 1
             for document in _DOCUMENTS.split(data):
-                yield from self._jobs(data, place, document.strip())
-                place += len(document) + 1
+                yield from self._jobs(document, place, line)
+                place, line = place + len(document) + 1, line + document.count(b"\n") + 1
 
     def _bytes(self) -> bytes:
         """The file, unzipped; of a zipped one that is broken or cut short as much as can be read."""
@@ -168,18 +169,17 @@ class OneFile(Way):
             raise UserError(f"{self._path}: cannot be read: {error}") from None
         return b"".join(blocks)
 
-    def _jobs(self, data: bytes, place: int, document: bytes) -> list[JobRow]:
-        """The rows of a document that is behind this place in the file; of one that breaks off those before that."""
-        if not document:
+    def _jobs(self, document: bytes, place: int, line: int) -> list[JobRow]:
+        """The rows of a document that begins at this byte and line; of one that breaks off those before that."""
+        if not document.strip():
             return []
         name = str(self._path)
         try:
             return read_jobs(document, self._on_skipped, name).rows
         except BrokenOffError:
             rows, jobs, end = salvage_jobs(document, self._on_skipped, name)
-            end += data.index(document, place)
-            line = data.count(b"\n", 0, end) + 1
-            self._skip(f"it breaks off in line {line}, byte {end}, after {jobs} whole jobs", "a whole answer, as JSON")
+            where = f"line {line + document.count(NEWLINE, 0, end)}, byte {place + end}"
+            self._skip(f"it breaks off in {where}, after {jobs} whole jobs", "a whole answer, as JSON")
             return rows
         except ValueError as error:
             self._skip(str(error)[:200], "an answer of Slurm, as JSON")

@@ -37,7 +37,7 @@ def test_the_jobs_before_the_break_are_read(
 ) -> None:
     document = shape(look(JOBS, 100))
     begins = [found.start() for found in re.finditer(rb'\{\s*"job_id": [1-5]\b', document)]
-    for cut in range(document.index(b'"eligible'), len(document), 7):
+    for cut in range(document.index(b'"eligible'), len(document), 17):
         (tmp_path / "a.json").write_bytes(document[:cut])
         jobs, told = submitted(tmp_path / "a.json")
         (part,) = told
@@ -89,6 +89,16 @@ def test_no_document_makes_it_crash_or_hang(inside: bytes, tmp_path: Path) -> No
     began = time.process_time()
     assert submitted(tmp_path / "a.json")[0] == []
     assert time.process_time() - began < 10
+
+
+def test_many_answers_that_break_off_take_no_longer_each(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes((b'{"jobs":[{"submit_time":' + b" \n" * 1000) * 10_000)
+    began = time.process_time()
+    told = submitted(tmp_path / "a.json")[1]
+    assert PLACE.fullmatch(told[-1].found)
+    assert len(told) == 10_000
+    assert told[-1].found.startswith("it breaks off in line 9999001, byte ")
+    assert time.process_time() - began < 15
 
 
 def test_a_call_that_breaks_off_has_failed() -> None:
