@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from deploy.grafana.panels import Column, Query, bars, columns, laid_out, lines, listed, values_of, window
-from deploy.grafana.promql import OTHER_WAITS, RUNS, SITES, TRIVIAL_WAITS, WAITS, gauge, increase, mean, share
+from deploy.grafana.promql import OTHER_WAITS, RUNS, SITES, TRIVIAL_WAITS, WAITS, gauge, increase, mean, portion, share
 
 ERROR, PPE = "queuecast_wait_error_seconds", "queuecast_wait_error_response_ratio"
 JOBS = f"{ERROR}_count"
@@ -35,7 +35,7 @@ GAIN_IS = "By how much the method's mean error is below that of the better trivi
 BEST_TRIVIAL = f"min by (site) ({mean(ERROR, BY_SITE, TRIVIAL_WAITS)})"
 GAIN = f"1 - ({mean(ERROR, BY_SITE, OTHER_WAITS)}) / on (site) group_left () ({BEST_TRIVIAL} > 0)"
 WEIGHTS = gauge("queuecast_feature_weight", "site, feature", SITES)
-COVERAGE = f"({share(HELD, BOUNDED, 'site, method, bound', WAITS)})"
+COVERAGE = f"({portion(HELD, BOUNDED, 'site, method, bound', WAITS)})"
 
 
 def accuracy() -> Dashboard:
@@ -55,10 +55,10 @@ def accuracy() -> Dashboard:
                 [
                     bars("Mean error", ERROR_IS, "s", Query(mean(ERROR, EACH, WAITS), METHOD)),
                     bars("Error over response time", PPE_IS, "percentunit", Query(mean(PPE, EACH, WAITS), METHOD)),
-                    bars("Within ×2", WITHIN_2_IS, "percentunit", Query(share(WITHIN_2, JOBS, EACH, WAITS), METHOD)),
+                    bars("Within ×2", WITHIN_2_IS, "percentunit", Query(portion(WITHIN_2, JOBS, EACH, WAITS), METHOD)),
                 ],
                 [
-                    bars("Withheld", WITHHELD_IS, "percentunit", Query(share(WITHHELD, JOBS, EACH, WAITS), METHOD)),
+                    bars("Withheld", WITHHELD_IS, "percentunit", Query(portion(WITHHELD, JOBS, EACH, WAITS), METHOD)),
                     listed("Roles", ROLES_ARE, gauge("queuecast_method_info", ROLES, SITES), *ROLES.split(", ")),
                 ],
             ],
@@ -69,8 +69,8 @@ def accuracy() -> Dashboard:
                 ],
                 [
                     lines("Error over response time", PPE_IS, "percentunit", _by_site(mean(PPE, BY_SITE, WAITS))),
-                    lines("Within ×2", WITHIN_2_IS, "percentunit", _by_site(share(WITHIN_2, JOBS, BY_SITE, WAITS))),
-                    lines("Withheld", WITHHELD_IS, "percentunit", _by_site(share(WITHHELD, JOBS, BY_SITE, WAITS))),
+                    lines("Within ×2", WITHIN_2_IS, "percentunit", _by_site(portion(WITHIN_2, JOBS, BY_SITE, WAITS))),
+                    lines("Withheld", WITHHELD_IS, "percentunit", _by_site(portion(WITHHELD, JOBS, BY_SITE, WAITS))),
                 ],
                 [
                     columns(
@@ -80,8 +80,8 @@ def accuracy() -> Dashboard:
                         Column("mean error", mean(ERROR, BY_SITE, WAITS), "s"),
                         Column("gain", GAIN, "percentunit"),
                         Column("over response time", mean(PPE, BY_SITE, WAITS), "percentunit"),
-                        Column("within ×2", share(WITHIN_2, JOBS, BY_SITE, WAITS), "percentunit"),
-                        Column("withheld", share(WITHHELD, JOBS, BY_SITE, WAITS), "percentunit"),
+                        Column("within ×2", portion(WITHIN_2, JOBS, BY_SITE, WAITS), "percentunit"),
+                        Column("withheld", portion(WITHHELD, JOBS, BY_SITE, WAITS), "percentunit"),
                     )
                 ],
             ],
@@ -91,7 +91,7 @@ def accuracy() -> Dashboard:
                         "Coverage",
                         f"{COVERAGE_IS}, which is drawn dashed.",
                         "percentunit",
-                        Query(share(HELD, BOUNDED, "method, bound", WAITS), "{{method}} {{bound}}"),
+                        Query(portion(HELD, BOUNDED, "method, bound", WAITS), "{{method}} {{bound}}"),
                         Query(NOMINAL, "nominal {{bound}}"),
                     ),
                     lines(
@@ -110,7 +110,7 @@ def accuracy() -> Dashboard:
                         f"Share of them that are within a factor of two. {ANSWERS_ARE}",
                         "percentunit",
                         Query(
-                            share(
+                            portion(
                                 "queuecast_answer_within_factor_2_jobs_total", f"{ANSWER_ERROR}_count", BY_KIND, SITES
                             ),
                             SITE_KIND,
@@ -121,7 +121,7 @@ def accuracy() -> Dashboard:
                         f"Share of jobs whose wait was at or below the bound that was told. {ANSWERS_ARE}",
                         "percentunit",
                         Query(
-                            share(
+                            portion(
                                 "queuecast_answer_bound_held_jobs_total",
                                 "queuecast_answer_bound_jobs_total",
                                 f"{BY_KIND}, bound",
@@ -151,7 +151,7 @@ def accuracy() -> Dashboard:
                         "Share of jobs that ran within the interval that the method gave for their run time.",
                         "percentunit",
                         _by_site(
-                            share(
+                            portion(
                                 "queuecast_run_interval_held_jobs_total",
                                 "queuecast_run_interval_jobs_total",
                                 BY_SITE,

@@ -36,6 +36,14 @@ def share(part: str, whole: str, by: str, where: str) -> str:
     return f"{increase(part, by, where)} / ({increase(whole, by, where)} > 0)"
 
 
+def portion(part: str, whole: str, by: str, where: str) -> str:
+    """The share of one counter that is a part of the other: never above 1.
+
+    Prometheus extrapolates each of them by its own values, so while a series is young the part may outgrow the whole.
+    """
+    return f"clamp_max({share(part, whole, by, where)}, 1)"
+
+
 def mean(histogram: str, by: str, where: str) -> str:
     """The mean of what a histogram has seen within the window."""
     return share(f"{histogram}_sum", f"{histogram}_count", by, where)

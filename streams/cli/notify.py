@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli.options import settings_of
+from streams.cli.options import names, settings_of
 from streams.cli.output import print_json
 from streams.errors import place_and_problem, read_as
 from streams.terminal import moment, printable
@@ -54,6 +54,8 @@ def notify(
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise typer.BadParameter("--webhook: expected an address that begins with http:// or https://.")
+    chosen = (names("--site", site or ()), names("--user", user or ()), names("--job", job or ()))
+    wanted = NoticeFilter(*map(frozenset, chosen))
     settings = settings_of(context)
     changes = {
         "webhook": webhook,
@@ -78,5 +80,4 @@ def notify(
             sys.stdout.write(printable(f"{moment(notice.at)}  {notice.kind}  {notice.text}") + "\n")
         sys.stdout.flush()
 
-    wanted = NoticeFilter(frozenset(site or ()), frozenset(user or ()), frozenset(job or ()))
     asyncio.run(run_notify(settings, wanted, tell))

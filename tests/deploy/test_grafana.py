@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from deploy.grafana import DASHBOARDS, as_json
+from deploy.grafana.promql import portion, share
 from models.registry import TRIVIAL
 from tests.support.dashboards import FILES, asked, loaded, panels
 
@@ -116,3 +117,24 @@ def _provisioned(kind: str) -> dict[str, Any]:
     (file,) = (PROVISIONING / kind).iterdir()
     told: dict[str, Any] = yaml.safe_load(file.read_text())
     return told
+
+
+def test_a_part_is_never_more_than_the_whole(tmp_path: Path) -> None:
+    """Of a young series Prometheus extrapolates the part further than the whole, which alone says 110 %."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed")
+    values = {"held": "_x9 21+20x5", "given": "_x9 23+20x5"}
+    one = [{"labels": "{}", "value": 1}]
+    queries = (f"{share('held', 'given', 'site', '')} > bool 1", portion("held", "given", "site", ""))
+    tests = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": samples} for name, samples in values.items()],
+        "promql_expr_test": [
+            {"expr": expr.replace("$window", "14m"), "eval_time": "15m", "exp_samples": one} for expr in queries
+        ],
+    }
+    written = tmp_path / "test.yaml"
+    written.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": [tests]}))
+    done = subprocess.run([program, "test", "rules", written], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
