@@ -149,10 +149,10 @@ class OneFile(Way):
             lines = data.decode("utf-8-sig", "replace").split("\n")
             yield from read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
         else:
-            place, line = 0, 1
+            place, first = 0, 1
             for document in _DOCUMENTS.split(data):
-                yield from self._jobs(document, place, line)
-                place, line = place + len(document) + 1, line + document.count(b"\n") + 1
+                yield from self._jobs(document, place, first)
+                place, first = place + len(document) + 1, first + document.count(NEWLINE) + 1
 
     def _bytes(self) -> bytes:
         """The file, unzipped; of a zipped one that is broken or cut short as much as can be read."""
