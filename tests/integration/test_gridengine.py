@@ -58,7 +58,7 @@ def a_morning(gridengine: RealGridEngine) -> dict[str, str]:
     jobs["array"] = gridengine.submit("-t", "1-3", sleep=1)
     jobs["held"] = gridengine.submit("-h", sleep=1)
     jobs["never"] = gridengine.submit("-pe", "smp", "9", sleep=1)
-    jobs["again"] = gridengine.submit("-pe", "smp", "4", sleep=8)
+    jobs["again"] = gridengine.submit("-pe", "smp", "4", sleep=12)
     gridengine.run("qdel", jobs["never"])
     gridengine.until(lambda: f":delivered:{jobs['again']}:" in reporting(gridengine))
     gridengine.run("qmod", "-sj", jobs["again"])
