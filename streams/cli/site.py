@@ -1,5 +1,6 @@
 """The commands about one site: show, forget-job, set-capacity, rebuild."""
 
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +40,8 @@ def _send(context: typer.Context, operation: "AnyOperation") -> None:
     from streams.operate.site import send
 
     send(settings_of(context), operation)
-    sys.stdout.write(printable(f"sent; `queuecast site {operation.site} show` says what became of it") + "\n")
+    said = f"sent; `queuecast site {shlex.quote(operation.site)} show` says what became of it"
+    sys.stdout.write(printable(said) + "\n")
 
 
 @site_commands.command(epilog="Example: queuecast site ctc show")

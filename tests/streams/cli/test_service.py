@@ -26,3 +26,9 @@ def test_a_worker_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["worker"]) == 0
     assert [(each.worker.web_port, each.worker.log_level) for each in given] == [(7001, "debug"), (7000, "info")]
     assert {each.worker.instance for each in given} == {"blue"}
+
+
+def test_a_command_that_is_named_can_be_copied(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("streams.operate.site.send", lambda *_: None)
+    assert main(["site", "ro ss/ä", "forget-job", "1"]) == 0
+    assert capsys.readouterr().out == "sent; `queuecast site 'ro ss/ä' show` says what became of it\n"
