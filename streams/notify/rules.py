@@ -63,11 +63,14 @@ class WatchedJob(msgspec.Struct):
         if estimate.made_at >= self.now.made_at:
             self.now = estimate
 
-    def was_told(self, notice: Notice) -> None:
-        """Take a notice that was delivered."""
+    def was_told(self, notice: Notice, before_s: float) -> None:
+        """Take a notice that was delivered. What slipped to a start within `before_s` need not be told so again."""
         estimate = Estimate(notice.expected_start, notice.latest, notice.estimated_at)
         self.overdue = notice.kind == "slipped" and notice.latest is not None and notice.at > notice.latest
-        self.armed = notice.kind == "slipped" or (self.armed and notice.kind != "about_to_start")
+        if notice.kind == "slipped":
+            self.armed = notice.expected_start - notice.at > before_s
+        elif notice.kind == "about_to_start":
+            self.armed = False
         self.told, self.last_id = estimate, notice.id
         self.estimated(estimate)
 

@@ -71,7 +71,7 @@ class Watching:
         job = self.jobs[place] = watched(place, estimate, self._before_s, prediction.method)
         job.user = self._users.get(place)
         for notice in self._told.pop(place, ()):
-            job.was_told(notice)
+            job.was_told(notice, self._before_s)
 
     def left(self, outcome: Outcome, stamp: float) -> None:
         """Take an outcome: the job queues no longer."""
@@ -93,7 +93,7 @@ class Watching:
         if notice.name != self._name:
             return
         if (job := self.jobs.get(place)) is not None:
-            job.was_told(notice)
+            job.was_told(notice, self._before_s)
         elif place not in self._gone:
             self._told.setdefault(place, []).append(notice)
 

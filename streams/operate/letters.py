@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import msgspec
 from kafka import KafkaConsumer, TopicPartition
@@ -16,6 +16,9 @@ from streams.terminal import minute, moment, printable, show_listed, show_table
 from streams.topics import Topics
 
 NO_SITE = "(none)"
+
+MAX_NAME_BYTES = 1024
+"""The most bytes of a site's name."""
 
 Letter = tuple[DeadLetter, float]
 """A dead letter, and when the broker got it (Unix seconds)."""
@@ -72,8 +75,18 @@ def _decoded(batch: Iterable[object], wanted: LetterFilter) -> Iterator[Letter]:
             letter = msgspec.json.decode(value or b"", type=DeadLetter)
         except UNDECODABLE:  # nobody but a worker should write there
             continue
+        letter = _of_site(letter, getattr(message, "key", None))
         if wanted.includes(letter):
             yield letter, stamp / 1000
+
+
+def _of_site(letter: DeadLetter, key: bytes | None) -> DeadLetter:
+    """The letter; where its message does not tell of a site, of the one that its key names."""
+    if letter.site is not None or not key or len(key) > MAX_NAME_BYTES:
+        return letter
+    with suppress(UnicodeDecodeError):
+        return msgspec.structs.replace(letter, site=key.decode())
+    return letter
 
 
 def by_reason(letters: Iterable[Letter]) -> list[ReasonCount]:

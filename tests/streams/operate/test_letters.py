@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from models.records import DeadLetter
@@ -42,6 +44,14 @@ def test_they_are_counted_by_reason() -> None:
 def test_some_can_be_chosen() -> None:
     chosen = [one for one, _ in FOUND if LetterFilter(site="kth", reason="malformed").includes(one)]
     assert [one.detail for one in chosen] == ["x"]
+
+
+@pytest.mark.parametrize(("key", "site"), [(b"kth", "kth"), (None, None), (b"", None), (b"\xff", None)])
+def test_a_letter_is_of_the_site_that_its_key_names(key: bytes | None, site: str | None) -> None:
+    message = SimpleNamespace(key=key, value=msgspec.json.encode(letter("malformed", None)), timestamp=1000)
+    ((found, at),) = letters._decoded([message], LetterFilter())
+    assert (found.site, at) == (site, 1.0)
+    assert list(letters._decoded([message], LetterFilter(site="ctc"))) == []
 
 
 def test_the_command_shows_the_counts_and_follows(
