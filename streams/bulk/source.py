@@ -7,7 +7,7 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import Meta
 
-from models.records import AnyEvent, JobEvent, Start, Submit
+from models.records import AnyEvent, Capacity, JobEvent, Start, Submit
 from streams.bulk.log import EventLog
 from streams.errors import UserError
 from streams.sources.contract import (
@@ -57,6 +57,11 @@ class SortedSource(Recorded):
     def begin(self) -> float:
         """Unix time of the first event."""
         return self._log.begin
+
+    @property
+    def guessed(self) -> Capacity | None:
+        """The machine, where the log does not say it: what was in use."""
+        return self._log.capacity.get(self._log.site)
 
     @property
     def count(self) -> int:

@@ -4,7 +4,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,8 +76,9 @@ def feed(
             if file.cursor is not None:
                 tell(f"{source.site}: goes on where {file.path} says")
         begins = {source.site: source.begin for source in sources}
-        _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
+        known = _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
         steps = feeding.until(feeding.timeline(sources, files), math.inf if until is None else until * 3600)
+        steps = feeding.without(steps, [source.guessed for source in sources if source.site in known])
         if limit is not None:
             steps = feeding.first_jobs(steps, limit, len(sites))
         stop = stack.enter_context(stop_on_sigterm())
@@ -90,18 +91,24 @@ def feed(
         _await_workers(settings, sites, tell if as_json else print)
 
 
-def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> None:
-    """Tell of sites that had events already from when these begin: such are passed over, and theirs may be mixed."""
+def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> Collection[str]:
+    """Tell of sites that had events already from when these begin: such are passed over, and theirs may be mixed.
+
+    Returns:
+        The sites that have had events: these know better than a guess how large they are.
+    """
     from streams.operate.catching_up import known_until
 
     if going_on:  # from its cursor a site gets what follows
-        return
-    for site, last in known_until(settings, begins).items():
+        return ()
+    known = known_until(settings, begins)
+    for site, last in known.items():
         if last >= begins[site]:
             tell(
                 f"{site} has had events until {moment(last)}, and these begin at {moment(begins[site])}: what it knows "
                 "already is passed over; --site names another"
             )
+    return known
 
 
 def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[str], None]) -> None:

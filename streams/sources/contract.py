@@ -116,7 +116,7 @@ from typing import ClassVar, Self, TypeVar
 
 import msgspec
 
-from models.records import AnyEvent
+from models.records import AnyEvent, Capacity
 from streams.errors import NotUnderstood, UserError
 
 IDLE_S = 1.0
@@ -317,6 +317,11 @@ class Recorded(Source):
     @abstractmethod
     def count(self) -> int:
         """How many events it has."""
+
+    @property
+    def guessed(self) -> Capacity | None:
+        """The machine, where the input does not say it and it is guessed; one of its events."""
+        return None
 
     @abstractmethod
     def first(self, jobs: int) -> Self:

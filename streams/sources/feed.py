@@ -4,14 +4,14 @@ import heapq
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
-from models.records import Submit
+from models.records import AnyEvent, Submit
 from streams.errors import NotUnderstood
 from streams.settings import Settings
 from streams.sources.contract import Recorded
@@ -65,6 +65,13 @@ def until(steps: Iterable[tuple[float, T]], seconds: float) -> Iterator[tuple[fl
         if since_s > seconds:
             return
         yield since_s, step
+
+
+def without(
+    steps: Iterable[tuple[float, OutgoingEvent]], events: Container[AnyEvent | None]
+) -> Iterator[tuple[float, OutgoingEvent]]:
+    """The steps but those of these events."""
+    return ((since_s, step) for since_s, step in steps if step.event is None or step.event not in events)
 
 
 def first_jobs(

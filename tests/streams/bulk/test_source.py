@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from models.records import End, Start, Submit
+from models.records import Capacity, End, Start, Submit
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
 from streams.errors import UserError
 from streams.sources.contract import CursorError
-from streams.sources.feed import timeline
+from streams.sources.feed import timeline, without
 
 
 def write(path: Path, jobs: int = 6) -> Path:
@@ -45,3 +45,12 @@ def test_logs_go_side_by_side(tmp_path: Path) -> None:
         found = [step.event for _, step in timeline([SortedSource("events", one), SortedSource("events", other)])]
     assert [event.site for event in found[:6]] == ["alder", "alder", "birch", "birch", "alder", "birch"]
     assert len(found) == one.count + other.count
+
+
+def test_a_guessed_machine_can_be_left_out(tmp_path: Path) -> None:
+    with read_log([write(tmp_path / "a.json")]) as (log, _):
+        source = SortedSource("events", log)
+        assert source.guessed is not None
+        found = [step.event for _, step in without(timeline([source]), [source.guessed])]
+        assert len(found) == source.count - 1
+        assert not any(isinstance(event, Capacity) for event in found)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import Prediction
+from models.records import Prediction, Start, Submit
 from streams.cli.app import main
 from tests.support.traces import swf_line
 
@@ -43,6 +43,24 @@ def test_records_are_watched_until_enough_have_come(capsys: Capture, monkeypatch
     assert asked[0][1:] == (watch.WatchFilter(site="ctc"), True, False)
     assert main(["watch", "--count", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == "\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    ("known", "kinds"), [({}, {"capacity", "submit", "start"}), ({"alder": 50.0}, {"submit", "start"})]
+)
+def test_a_site_that_is_known_gets_no_guess_of_its_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: dict[str, float], kinds: set[str]
+) -> None:
+    from streams.operate import catching_up
+    from streams.sources import publisher
+
+    log, sent = tmp_path / "later.json", set[str]()
+    events = [Submit(site="alder", job="1", time=100.0, cpus=4), Start(site="alder", job="1", time=160.0)]
+    log.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    monkeypatch.setattr(catching_up, "known_until", lambda *_: known)
+    monkeypatch.setattr(publisher, "publish", lambda _, steps, *rest: sent.update(step.event.kind for step in steps))
+    assert main(["feed", str(log), "--no-wait"]) == 0
+    assert sent == kinds
 
 
 def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
