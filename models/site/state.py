@@ -5,6 +5,7 @@ away leave no rounding behind. An event costs O(1), however many jobs are queued
 """
 
 from collections.abc import Hashable, Iterator
+from math import nan
 from typing import Protocol
 
 import numpy as np
@@ -221,8 +222,9 @@ def _values(job: Job) -> Values:
     if phase is Phase.RUNNING:
         cpus, start = job.counted_cpus, job.began or 0.0
     ready = submit if eligible is None or eligible < submit else eligible
-    code = _PHASE_CODES.get(phase, DEAD)
-    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, code, job.tasks_left
+    code, told = _PHASE_CODES.get(phase, DEAD), job.extras.priority
+    priority = nan if told is None else told
+    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, job.tasks_left
 
 
 def _names(job: Job, ask: Hashable = None) -> Names:

@@ -28,8 +28,8 @@ MOVED_ROWS = 512
 """Rows that are moved at one event, at most; 0.2 ms."""
 
 
-Values = tuple[int, float, float, float, float, float, float, int, int]
-"""What a row holds beside the names: `Columns` from `cpus` to `run_s`, the phase, and the tasks."""
+Values = tuple[int, float, float, float, float, float, float, float, int, int]
+"""What a row holds beside the names: `Columns` from `cpus` to `priority`, the phase, and the tasks."""
 
 Names = tuple[str | None, str | None, str | None, Hashable]
 """Whose job it is: user, queue and account; and what it asks for, where that matters (see `Areas`), else None."""
@@ -37,16 +37,16 @@ Names = tuple[str | None, str | None, str | None, Hashable]
 _ROW = np.dtype(
     [
         ("cpus", np.int64),
-        *((name, np.float64) for name in ("submit", "ready", "start", "walltime", "planned_s", "run_s")),
+        *((name, np.float64) for name in ("submit", "ready", "start", "walltime", "planned_s", "run_s", "priority")),
         ("phase", np.int8),
         *((name, np.int32) for name in ("tasks", "user", "queue", "account", "ask")),
     ],
     align=True,
 )
 _ROW_BYTES = _ROW.itemsize
-_PACK = Struct("=qddddddb3xiiiii").pack_into  # one call: setting thirteen elements takes four times as long
-_PHASE: Final = 7
-_NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD, 0)
+_PACK = Struct("=qdddddddb3xiiiii").pack_into  # one call: setting fourteen elements takes four times as long
+_PHASE: Final = 8
+_NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD, 0)
 
 
 class Columns(NamedTuple):
@@ -57,8 +57,8 @@ class Columns(NamedTuple):
 
     Times are Unix seconds, durations seconds. `start` is 0 for a job that does not run, `walltime` 0 where none was
     requested, `planned_s` 0 where no run time is known. `run_s` is the expected run time, never 0 for lack of
-    knowledge. `user`, `queue`, `account` and `ask` are codes, see `LiveTable.code`. `tasks` is how many jobs like it
-    are to start, 1 but for an array.
+    knowledge. `priority` is the scheduler's own, NaN where it tells none. `user`, `queue`, `account` and `ask` are
+    codes, see `LiveTable.code`. `tasks` is how many jobs like it are to start, 1 but for an array.
     """
 
     phase: npt.NDArray[np.int8]
@@ -69,6 +69,7 @@ class Columns(NamedTuple):
     walltime: npt.NDArray[np.float64]
     planned_s: npt.NDArray[np.float64]
     run_s: npt.NDArray[np.float64]
+    priority: npt.NDArray[np.float64]
     user: npt.NDArray[np.int32]
     queue: npt.NDArray[np.int32]
     account: npt.NDArray[np.int32]

@@ -8,7 +8,8 @@ rules stand beside. Jobs of the first `LEARNING_DAYS` days are not scored.
 What-if is asked where run times are known and nobody comes later: the true wait is that of a copy of the cluster.
 
 By the environment: `QUEUECAST_PARTITIONS_SITES=mixed` names the sites, `QUEUECAST_PARTITIONS_SEEDS=1,2` the workloads,
-`QUEUECAST_PARTITIONS_DAYS` how long they are and `QUEUECAST_PARTITIONS_METHOD` the method.
+`QUEUECAST_PARTITIONS_DAYS` how long they are and `QUEUECAST_PARTITIONS_METHOD` the method. With
+`QUEUECAST_PARTITIONS_PRIORITIES=1` the scheduler tells the priorities of the jobs that wait before what-if is asked.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_partitions.py
 """
@@ -35,7 +36,9 @@ pytestmark = pytest.mark.timeout(7200)
 
 RULES = ("zero", "median")
 LEARNING_DAYS = 7
-ASKED = {name: os.environ.get(f"QUEUECAST_PARTITIONS_{name}") for name in ("SITES", "SEEDS", "DAYS", "METHOD")}
+ASKED = {
+    name: os.environ.get(f"QUEUECAST_PARTITIONS_{name}") for name in ("SITES", "SEEDS", "DAYS", "METHOD", "PRIORITIES")
+}
 DAYS = float(ASKED["DAYS"] or 28)
 METHOD = ASKED["METHOD"] or DEFAULT
 SEEDS = [int(seed) for seed in (ASKED["SEEDS"] or "1,2").split(",")]
@@ -133,7 +136,8 @@ def test_what_if_is_right_where_run_times_are_known_and_nobody_comes_later(name:
     for seed in SEEDS:
         site = CLUSTER_SITES[name]
         jobs = as_planned(generate_for(site, seed, PROBED_DAYS[-1] + 2, MONDAY))
-        for probe in probes(Watched(site.cluster, settings, MONDAY), jobs, moments, PROBES):
+        watched = Watched(site.cluster, settings, MONDAY, tells_priorities=ASKED["PRIORITIES"] is not None)
+        for probe in probes(watched, jobs, moments, PROBES):
             found[probe.partition].append(probe)
     show_probes(name, found)
     assert _share_right([probe for asked in found.values() for probe in asked]) >= 0.85

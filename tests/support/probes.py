@@ -9,7 +9,7 @@ import msgspec
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import WaitAnswer, WaitQuestion
+from models.records import Alter, WaitAnswer, WaitQuestion
 from models.simulation.cluster import Cluster, ClusterJob, ClusterScheduler
 
 NEAR, NEAR_S = 0.1, 60.0
@@ -34,9 +34,13 @@ class Watched:
 
     Parameters:
         start_time: when its clock begins, whole Unix seconds.
+        tells_priorities: whether it tells the priority of each job that waits whenever its clock was moved.
     """
 
-    def __init__(self, cluster: Cluster, settings: EngineSettings, start_time: int) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: EngineSettings, start_time: int, tells_priorities: bool = False
+    ) -> None:
+        self._tells_priorities = tells_priorities
         self.scheduler = ClusterScheduler("a", cluster, start_time)
         self.engine = Engine("a", settings)
         self.engine.apply(self.scheduler.capacity())
@@ -50,6 +54,9 @@ class Watched:
         """Move the clock."""
         for event in self.scheduler.advance(until):
             self.engine.apply(event)
+        if self._tells_priorities:
+            for job, priority in self.scheduler.priorities().items():
+                self.engine.apply(Alter(site="a", time=float(self.scheduler.now), job=job, priority=priority))
 
     def asked(self, probe: ClusterJob) -> WaitAnswer:
         """The answer of what-if, for this job now."""

@@ -152,13 +152,18 @@ class ClusterScheduler:
 
     def _in_order(self) -> list[tuple[ClusterJob, Partition]]:
         """The queue by tier, then priority, then submission; a job once for each partition where it can run."""
-        fair = {user: self._fair(user) for user in {job.user for job in self.queue.values()}}
+        priorities = self.priorities()
         places = [
-            (-partition.tier, -(self._points(job) + fair[job.user]), number, job, partition)
+            (-partition.tier, -priorities[job.job], number, job, partition)
             for number, job in enumerate(self.queue.values())
             for partition in self._places[job.job]
         ]
         return [(job, partition) for *_, job, partition in sorted(places, key=lambda place: place[:3])]
+
+    def priorities(self) -> dict[str, float]:
+        """The priority of each job that waits, now, in points."""
+        fair = {user: self._fair(user) for user in {job.user for job in self.queue.values()}}
+        return {name: self._points(job) + fair[job.user] for name, job in self.queue.items()}
 
     def _points(self, job: ClusterJob) -> float:
         factors = self.cluster.factors

@@ -55,7 +55,8 @@ _HELD_SHARES = np.array(HELD_SHARES)
 
 class Queued(NamedTuple):
     """Queued jobs as columns, in the order in which they came: processors, expected and planned run times, ages, codes
-    of users and accounts (0: nobody), and the places of the weights of the queues that they are in. Seconds.
+    of users and accounts (0: nobody), the places of the weights of the queues that they are in, and the priorities that
+    the scheduler tells (NaN: none). Seconds.
     """
 
     cpus: Ints
@@ -65,6 +66,7 @@ class Queued(NamedTuple):
     user: Ints
     account: Ints
     queue: Ints
+    priority: Floats
 
 
 class Running(NamedTuple):

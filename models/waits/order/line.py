@@ -31,8 +31,9 @@ class Ahead(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """A site and the order of its queue: `order` are places in `sight.queued`. By place, `tiers` descend, and within
-    each `scores` do; `work` and `jobs` (one longer than the order) are those of the jobs before.
+    """A site and the order of its queue: `order` are places in `sight.queued`. By place, `tiers` descend, within each
+    the `priorities` that are told do, where they count (else None), and within these `scores`; `work` and `jobs` (one
+    longer than the order) are those of the jobs before.
     """
 
     sight: Sight
@@ -40,24 +41,32 @@ class Ordered:
     order: Ints
     scores: Floats
     tiers: Ints
+    priorities: Floats | None
     work: Floats
     jobs: Ints
 
     @classmethod
-    def of(cls, sight: Sight, preference: Preference, limits: Limits) -> "Ordered":
-        """Put the queue in order, by the tiers of partitions first, where a site tells such; O(queued · log queued)."""
+    def of(cls, sight: Sight, preference: Preference, limits: Limits, trusted: bool = False) -> "Ordered":
+        """Put the queue in order; O(queued · log queued).
+
+        By the tiers of partitions first, where a site tells such; then by the scheduler's own priorities, where all
+        jobs tell theirs and these are `trusted`; then as was learnt.
+        """
         queued = sight.queued
         scores = _scores(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
-        if sight.rooms is None:
-            tiers = np.zeros(len(scores), np.int64)
+        told = trusted and bool(len(scores)) and bool(np.isfinite(queued.priority).all())
+        tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
+        if told:
+            order = np.lexsort((-scores, -queued.priority, -tiers))
+        elif sight.rooms is None:
             order = np.argsort(-scores, kind="stable")
         else:
-            tiers = sight.rooms.tiers
             order = np.lexsort((-scores, -tiers))
         stand_for = sight.stands_for[order]
         work = _sums(queued.cpus[order] * queued.run_s[order] * stand_for)
         jobs = np.rint(_sums(stand_for)).astype(np.int64)
-        return cls(sight, limits, order, scores[order], tiers[order], work, jobs)
+        priorities = queued.priority[order] if told else None
+        return cls(sight, limits, order, scores[order], tiers[order], priorities, work, jobs)
 
     @cached_property
     def simulated(self) -> Ints:
@@ -98,7 +107,8 @@ class Ordered:
         user = queued.user[last]
         earlier = self.sight.stands_for[queued.user[:last] == user].sum() if user else 0.0
         score = _scores(with_job, np.array([last]), np.array([earlier]), preference, self.limits)[0]
-        place = self._place(score, 0 if with_job.rooms is None else int(with_job.rooms.tiers[last]))
+        tier = 0 if with_job.rooms is None else int(with_job.rooms.tiers[last])
+        place = self._place(score, tier, float(queued.priority[last]))
         jobs, work = int(self.jobs[place]), float(self.work[place])
         if jobs >= self.most:
             start_s = float(self.begun_s[np.isfinite(self.begun_s)].max(initial=0.0))
@@ -114,10 +124,29 @@ class Ordered:
         queued = self.sight.queued
         return float((queued.cpus[self.simulated] * queued.run_s[self.simulated]).sum())
 
-    def _place(self, score: float, tier: int) -> int:
-        """Where in the order a job comes: behind those of its tier that have its score too."""
-        first, end = (int(np.searchsorted(-self.tiers, -tier, side=side)) for side in ("left", "right"))
+    def _place(self, score: float, tier: int, priority: float) -> int:
+        """Where in the order a job comes: behind those of its tier, and its priority, that have its score too.
+
+        One that is only considered has no priority: as many jobs are before it as have no lower score.
+        """
+        first, end = _range(self.tiers, tier, 0, len(self.tiers))
+        if self.priorities is not None:
+            if np.isnan(priority):
+                return first + _least_wrong(self.scores[first:end] >= score)
+            first, end = _range(self.priorities, priority, first, end)
         return first + int(np.searchsorted(-self.scores[first:end], -score, side="right"))
+
+
+def _range(descending: Ints | Floats, value: float, first: int, end: int) -> tuple[int, int]:
+    """From where to where this value is, or would be, among those of a range, which descend."""
+    within = -descending[first:end]
+    return (first + int(np.searchsorted(within, -value, "left")), first + int(np.searchsorted(within, -value, "right")))
+
+
+def _least_wrong(before: NDArray[np.bool_]) -> int:
+    """The place among others behind which most of those are that are not `before`, and before which most that are."""
+    gained = np.concatenate(([0], np.cumsum(np.where(before, 1, -1))))
+    return len(gained) - 1 - int(np.argmax(gained[::-1]))
 
 
 def _sums(values: Floats) -> Floats:

@@ -114,6 +114,7 @@ def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
     size = len(rows)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     run_s, planned_s, age_s, queue = np.empty(size), np.empty(size), np.empty(size), np.empty(size, np.int64)
+    priority = np.empty(size)
     for place in range(size):
         row = rows[place]
         walltime = columns.walltime[row]
@@ -121,8 +122,8 @@ def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
         planned_s[place] = walltime if walltime > 0.0 else run_s[place]
         age_s[place] = now - columns.ready[row]
         user[place], account[place] = columns.user[row] + 1, columns.account[row] + 1
-        queue[place] = places[columns.queue[row]]
-    return Queued(cpus, run_s, planned_s, age_s, user, account, queue)
+        queue[place], priority[place] = places[columns.queue[row]], columns.priority[row]
+    return Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority)
 
 
 @njit(cache=True, nogil=True)
@@ -167,7 +168,9 @@ def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preferenc
         people = people._replace(accounts=people.accounts.copy())
         people.accounts[account] = sums.accounts.of([job.account], now)[0]
     run_s = expected_run_s(job)
-    row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, preference.places([job.queue])[0])
+    queue, told = preference.places([job.queue])[0], job.extras.priority
+    priority = np.nan if told is None else told
+    row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, queue, priority)
     queued = Queued(*(_with(column, value) for column, value in zip(sight.queued, row, strict=True)))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
     stands_for = _with(sight.stands_for, 1.0)

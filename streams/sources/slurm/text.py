@@ -277,7 +277,7 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
             array_size=size,
             array_limit=most,
             het_group=het,
-            priority=float(number) if (number := _whole(fields[priority])) else None,
+            priority=float(number) if phase[0] == QUEUED and (number := _whole(fields[priority])) else None,
             reason=name_of(fields[reason]) if phase[0] == QUEUED else None,
             held=phase[0] == QUEUED and fields[reason].startswith("JobHeld"),
             started_cpus=None if started is None else got.cpus or count_of(_whole(fields[ncpus])),
