@@ -56,8 +56,9 @@ def topics(
         )
     kept = {name: _retention(configured[name]) for name in made}
     if as_json:
-        lines = [(name, counts[name], kept[name], new) for name, new in made.items()]
-        print_json([dict(zip(("topic", "partitions", "kept", "made"), line, strict=True)) for line in lines])
+        print_json(
+            [{"topic": name, "partitions": counts[name], "kept": kept[name], "made": made[name]} for name in made]
+        )
     else:
         cells = [[name, str(counts[name]), kept[name], "made" if new else ""] for name, new in made.items()]
         show_table(["topic", "partitions", "kept", ""], cells)

@@ -56,12 +56,8 @@ class Ordered:
         scores = _scores(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
         told = trusted and bool(len(scores)) and bool(np.isfinite(queued.priority).all())
         tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
-        if told:
-            order = np.lexsort((-scores, -queued.priority, -tiers))
-        elif sight.rooms is None:
-            order = np.argsort(-scores, kind="stable")
-        else:
-            order = np.lexsort((-scores, -tiers))
+        keys = [-scores, *([-queued.priority] if told else ()), *(() if sight.rooms is None else [-tiers])]
+        order = np.lexsort(keys)  # by the last one first
         stand_for = sight.stands_for[order]
         work = _sums(queued.cpus[order] * queued.run_s[order] * stand_for)
         jobs = np.rint(_sums(stand_for)).astype(np.int64)
@@ -127,7 +123,7 @@ class Ordered:
     def _place(self, score: float, tier: int, priority: float) -> int:
         """Where in the order a job comes: behind those of its tier, and its priority, that have its score too.
 
-        One that is only considered has no priority: as many jobs are before it as have no lower score.
+        One that is only considered has no priority. It comes where its score contradicts the order of the others least.
         """
         first, end = _range(self.tiers, tier, 0, len(self.tiers))
         if self.priorities is not None:
@@ -139,12 +135,14 @@ class Ordered:
 
 def _range(descending: Ints | Floats, value: float, first: int, end: int) -> tuple[int, int]:
     """From where to where this value is, or would be, among those of a range, which descend."""
-    within = -descending[first:end]
-    return (first + int(np.searchsorted(within, -value, "left")), first + int(np.searchsorted(within, -value, "right")))
+    left, right = (first + int(np.searchsorted(-descending[first:end], -value, side)) for side in ("left", "right"))
+    return left, right
 
 
 def _least_wrong(before: NDArray[np.bool_]) -> int:
-    """The place among others behind which most of those are that are not `before`, and before which most that are."""
+    """The place among others with the fewest on the wrong side: `before` says which of them should be before it. Of
+    several such places the last.
+    """
     gained = np.concatenate(([0], np.cumsum(np.where(before, 1, -1))))
     return len(gained) - 1 - int(np.argmax(gained[::-1]))
 
