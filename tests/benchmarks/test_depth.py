@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -21,8 +21,9 @@ from kafka import KafkaConsumer, TopicPartition
 
 from deploy.local.up import ServeProcess
 from models.records import AnyEvent, Capacity, Prediction, Start, Submit
+from tests.benchmarks.test_event_cost import submitted
 from tests.benchmarks.test_grid import bytes_on_topics
-from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, meanwhile, metrics, until
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -59,11 +60,8 @@ def filling(site: str, queued: int) -> Iterator[AnyEvent]:
         yield Submit(site=site, job=name, time=at, user=f"u{number % 20}", cpus=5, walltime=7200.0, queue="a")
         yield Start(site=site, job=name, time=at + 30.0)
     for number in range(queued):
-        walltime, queue = 600.0 * (1 + number % 20), "ab"[number % 2]
-        at, cpus = BEGIN + 300.0 + number * 0.01, 1 + number % 64
-        yield Submit(
-            site=site, job=f"q{number}", time=at, user=f"u{number % 50}", cpus=cpus, walltime=walltime, queue=queue
-        )
+        job = submitted(f"q{number}", BEGIN + 300.0 + number * 0.01, number)
+        yield msgspec.structs.replace(job, site=site)
 
 
 def one_more(site: str, name: str, at: float) -> Submit:
@@ -79,27 +77,22 @@ class Arrivals:
 
     @contextmanager
     def watched(self) -> Iterator["Arrivals"]:
-        stop, options = threading.Event(), self._here.settings.kafka.client_options()
+        options = self._here.settings.kafka.client_options()
         with closing(KafkaConsumer(**options, auto_offset_reset="latest")) as consumer:
             places = [TopicPartition(self._here.topics.predictions, part) for part in range(PARTITIONS)]
             consumer.assign(places)
             for place, end in consumer.end_offsets(places).items():
                 consumer.seek(place, end)
 
-            def read() -> None:
+            def read(stop: threading.Event) -> None:
                 while not stop.is_set():
                     for batch in consumer.poll(timeout_ms=100).values():
                         for message in batch:
                             told = msgspec.json.decode(message.value, type=Prediction)
                             self.at.setdefault(told.job, time.time())
 
-            thread = threading.Thread(target=read)
-            thread.start()
-            try:
+            with meanwhile(read):
                 yield self
-            finally:
-                stop.set()
-                thread.join()
 
 
 def asked(address: str, path: str) -> int:
@@ -113,24 +106,16 @@ def asked(address: str, path: str) -> int:
     return 0
 
 
-@contextmanager
-def every(seconds: float, do: Callable[[int], object]) -> Iterator[None]:
-    """Have this done in its own thread, over and over, so long from one beginning to the next if it can be."""
-    stop = threading.Event()
+def every(seconds: float, do: Callable[[int], object]) -> AbstractContextManager[None]:
+    """Have this done meanwhile, over and over, so long from one beginning to the next if it can be."""
 
-    def run() -> None:
+    def run(stop: threading.Event) -> None:
         number, begin = 0, time.monotonic()
         while not stop.wait(max(begin + number * seconds - time.monotonic(), 0.0)):
             do(number)
             number += 1
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return meanwhile(run)
 
 
 def measured(here: Deployment, serve: ServeProcess, queued: int) -> Depth:
@@ -164,9 +149,7 @@ def measured(here: Deployment, serve: ServeProcess, queued: int) -> Depth:
                 time.sleep(max(begun + number / PACE - time.monotonic(), 0.0))
                 name = f"p{number}"
                 sent[name] = time.time()
-                here.producer.send(
-                    here.topics.events, key=site.encode(), value=msgspec.json.encode(one_more(site, name, at))
-                )
+                here._send(one_more(site, name, at))
                 at += 1 / PACE
             until(lambda: sent.keys() <= arrivals.at.keys())
         written = (_written(here) - before) / 1e6 / (time.monotonic() - begun)

@@ -98,6 +98,19 @@ def settings_on(
     )
 
 
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """This is done in a thread of its own until the event is set that it is given, which is at the end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 class Deployment:
     """Topics and keys under a prefix of their own, and the worker that serves them.
 
@@ -145,22 +158,19 @@ class Deployment:
     @contextmanager
     def fed(self, events: Iterator[AnyEvent], pace: float) -> Iterator[None]:
         """Events come in evenly meanwhile, so many a second; those that are left at the end stay in the iterator."""
-        stop, begin = threading.Event(), time.monotonic()
+        begin = time.monotonic()
 
-        def feed() -> None:
+        def feed(stop: threading.Event) -> None:
             for number in count():
                 if stop.wait(max(begin + number / pace - time.monotonic(), 0.0)):
                     break
                 for event in islice(events, 1):
                     self._send(event)
 
-        thread = threading.Thread(target=feed, daemon=True)
-        thread.start()
         try:
-            yield
+            with meanwhile(feed):
+                yield
         finally:
-            stop.set()
-            thread.join()
             self.producer.flush(timeout=30)
 
     def await_outputs(self, count: int, seconds: float = PATIENCE_S) -> None:
