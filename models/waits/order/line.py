@@ -1,5 +1,6 @@
 """The queue in its learnt order, and where in it a job comes that is only considered."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.waits.order.features import BEFORE, HELD, before_each, features_of
+from models.waits.order.guessed import Guessed
 from models.waits.order.preference import Preference
 from models.waits.order.schedule import Limits, Line, schedule
 from models.waits.order.sight import Sight
@@ -104,7 +106,7 @@ class Ordered:
         earlier = self.sight.stands_for[queued.user[:last] == user].sum() if user else 0.0
         score = _scores(with_job, np.array([last]), np.array([earlier]), preference, self.limits)[0]
         tier = 0 if with_job.rooms is None else int(with_job.rooms.tiers[last])
-        place = self._place(score, tier, float(queued.priority[last]))
+        place = self._place(score, tier, self._priority(with_job))
         jobs, work = int(self.jobs[place]), float(self.work[place])
         if jobs >= self.most:
             start_s = float(self.begun_s[np.isfinite(self.begun_s)].max(initial=0.0))
@@ -120,10 +122,22 @@ class Ordered:
         queued = self.sight.queued
         return float((queued.cpus[self.simulated] * queued.run_s[self.simulated]).sum())
 
+    @cached_property
+    def _guessed(self) -> Guessed:
+        sight = self.sight
+        return Guessed.of(sight.queued, _kinds(sight), sight.people.users, sight.cpus)
+
+    def _priority(self, with_job: Sight) -> float:
+        """That of the last job, NaN where it is not known; the order is that of priorities."""
+        told = float(with_job.queued.priority[-1])
+        if self.priorities is None or not np.isnan(told):
+            return told
+        return self._guessed.priority(with_job.queued, _kinds(with_job, last=True)[0], with_job.people.users)
+
     def _place(self, score: float, tier: int, priority: float) -> int:
         """Where in the order a job comes: behind those of its tier, and its priority, that have its score too.
 
-        One that is only considered has no priority. It comes where its score contradicts the order of the others least.
+        One whose priority is not known comes where its score contradicts the order of the others least.
         """
         first, end = _range(self.tiers, tier, 0, len(self.tiers))
         if self.priorities is not None:
@@ -165,6 +179,18 @@ def _schedule(sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_
 def before(sight: Sight) -> Floats:
     """Of each queued job, how many of its user's queued jobs came before it."""
     return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for))
+
+
+def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
+    """Of what queue and QOS the queued jobs are, or the last one of them."""
+    first = len(sight.queued.cpus) - 1 if last else 0
+    queues: list[int] = sight.queued.queue[first:].tolist()
+    if sight.rooms is None:
+        return list(queues)
+    rooms = sight.rooms
+    numbers: list[int] = rooms.jobs.kind[len(rooms.occupied) + first :].tolist()
+    asks = [rooms.asks[number] for number in numbers]
+    return [(queue, ask.qos) for queue, ask in zip(queues, asks, strict=True)]
 
 
 def _scores(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:

@@ -98,7 +98,8 @@ class LearntOrder(WaitMethod):
     that of a simulated schedule (`schedule`) in the order of preference. Run times are as of `models.waits.simulated`,
     and jobs that are to come are not known either. An area of few nodes is simulated node by node while run times are
     known (`RunsSeen`): with wrong ones, the exact places of jobs make waits no better. Where the scheduler tells the
-    priority of every queued job, and jobs start by it (`PrioritiesSeen`), it is the order.
+    priority of every queued job, and jobs start by it (`PrioritiesSeen`), it is the order; a job that is only
+    considered has the priority that these let expect (`guessed`).
 
     0.3 ms for a site with 100 live jobs, 1 ms with 500 queued and 500 running; a start costs 0.3 ms.
     """

@@ -1,0 +1,138 @@
+"""The priority that the scheduler would give a job that is only considered, from those that it tells of queued jobs.
+
+Nothing is kept: it is fitted anew to the queue of the moment. A told priority is taken as the sum of what its user has,
+what its queue and QOS have, and slopes of age, size and length. A user who has no queued job is put among those who
+have by what they have used.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.durations import DAY_S
+from models.waits.order.features import MIN_PLANNED_S, Queued
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+AGES_D = (1.0, 7.0, np.inf)
+"""Days after which age may count no further; each has a slope of its own."""
+
+SCALES = (*(3.0 for _ in AGES_D), 0.25, 4.0, 0.025)
+"""By what age in days, log2 of processors, the share of the machine and log2 of the planned run time are multiplied:
+how large their slopes are expected to be."""
+
+NOISE = 1e-3
+"""What is added to the squares of factors, so that a few jobs make no steep slope."""
+
+MOST_KINDS = 12
+"""Kinds of queue and QOS that have a level of their own, the first in the queue."""
+
+MIN_USERS, MIN_EXPLAINED = 3, 0.5
+"""Users who have queued jobs, and the share of the variance of what they have that what they used must explain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Guessed:
+    """What was fitted: `kinds` by number, the `slopes` (those of the kinds last), and of users who have queued jobs
+    what they have, by code (NaN: no job). `used` ascends, and `worth` is what users who used so much have; both are
+    empty where that does not explain it.
+    """
+
+    site_cpus: int
+    kinds: dict[Hashable, int]
+    slopes: Floats
+    users: Floats
+    half: int
+    used: Floats
+    worth: Floats
+
+    @classmethod
+    def of(cls, queued: Queued, kinds: Sequence[Hashable], used: Floats, site_cpus: int) -> "Guessed":
+        """Fit the priorities of these jobs, all of which are told; O(jobs), 0.1 ms and more.
+
+        Parameters:
+            kinds: of what queue and QOS each job is.
+            used: what users have used, by code, (codes, half-lives).
+        """
+        numbers: dict[Hashable, int] = {}
+        for kind in kinds:
+            if len(numbers) < MOST_KINDS:
+                numbers.setdefault(kind, len(numbers))
+        factors = _factors(queued, kinds, numbers, site_cpus)
+        jobs = np.bincount(queued.user, minlength=len(used)).astype(np.float64)
+        inside = factors - _means(factors, queued.user, jobs)[queued.user]
+        told = queued.priority[:, None]
+        varying = (told - _means(told, queued.user, jobs)[queued.user])[:, 0]
+        spread = NOISE * np.eye(factors.shape[1])
+        slopes = np.linalg.solve(inside.T @ inside + spread, inside.T @ varying)
+        users = _means(told - (factors @ slopes)[:, None], queued.user, jobs)[:, 0]
+        users[jobs == 0] = np.nan
+        found = cls(site_cpus, numbers, np.asarray(slopes, np.float64), users, 0, *np.empty((2, 0)))
+        return found._by_usage(queued.user, used)
+
+    def _by_usage(self, user: Ints, used: Floats) -> "Guessed":
+        """The same with what users have by what they used, over the half-life that explains it best."""
+        codes = np.array(list(dict.fromkeys(user.tolist())))  # in an order that a restart does not change
+        best, explained = self, MIN_EXPLAINED
+        if len(codes) < MIN_USERS:
+            return self
+        worth = self.users[codes]
+        whole = float(((worth - worth.mean()) ** 2).sum())
+        for half in range(used.shape[1]):
+            steps, which, many = np.unique(used[codes, half], return_inverse=True, return_counts=True)
+            fitted = _descending(np.asarray(np.bincount(which, worth) / many), many.astype(np.float64))
+            left = float(((worth - fitted[which]) ** 2).sum())
+            if whole > 0.0 and 1.0 - left / whole > explained:
+                explained = 1.0 - left / whole
+                best = Guessed(self.site_cpus, self.kinds, self.slopes, self.users, half, steps, fitted)
+        return best
+
+    def priority(self, queued: Queued, kind: Hashable, used: Floats) -> float:
+        """That of the last of these jobs; NaN where nothing is known of its user. Who has used less than all others is
+        before them.
+        """
+        user = int(queued.user[-1])
+        worth = float(self.users[user]) if user < len(self.users) else np.nan
+        if np.isnan(worth) and len(self.used):
+            its = float(used[user, self.half])
+            worth = np.inf if its < self.used[0] else float(np.interp(its, self.used, self.worth))
+        last = Queued._make(column[-1:] for column in queued)
+        return worth + float(_factors(last, [kind], self.kinds, self.site_cpus)[0] @ self.slopes)
+
+
+def _factors(queued: Queued, kinds: Sequence[Hashable], numbers: dict[Hashable, int], site_cpus: int) -> Floats:
+    """What the slopes are of, (jobs, `SCALES` + kinds)."""
+    age_d = np.maximum(queued.age_s, 0.0) / DAY_S
+    found = np.zeros((len(age_d), len(SCALES) + len(numbers)))
+    for place, most_d in enumerate(AGES_D):
+        found[:, place] = np.minimum(age_d, most_d)
+    after = len(AGES_D)
+    found[:, after] = np.log2(queued.cpus)
+    found[:, after + 1] = queued.cpus / max(site_cpus, 1)
+    found[:, after + 2] = np.log2(np.maximum(queued.planned_s, MIN_PLANNED_S))
+    found[:, : len(SCALES)] *= SCALES
+    for job, kind in enumerate(kinds):
+        if kind in numbers:
+            found[job, len(SCALES) + numbers[kind]] = 1.0
+    return found
+
+
+def _means(values: Floats, code: Ints, many: Floats) -> Floats:
+    """The means of the rows by their codes, (codes, columns), 0 for a code that none has."""
+    sums = np.stack([np.bincount(code, column, len(many)) for column in values.T], axis=1)
+    return np.asarray(sums / np.maximum(many, 1.0)[:, None])
+
+
+def _descending(values: Floats, weights: Floats) -> Floats:
+    """The nearest values by squares that nowhere rise, by pooling of adjacent ones that do."""
+    blocks: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, whole, length = value, weight, 1
+        while blocks and blocks[-1][0] < mean:
+            before, its, more = blocks.pop()
+            mean, whole, length = (mean * whole + before * its) / (whole + its), whole + its, length + more
+        blocks.append((mean, whole, length))
+    return np.repeat([mean for mean, _, _ in blocks], [length for _, _, length in blocks])

@@ -1,0 +1,111 @@
+"""A job that is only considered comes where the scheduler's priorities of the others say that its own would be."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from models.engine.asking.what_if import consider
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Capacity, End, Start, Submit
+from models.site.job import Job
+from models.waits.order.features import Queued
+from models.waits.order.guessed import Guessed, _descending
+
+SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+
+
+def queue_of(told: dict[str, tuple[str, float]], used_min: dict[str, float]) -> Engine:
+    """Users have used the site, and now one job runs on all of it while these wait, with their users and priorities."""
+    engine, now = Engine("alder", SETTINGS), 1.0
+    engine.apply(Capacity(site="alder", time=0.0, cpus=4))
+    for number, (user, minutes) in enumerate([*used_min.items(), ("runs", 60.0)]):
+        job = f"ran{number}"
+        engine.apply(Submit(site="alder", time=now, job=job, user=user, cpus=4, walltime=minutes * 60.0))
+        engine.apply(Start(site="alder", time=now, job=job))
+        if user != "runs":
+            now += minutes * 60.0
+            engine.apply(End(site="alder", time=now, job=job))
+    for number, (name, (user, priority)) in enumerate(told.items()):
+        engine.apply(
+            Submit(
+                site="alder",
+                time=now + 10.0 + number,
+                job=name,
+                user=user,
+                cpus=4,
+                walltime=HOUR_S,
+                priority=priority,
+            )
+        )
+    return engine
+
+
+def place(engine: Engine, user: str) -> str:
+    (answer,) = consider(engine, [Job("", 0, engine.time, user=user, cpus=4, walltime=HOUR_S)])
+    return answer.reason.partition("place ")[2].partition(" ")[0]
+
+
+@pytest.mark.parametrize(("user", "found"), [("ada", "2"), ("bob", "4"), ("eve", "3")])
+def test_it_is_beside_what_its_user_has_queued(user: str, found: str) -> None:
+    told = {"a": ("ada", 500.0), "b": ("bob", 10.0), "c": ("eve", 30.0)}
+    assert place(queue_of(told, {}), user) == found
+
+
+@pytest.mark.parametrize(("user", "found"), [("new", "1"), ("fay", "3"), ("gus", "6")])
+def test_who_has_nothing_queued_is_put_among_those_who_used_as_much(user: str, found: str) -> None:
+    told = {"d": ("dan", 100.0), "a": ("ada", 900.0), "c": ("cy", 300.0), "b": ("bob", 700.0), "e": ("eve", 50.0)}
+    used_min = {"ada": 1.0, "bob": 4.0, "cy": 16.0, "dan": 32.0, "eve": 64.0, "fay": 8.0, "gus": 128.0}
+    assert place(queue_of(told, used_min), user) == found
+
+
+def test_where_what_was_used_does_not_explain_priorities_the_learnt_order_counts() -> None:
+    told = {"a": ("ada", 10.0), "b": ("bob", 500.0), "c": ("cy", 30.0), "d": ("dan", 400.0)}
+    assert place(queue_of(told, {"ada": 1.0, "bob": 16.0, "cy": 4.0, "dan": 8.0}), "new") == "5"
+
+
+def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> Queued:
+    return Queued(
+        cpus=rng.integers(1, 64, jobs),
+        run_s=np.full(jobs, HOUR_S),
+        planned_s=rng.uniform(60.0, DAY_S, jobs),
+        age_s=rng.uniform(0.0, 3 * DAY_S, jobs),
+        user=user,
+        account=np.zeros(jobs, np.int64),
+        queue=np.zeros(jobs, np.int64),
+        priority=np.full(jobs, np.nan),
+    )
+
+
+def test_age_size_length_and_the_kind_of_job_are_told_apart() -> None:
+    rng = np.random.default_rng(1)
+    user, kinds = rng.integers(1, 6, 60), [("q", "high" if number % 3 else "low") for number in range(60)]
+    queued = columns(rng, 60, user)
+    level = 300.0 * (np.array([qos for _, qos in kinds]) == "high")
+    told = 1000.0 * user + 100.0 * queued.age_s / DAY_S + 200.0 * queued.cpus / 64 + level
+    known = Queued(*(column[:-1] for column in queued._replace(priority=told)))
+    guessed = Guessed.of(known, kinds[:-1], np.zeros((7, 2)), 64)
+    assert guessed.priority(queued, kinds[-1], np.zeros((7, 2))) == pytest.approx(told[-1], abs=10.0)
+
+
+def test_codes_that_are_others_after_a_restart_change_no_bit() -> None:
+    rng = np.random.default_rng(2)
+    user, code, used = rng.integers(1, 9, 50), rng.permutation(np.arange(1, 11)), rng.random((11, 2))
+    queued = columns(rng, 50, user)._replace(priority=rng.random(50))
+    other_used = used.copy()
+    other_used[code] = used[1:]
+    found = Guessed.of(queued, [None] * 50, used, 64)
+    other = Guessed.of(queued._replace(user=code[user - 1]), [None] * 50, other_used, 64)
+    assert np.array_equal(found.slopes, other.slopes)
+    for asked in range(1, 11):
+        last = queued._replace(user=np.append(user[:-1], asked))
+        moved = queued._replace(user=code[last.user - 1])
+        told, again = found.priority(last, None, used), other.priority(moved, None, other_used)
+        assert told == again or (np.isnan(told) and np.isnan(again))
+
+
+def test_values_that_rise_are_pooled() -> None:
+    assert _descending(np.array([5.0, 1.0, 3.0, 2.0, 0.0]), np.ones(5)).tolist() == [5.0, 2.0, 2.0, 2.0, 0.0]
+    assert _descending(np.array([1.0, 4.0]), np.array([2.0, 1.0])).tolist() == [2.0, 2.0]
