@@ -168,7 +168,7 @@ class Blend(WaitMethod):
             self._by_topology(waits_s, job, context)
         if np.isnan(waits_s[MEDIAN]).all():
             return None
-        return self._quantiles.say(waits_s, may_be_alone=context.layout is not None)
+        return self._quantiles.say(waits_s, may_be_alone=context.layout is not None and self._order.knows_run_times)
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
         """Have the experts go by what the site says of itself, where it says that much.

@@ -52,8 +52,8 @@ so many jobs in seconds is at most this factor of what it were without. The weig
 schedule is good for: long waits, since they compare on another scale, and queues that have just changed."""
 
 ALONE_HARM = 1.1
-"""Where a site tells its topology, the schedule is simulated by what the site itself says of its partitions, nodes and
-limits: it is the median alone, while its own mean error is at most this factor of the mixture's."""
+"""Where a site tells its topology and run times are known, nothing but jobs that come later can make the simulated
+schedule wrong: it is the median alone, while its own mean error is at most this factor of the mixture's."""
 
 ALONE_FLAG = 0x80
 """Beside the kind in what is encoded: the kept expert was the median alone."""

@@ -114,6 +114,11 @@ class LearntOrder(WaitMethod):
         self._runs = RunsSeen()
         self._priorities = PrioritiesSeen()
 
+    @property
+    def knows_run_times(self) -> bool:
+        """Whether those predicted for the last jobs were nearly right."""
+        return self._runs.known
+
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; none where the job is larger than the site, or the size of the site is not known."""
         ordered = self.ordered(context, job.submit)
