@@ -17,6 +17,7 @@ from models.site.job import Job as Job
 from models.site.job import LaterEstimate as LaterEstimate
 from models.site.job import Phase as Phase
 from models.site.job import RunEstimate as RunEstimate
+from models.site.reasons import is_own
 from models.site.table import DEAD, HELD, QUEUED, RUNNING, LiveTable, Names, Values
 
 MICRO = 1_000_000
@@ -224,7 +225,9 @@ def _values(job: Job) -> Values:
     ready = submit if eligible is None or eligible < submit else eligible
     code, told = _PHASE_CODES.get(phase, DEAD), job.extras.priority
     priority = nan if told is None else told
-    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, job.tasks_left
+    reason = job.extras.pending_reason
+    barred = reason is not None and code == QUEUED and is_own(reason)
+    return cpus, submit, ready, start, walltime, job.planned_run_s, run_s, priority, code, barred, job.tasks_left
 
 
 def _names(job: Job, ask: Hashable = None) -> Names:

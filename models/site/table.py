@@ -28,8 +28,8 @@ MOVED_ROWS = 512
 """Rows that are moved at one event, at most; 0.2 ms."""
 
 
-Values = tuple[int, float, float, float, float, float, float, float, int, int]
-"""What a row holds beside the names: `Columns` from `cpus` to `priority`, the phase, and the tasks."""
+Values = tuple[int, float, float, float, float, float, float, float, int, bool, int]
+"""What a row holds beside the names: `Columns` from `cpus` to `priority`, phase, whether it is barred, and tasks."""
 
 Names = tuple[str | None, str | None, str | None, Hashable]
 """Whose job it is: user, queue and account; and what it asks for, where that matters (see `Areas`), else None."""
@@ -39,14 +39,15 @@ _ROW = np.dtype(
         ("cpus", np.int64),
         *((name, np.float64) for name in ("submit", "ready", "start", "walltime", "planned_s", "run_s", "priority")),
         ("phase", np.int8),
+        ("barred", np.bool_),
         *((name, np.int32) for name in ("tasks", "user", "queue", "account", "ask")),
     ],
     align=True,
 )
 _ROW_BYTES = _ROW.itemsize
-_PACK = Struct("=qdddddddb3xiiiii").pack_into  # one call: setting fourteen elements takes four times as long
+_PACK = Struct("=qdddddddb?2xiiiii").pack_into  # one call: setting fifteen elements takes four times as long
 _PHASE: Final = 8
-_NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD, 0)
+_NOTHING: Values = (0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, DEAD, False, 0)
 
 
 class Columns(NamedTuple):
@@ -58,7 +59,8 @@ class Columns(NamedTuple):
     Times are Unix seconds, durations seconds. `start` is 0 for a job that does not run, `walltime` 0 where none was
     requested, `planned_s` 0 where no run time is known. `run_s` is the expected run time, never 0 for lack of
     knowledge. `priority` is the scheduler's own, NaN where it tells none. `user`, `queue`, `account` and `ask` are
-    codes, see `LiveTable.code`. `tasks` is how many jobs like it are to start, 1 but for an array.
+    codes, see `LiveTable.code`. `barred` says that a job queues for something of its own (`models.site.reasons`).
+    `tasks` is how many jobs like it are to start, 1 but for an array.
     """
 
     phase: npt.NDArray[np.int8]
@@ -70,6 +72,7 @@ class Columns(NamedTuple):
     planned_s: npt.NDArray[np.float64]
     run_s: npt.NDArray[np.float64]
     priority: npt.NDArray[np.float64]
+    barred: npt.NDArray[np.bool_]
     user: npt.NDArray[np.int32]
     queue: npt.NDArray[np.int32]
     account: npt.NDArray[np.int32]

@@ -9,7 +9,8 @@ What-if is asked where run times are known and nobody comes later: the true wait
 
 By the environment: `QUEUECAST_PARTITIONS_SITES=mixed` names the sites, `QUEUECAST_PARTITIONS_SEEDS=1,2` the workloads,
 `QUEUECAST_PARTITIONS_DAYS` how long they are and `QUEUECAST_PARTITIONS_METHOD` the method. With
-`QUEUECAST_PARTITIONS_PRIORITIES=1` the scheduler tells the priorities of the jobs that wait before what-if is asked.
+`QUEUECAST_PARTITIONS_PRIORITIES=1` the scheduler tells the priorities of the jobs that wait before what-if is asked;
+with `QUEUECAST_PARTITIONS_REASONS=1` it tells for which limits jobs wait, where they are predicted.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_partitions.py
 """
@@ -37,7 +38,8 @@ pytestmark = pytest.mark.timeout(7200)
 RULES = ("zero", "median")
 LEARNING_DAYS = 7
 ASKED = {
-    name: os.environ.get(f"QUEUECAST_PARTITIONS_{name}") for name in ("SITES", "SEEDS", "DAYS", "METHOD", "PRIORITIES")
+    name: os.environ.get(f"QUEUECAST_PARTITIONS_{name}")
+    for name in ("SITES", "SEEDS", "DAYS", "METHOD", "PRIORITIES", "REASONS")
 }
 DAYS = float(ASKED["DAYS"] or 28)
 METHOD = ASKED["METHOD"] or DEFAULT
@@ -62,7 +64,7 @@ def with_maintenance(site: ClusterSite) -> ClusterSite:
 def events_of(site: ClusterSite, seed: int) -> list[AnyEvent]:
     """All that happens at a site."""
     jobs = generate_for(site, seed, DAYS, MONDAY)
-    return list(run_cluster(jobs, site.cluster, "a"))
+    return list(run_cluster(jobs, site.cluster, "a", tells_reasons=ASKED["REASONS"] is not None))
 
 
 def as_processors(events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:

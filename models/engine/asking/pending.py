@@ -1,8 +1,7 @@
 """Why a job waits by the scheduler's own account, in plain English."""
 
-import re
-
 from models.site.job import Job, Phase
+from models.site.reasons import LIMIT, word_of
 
 REASONS = {
     "Priority": "jobs of higher priority are ahead of it",
@@ -31,10 +30,6 @@ REASONS = {
 }
 """Slurm's words for why a job waits; those for limits are read by their parts."""
 
-_LIMIT = re.compile(
-    r"(?P<of>QOS|Assoc)?(?P<scope>Max|Grp|Min)(?P<what>[A-Z][A-Za-z]*?)"
-    r"(?P<minutes>(Run)?Minutes)?(?P<per>Per(User|Account|Job|Node))?(Limit)?$"
-)
 _OF = {"QOS": "the QOS", "Assoc": "the account", None: "the site"}
 _WHOSE = {
     "PerUser": "your",
@@ -57,11 +52,11 @@ def plainly(reason: str) -> str:
     >>> plainly("ReqNodeNotAvail, UnavailableNodes:n1"), plainly("Elsewhere")
     ('nodes that it needs are down, drained or reserved', 'the scheduler says "Elsewhere"')
     """
-    word = reason.split(",")[0].strip(" ()")
+    word = word_of(reason)
     known = REASONS.get(word)
     if known is not None:
         return known
-    limit = _LIMIT.match(word)
+    limit = LIMIT.match(word)
     what = None if limit is None else _WHAT.get(limit["what"].lower())
     if limit is None or what is None:
         return f'the scheduler says "{word}"'

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from models.records import AnyEvent, Cancel, Capacity, End, Limit, Partition, Start
+from models.records import Alter, AnyEvent, Cancel, Capacity, End, Limit, Partition, Start
 from models.simulation.cluster.machine import CPUS, GPUS, Cluster, ClusterJob, Ints, Mask, Window
 from models.simulation.cluster.room import Claims, Nodes, Wanted
 
@@ -43,9 +43,10 @@ class ClusterScheduler:
     Parameters:
         site: its name, for the events.
         start_time: when the clock begins, in whole Unix seconds, as all times here.
+        tells_reasons: whether it tells of jobs that wait for a limit, in Slurm's words, and when they do no more.
     """
 
-    def __init__(self, site: str, cluster: Cluster, start_time: int = 0) -> None:
+    def __init__(self, site: str, cluster: Cluster, start_time: int = 0, tells_reasons: bool = False) -> None:
         self.site = site
         self.cluster = cluster
         self.now = start_time
@@ -64,6 +65,8 @@ class ClusterScheduler:
         self._limited: dict[tuple[int, str | None], Ints] = {}  # by limit and whose: what running jobs of theirs hold
         self._alarms: list[tuple[int, int, int, str]] = []
         self._ordinals = count()
+        self._tells_reasons = tells_reasons
+        self._told: dict[str, str] = {}  # of queued jobs: the limit that was told last
         self._events: list[AnyEvent] = []
         for window in cluster.windows:
             for time in (window.announced, int(window.reservation.end)):
@@ -102,6 +105,7 @@ class ClusterScheduler:
             self._watch(job.submit + job.patience, WITHDRAWN, job.job)
         self._events.append(job.submission(self.site))
         self._dispatch()
+        self._tell_reasons()
         return self._take_events()
 
     def advance(self, until: int) -> list[AnyEvent]:
@@ -229,6 +233,33 @@ class ClusterScheduler:
             ):
                 yield number, limit, whose
 
+    def _tell_reasons(self) -> None:
+        """Tell of each queued job whose reason has changed which limit keeps it back, or that none does."""
+        if not self._tells_reasons:
+            return
+        self._told = {name: told for name, told in self._told.items() if name in self.queue}
+        for name, job in self.queue.items():
+            reason = self._reason(job)
+            if reason != self._told.get(name, ""):
+                self._told[name] = reason
+                self._events.append(Alter(site=self.site, time=float(self.now), job=name, pending_reason=reason))
+
+    def _reason(self, job: ClusterJob) -> str:
+        """The word for the limit that keeps a job from starting anywhere; empty where none does."""
+        words = [self._word(job, partition.name) for partition in self._places[job.job]]
+        return words[0] if all(words) else ""
+
+    def _word(self, job: ClusterJob, partition: str) -> str:
+        needs = _needs(job)
+        for number, limit, whose in self._limits_on(job, partition):
+            held = self._limited.get((number, whose))
+            if held is not None and _beyond(limit, held + needs):
+                what = _exceeded(limit, held + needs)
+                if limit.per == "all":
+                    return f"QOSGrp{what}"
+                return f"QOSMax{what}Per{'User' if limit.per == 'user' else 'Account'}"
+        return ""
+
     def _forbidden(self, job: ClusterJob, partition: str) -> bool:
         """Whether a limit keeps it from starting now."""
         needs = _needs(job)
@@ -315,6 +346,7 @@ class ClusterScheduler:
                 self._renew_windows()
                 self._events.append(self.capacity())
         self._dispatch()
+        self._tell_reasons()
 
     def _take_events(self) -> list[AnyEvent]:
         events, self._events = self._events, []
@@ -332,7 +364,16 @@ def _beyond(limit: Limit, held: Ints) -> bool:
     return any(cap is not None and has > cap for cap, has in zip(caps, held, strict=True))
 
 
-def run_cluster(jobs: Iterable[ClusterJob], cluster: Cluster, site: str) -> Iterator[AnyEvent]:
+def _exceeded(limit: Limit, held: Ints) -> str:
+    """Slurm's word for the first of what a limit counts of which this is too much."""
+    caps = (limit.cpus, limit.gpus, limit.nodes, limit.memory, limit.jobs)
+    words = ("Cpu", "Gres", "Node", "Memory", "Jobs")
+    return next(word for word, cap, has in zip(words, caps, held, strict=True) if cap is not None and has > cap)
+
+
+def run_cluster(
+    jobs: Iterable[ClusterJob], cluster: Cluster, site: str, tells_reasons: bool = False
+) -> Iterator[AnyEvent]:
     """The site's events in the order of time: its capacity at the first submission, then all others.
 
     `jobs` come in the order of submission. Raises ValueError as `submit` does.
@@ -340,7 +381,7 @@ def run_cluster(jobs: Iterable[ClusterJob], cluster: Cluster, site: str) -> Iter
     scheduler: ClusterScheduler | None = None
     for job in jobs:
         if scheduler is None:
-            scheduler = ClusterScheduler(site, cluster, job.submit)
+            scheduler = ClusterScheduler(site, cluster, job.submit, tells_reasons)
             yield scheduler.capacity()
         yield from scheduler.submit(job)
     if scheduler is not None:

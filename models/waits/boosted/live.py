@@ -59,7 +59,8 @@ running jobs and by the planned ones. `head` is the job that has queued for long
 running and the queued jobs, or of those queued with no more work than the job. `room` is how many processors stay free
 beside the job now, `head_slack` how long before the head fits it would end, both negative where it does not fit; it
 `backfills` (1) where it could start now without delaying the head. `own_latest` is how long ago the last live job of
-its user was submitted.
+its user was submitted. Jobs that the scheduler says to wait for something of their own are `held` too, and none of them
+is the `head`.
 """
 
 _NEVER_S = 1e7
@@ -76,6 +77,7 @@ def live_features(job: Job, table: LiveTable, now: float, site_cpus: int) -> Flo
         seen.rows,
         seen.stands_for,
         rows.phase,
+        rows.barred,
         rows.cpus,
         rows.submit,
         rows.ready,
@@ -99,6 +101,7 @@ def _live_features(
     live: npt.NDArray[np.int64],
     stands_for: Floats,
     phase: npt.NDArray[np.int8],
+    barred: npt.NDArray[np.bool_],
     cpus: npt.NDArray[np.int64],
     submit: Floats,
     ready: Floats,
@@ -126,7 +129,10 @@ def _live_features(
         if user[row] == job_user and job_user >= 0:
             latest = max(latest, submit[row])
         if phase[row] == QUEUED:
-            if ready[row] < head_ready:
+            if barred[row]:
+                out[held] += many
+                out[held + 1] += many * size
+            elif ready[row] < head_ready:
                 head, head_ready = row, ready[row]
             age = max(now - ready[row], 0.0)
             work = size * planned_s[row]

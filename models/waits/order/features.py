@@ -55,8 +55,8 @@ _HELD_SHARES = np.array(HELD_SHARES)
 
 class Queued(NamedTuple):
     """Queued jobs as columns, in the order in which they came: processors, expected and planned run times, ages, codes
-    of users and accounts (0: nobody), the places of the weights of the queues that they are in, and the priorities that
-    the scheduler tells (NaN: none). Seconds.
+    of users and accounts (0: nobody), the places of the weights of the queues that they are in, the priorities that
+    the scheduler tells (NaN: none), and which it says to wait for something of their own. Seconds.
     """
 
     cpus: Ints
@@ -67,6 +67,7 @@ class Queued(NamedTuple):
     account: Ints
     queue: Ints
     priority: Floats
+    barred: NDArray[np.bool_]
 
 
 class Running(NamedTuple):

@@ -233,13 +233,17 @@ class LearntOrder(WaitMethod):
 
 
 def _alike(sight: Sight, started: int) -> Ints:
-    """The jobs that could have started instead, and are much like it; evenly spaced where there are many."""
+    """The jobs that could have started instead, and are much like it; evenly spaced where there are many.
+
+    Those that the scheduler says to wait for something of their own could not.
+    """
     queued = sight.queued
     cpus, planned_s = queued.cpus / queued.cpus[started], queued.planned_s / max(queued.planned_s[started], 1.0)
     alike = (cpus <= ALIKE_CPUS) & (cpus >= 1 / ALIKE_CPUS)
     alike &= (queued.cpus <= sight.free) if sight.rooms is None else sight.rooms.rivals(started)
     alike &= (planned_s <= ALIKE_PLANNED) & (planned_s >= 1 / ALIKE_PLANNED)
     alike[started] = False
+    alike &= ~queued.barred
     others = np.flatnonzero(alike)
     most = min(len(others), MOST_OTHERS)
     return others[np.arange(most) * len(others) // max(most, 1)]

@@ -114,7 +114,7 @@ def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
     size = len(rows)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     run_s, planned_s, age_s, queue = np.empty(size), np.empty(size), np.empty(size), np.empty(size, np.int64)
-    priority = np.empty(size)
+    priority, barred = np.empty(size), np.empty(size, np.bool_)
     for place in range(size):
         row = rows[place]
         walltime = columns.walltime[row]
@@ -123,7 +123,8 @@ def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
         age_s[place] = now - columns.ready[row]
         user[place], account[place] = columns.user[row] + 1, columns.account[row] + 1
         queue[place], priority[place] = places[columns.queue[row]], columns.priority[row]
-    return Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority)
+        barred[place] = columns.barred[row]
+    return Queued(cpus, run_s, planned_s, age_s, user, account, queue, priority, barred)
 
 
 @njit(cache=True, nogil=True)
@@ -170,7 +171,7 @@ def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preferenc
     run_s = expected_run_s(job)
     queue, told = preference.places([job.queue])[0], job.extras.priority
     priority = np.nan if told is None else told
-    row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, queue, priority)
+    row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, queue, priority, False)
     queued = Queued(*(_with(column, value) for column, value in zip(sight.queued, row, strict=True)))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
     stands_for = _with(sight.stands_for, 1.0)

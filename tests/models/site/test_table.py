@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.site import table
+from models.site.extras import Extras
 from models.site.job import Job, Phase
 from models.site.state import SiteState
 from models.site.table import DEAD, HELD, NO_NAME, QUEUED, RUNNING, LiveTable
@@ -135,6 +136,20 @@ def test_what_is_read_is_the_table_itself() -> None:
     assert (columns.phase[0], columns.start[0]) == (RUNNING, 5.0)
     with pytest.raises(KeyError):
         state.table.row(("2", 0))
+
+
+def test_a_job_is_barred_while_its_scheduler_says_that_it_waits_for_something_of_its_own() -> None:
+    state, limit = SiteState(), Extras(pending_reason="AssocGrpCpuLimit")
+    job = Job("1", 0, 0.0, extras=limit)
+    state.enter(job)
+    columns = state.table.columns()
+    assert columns.barred.tolist() == [True, False]
+    for reason, barred in ((None, False), ("Priority", False), ("Dependency", True), ("Elsewhere", False)):
+        state.alter(job, extras=Extras(pending_reason=reason))
+        assert columns.barred[0] == barred
+    state.alter(job, extras=limit)
+    state.move(job, Phase.RUNNING, 5.0)
+    assert not columns.barred[0]
 
 
 def test_a_job_is_expected_to_run_no_longer_than_it_may() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from models.records import Capacity, End, Limit, Partition, Pool, Reservation, Start
+from models.records import Alter, Capacity, End, Limit, Partition, Pool, Reservation, Start
 from models.simulation.cluster import Cluster, ClusterJob, ClusterScheduler, Factors, Window
 from models.simulation.cluster.workload import GB
 
@@ -46,6 +46,17 @@ def test_memory_keeps_a_job_out_where_processors_are_free() -> None:
 
 def test_small_jobs_fill_the_fullest_node_that_has_room() -> None:
     assert starts(cluster(), job(1, 0, 100, cpus=2), job(2, 0, 100, cpus=2), job(3, 1, 10, cpus=4))["3"] == 1
+
+
+def test_it_tells_which_limit_keeps_a_job_back_where_it_is_asked_to() -> None:
+    limits = (Limit(per="user", cpus=4), Limit(per="all", jobs=2))
+    jobs = [job(1, 0, 100, tasks=4), job(2, 1, 10, tasks=2), job(3, 2, 50, user="bob"), job(4, 3, 10, user="cid")]
+    for tells in (False, True):
+        scheduler = ClusterScheduler("a", cluster(limits=limits), tells_reasons=tells)
+        events = [event for one in jobs for event in scheduler.submit(one)] + scheduler.finish()
+        told = [(event.time, event.job, event.pending_reason) for event in events if isinstance(event, Alter)]
+        found = [(1.0, "2", "QOSMaxCpuPerUser"), (3.0, "4", "QOSGrpJobs")]
+        assert told == (found if tells else [])
 
 
 def test_an_exclusive_job_gets_whole_nodes() -> None:

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from models.site.extras import Extras
 from models.site.job import STARTED, Job, Phase
 from models.site.state import SiteState
 from models.waits.boosted.live import HORIZONS_S, NAMES, live_features
@@ -26,6 +27,7 @@ def site(dice: random.Random, jobs: int) -> SiteState:
             cpus=dice.choice([1, 3, 8, 60]),
             walltime=walltime,
             run_s=dice.choice([None, 60.0, 5000.0]),
+            extras=Extras(pending_reason=dice.choice([None, None, "Priority", "QOSMaxCpuPerUserLimit"])),
         )
         job.planned_run_s = walltime or job.run_s or 0.0
         state.enter(job)
@@ -96,7 +98,8 @@ def by_hand(job: Job, state: SiteState) -> dict[str, float]:
     }
     free = CPUS - sum(other.cpus for other in running)
     found |= {"free": free, "room": free - job.cpus}
-    head = min(queued, key=lambda other: other.ready, default=None)
+    barred = [other for other in queued if other.extras.pending_reason == "QOSMaxCpuPerUserLimit"]
+    head = min((other for other in queued if other not in barred), key=lambda other: other.ready, default=None)
     found["head_cpus"], found["head_planned"] = (head.cpus, head.planned_run_s) if head else (0, 0.0)
     for place, by in enumerate(("expected", "planned")):
         ends = [(left(other)[place], other.cpus) for other in running]
@@ -116,7 +119,7 @@ def by_hand(job: Job, state: SiteState) -> dict[str, float]:
         if other.user == job.user and job.user is not None and other.phase is not Phase.ENDED_BEFORE_START
     ]
     found["own_latest"] = NOW - max(own_submits, default=NOW - 1e7)
-    held = [*state.in_phase(Phase.HELD)]
+    held = [*state.in_phase(Phase.HELD), *barred]
     found["held_jobs"], found["held_cpus"] = len(held), sum(other.cpus for other in held)
     return found
 

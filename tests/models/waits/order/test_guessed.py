@@ -76,6 +76,7 @@ def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> Que
         account=np.zeros(jobs, np.int64),
         queue=np.zeros(jobs, np.int64),
         priority=np.full(jobs, np.nan),
+        barred=np.zeros(jobs, np.bool_),
     )
 
 
