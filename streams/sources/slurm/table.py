@@ -5,7 +5,7 @@ an entry is as small as can be.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -38,7 +38,11 @@ REMEMBER_S = 3600.0
 """Seconds for which a job that has left is remembered. Longer than any way of looking tells the same again."""
 
 PRIORITY_SHARE = 0.25
-"""A priority is told again when it has changed by so much: it grows with every look where age counts."""
+"""A priority is told again at once when it has changed by so much: it grows with every look where age counts."""
+
+ORDER_S = 1800.0
+"""After so many seconds all priorities that have changed are told again, where those that were told are in another
+order than those of now: who goes first counts, by however little."""
 
 _ORDINARY = frozenset({None, "Priority", "Resources", "Cleaning", "WaitingForScheduling", "BeginTime"})
 
@@ -94,6 +98,7 @@ class JobTable:
         self._queued_again: set[str] = set()
         self._untold: set[str] = set()
         self._forgot_at = 0.0
+        self._ordered_at = 0.0
 
     def look(self, rows: Sequence[JobRow], at: float, queue: bool = False, late: bool = False) -> list[Any]:
         """The events that lead from what was told to these rows, by their times. 6 µs a row.
@@ -108,15 +113,34 @@ class JobTable:
         if queue and self._accounted:
             ordered = self._without_queued_again(ordered)
         last = {row.job: row for row in ordered}
+        again = queue and self._is_out_of_order(last.values(), at)
         told = list(self._arrays(ordered, queue, late))
         for row in ordered:
             newest = last[row.job]
-            told += self._one(row, at, queue, late, (newest.submit, newest.start) != (row.submit, row.start))
+            superseded = (newest.submit, newest.start) != (row.submit, row.start)
+            told += self._one(row, at, queue, late, superseded, again)
         told.sort(key=itemgetter(0))
         if queue:
             self._shown = set(last)
         self._forget(at)
         return [event for _, event in told]
+
+    def _is_out_of_order(self, rows: Iterable[JobRow], at: float) -> bool:
+        """Whether the priorities of queued jobs that were told are in another order than those of now. O(jobs · log
+        jobs), at most each `ORDER_S` seconds where they are.
+        """
+        if at - self._ordered_at < ORDER_S:
+            return False
+        both: list[tuple[int, int]] = []
+        for row in rows:
+            entry = self.entries.get(row.job)
+            if row.phase == QUEUED and entry is not None and entry.priority and (now := _priority(row)):
+                both.append((now, entry.priority))
+        both.sort()
+        changed = any(one > other for (_, one), (_, other) in pairwise(both))
+        if changed:
+            self._ordered_at = at
+        return changed
 
     def _without_queued_again(self, rows: list[JobRow]) -> list[JobRow]:
         """The rows without those of jobs that ran and are queued again: the accounting is to tell when they ended."""
@@ -177,8 +201,10 @@ class JobTable:
             row = msgspec.structs.replace(first, array_size=size)
             yield place, submit_of(row, self.site, late=late and bool(parts))
 
-    def _one(self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool) -> Iterator[_Told]:
-        """The events of one row. `superseded`: a later attempt at the same job is among the rows."""
+    def _one(self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, again: bool) -> Iterator[_Told]:
+        """The events of one row. `superseded`: a later attempt at the same job is among the rows. `again`: its priority
+        is told where it has changed at all.
+        """
         entry = self.entries.get(row.job)
         before: Iterable[JobEvent] = ()
         if entry is not None and int(row.submit) < entry.submit < (row.start or row.end or 0.0):
@@ -192,7 +218,7 @@ class JobTable:
             return  # an attempt before the last one
         if entry is None or int(row.submit) > entry.submit:
             entry, before = self._new(row, entry, queue, late and row.phase != QUEUED)
-        steps = _Steps(self.site, row, entry, at, queue)
+        steps = _Steps(self.site, row, entry, at, queue, 0.0 if again else PRIORITY_SHARE)
         place = _Place(row.submit, _SUBMIT_RANK) if entry.of_row else _Place(0.0, 0)
         for event in chain(before, steps.events(superseded)):  # they stay in their order, whatever their times
             place = max(place, _Place(event.time, _RANKS.get(type(event), _SUBMIT_RANK)))
@@ -231,8 +257,8 @@ class JobTable:
 class _Steps:
     """What leads from an entry to a row of the same attempt; the entry is brought up to date."""
 
-    def __init__(self, site: str, row: JobRow, entry: Entry, at: float, queue: bool) -> None:
-        self._row, self._entry, self._at, self._queue = row, entry, at, queue
+    def __init__(self, site: str, row: JobRow, entry: Entry, at: float, queue: bool, share: float) -> None:
+        self._row, self._entry, self._at, self._queue, self._share = row, entry, at, queue, share
         self._name: Any = {"site": site, "job": row.job, "attempt": entry.attempt}
 
     def events(self, superseded: bool) -> Iterator[JobEvent]:
@@ -276,7 +302,7 @@ class _Steps:
             if (reason := _reason(row)) != entry.reason:
                 entry.reason = changed["pending_reason"] = reason
             priority = _priority(row)
-            if priority and abs(priority - entry.priority) > PRIORITY_SHARE * entry.priority:
+            if priority and abs(priority - entry.priority) > self._share * entry.priority:
                 entry.priority = priority
                 changed["priority"] = float(priority)
         if changed:

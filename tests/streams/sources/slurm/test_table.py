@@ -185,6 +185,22 @@ def test_priorities_are_told_where_they_have_changed_a_lot() -> None:
     assert alter.priority == 1300.0
 
 
+def test_priorities_are_told_again_where_their_order_has_changed_but_not_at_each_look() -> None:
+    jobs, table = [MadeJob(number=1, submit=0), MadeJob(number=2, submit=0)], JobTable("alder")
+
+    def told(at: int, *priorities: float) -> list[float]:
+        looked = rows(jobs, at)
+        for row, priority in zip(looked, priorities, strict=True):
+            row.priority = priority
+        return [event.priority for event in table.look(looked, NOON + at, queue=True) if event.kind == "alter"]
+
+    assert told(5, 1000.0, 900.0) == []  # they are submitted with these
+    assert told(60, 1050.0, 950.0) == []
+    assert told(120, 1055.0, 1060.0) == [1055.0, 1060.0]
+    assert told(180, 1070.0, 1065.0) == []
+    assert told(3000, 1080.0, 1070.0) == [1080.0, 1070.0]
+
+
 def test_a_dependency_is_told_until_it_is_met() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     (submit,) = queue.at(5, dependency="afterok:7(unfulfilled)")
