@@ -117,17 +117,18 @@ def test_predictions_are_better_where_partitions_are_known(name: str) -> None:
 
 
 def show(name: str, known: Scores, unknown: Scores) -> None:
-    """Print the measures by partition, and of all jobs."""
+    """Print the measures by partition, and of all jobs; at last by how much the mean error is more or less."""
     partitions = sorted({partition for _, partition in known}, key=lambda one: (one == "", one))
     jobs = known[METHOD, ""].jobs
     print(f"\n\n{name}: {jobs} jobs; seeds {SEEDS}, {DAYS:.0f} days each\n")
-    print("| partition: AAE h / PPE1200 / within ×2 | jobs | zero | median | as processors | with partitions |")
-    print("|---" * 6 + "|")
+    print("| partition: AAE h / PPE1200 / within ×2 | jobs | zero | median | as processors | with partitions | AAE |")
+    print("|---" * 7 + "|")
     for partition in partitions:
         rows = [known[rule, partition] for rule in RULES]
         rows += [unknown[METHOD, partition], known[METHOD, partition]]
         cells = ["{AAE:.2f} / {PPE1200:.2f} / {x2:.0%}".format(**one.measures()) for one in rows]
-        print(f"| {partition or 'all'} | {rows[0].jobs} | {' | '.join(cells)} |")
+        without, found = (scores[METHOD, partition].measures()["AAE"] for scores in (unknown, known))
+        print(f"| {partition or 'all'} | {rows[0].jobs} | {' | '.join(cells)} | {found / without - 1.0:+.0%} |")
 
 
 @pytest.mark.parametrize("name", (ASKED["SITES"] or ",".join(CLUSTER_SITES)).split(","))
