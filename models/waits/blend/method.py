@@ -104,7 +104,7 @@ class Blend(WaitMethod):
 
     def __init__(self) -> None:
         self._boosted = Boosted()
-        self._order, self.site_policy = LearntOrder(), SitePolicy()
+        self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.kept_is_near)
         self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._notes = JobNotes(NOTES)

@@ -151,7 +151,7 @@ class Quantiles:
         said = np.full((QUANTILES, self.experts), np.nan, np.float32)
         mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
         kept, share = self._keeper(waits_s[MEDIAN]), self.kept_share
-        alone = may_be_alone and kept >= 0 and self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1]
+        alone = may_be_alone and kept >= 0 and self.kept_is_near
         kind = _say(waits_s, self._prior, kept, share, alone, self._learnt, said, mixed, bounds)
         return Said(said, mixed, bounds, self._shifts(kind), kind, bool(alone))
 
@@ -169,6 +169,11 @@ class Quantiles:
         """The share of the median that the kept expert has now, beside what the weights give it."""
         with_it, without = self._kept_errors[:2]
         return KEPT_SHARE if with_it <= KEPT_HARM * without else 0.0
+
+    @property
+    def kept_is_near(self) -> bool:
+        """Whether the mean error of the kept expert alone is little more than the mixture's, of late."""
+        return bool(self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1])
 
     def left(self, said: Said, wait_s: float) -> None:
         """A job of which this was said has left the queue after so long: whether the kept expert helped is known."""

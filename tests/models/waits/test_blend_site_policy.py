@@ -9,7 +9,7 @@ from models.simulation import generate, run
 from models.site.job import Job
 from models.waits.blend import Blend
 from models.waits.blend.site_policy import EVERY, SitePolicy
-from models.waits.policy import FIRST_TRIED_JOBS, MIN_TRIED_JOBS
+from models.waits.policy import FIRST_TRIED_JOBS, MIN_TRIED_JOBS, Policy
 
 BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
 
@@ -41,6 +41,33 @@ def test_elsewhere_it_says_nothing_and_few_jobs_are_tried() -> None:
     job = Job("", 0, engine.time, cpus=8)
     assert [said.wait_s for said in method.site_policy.what_ifs([job], engine.context)] == [None]
     assert MIN_TRIED_JOBS <= method.site_policy.compared <= FIRST_TRIED_JOBS + 1500 // EVERY
+
+
+@pytest.mark.parametrize(
+    ("error_s", "tried", "well", "counts"),
+    [
+        (89.0, 50, False, True),
+        (104.0, 50, False, False),
+        (104.0, 50, True, True),
+        (106.0, 50, True, False),
+        (10.0, 5, True, False),
+    ],
+)
+def test_it_need_not_be_nearer_than_the_order_where_the_site_is_simulated_well(
+    error_s: float, tried: int, well: bool, counts: bool
+) -> None:
+    site_policy = SitePolicy(lambda: well)
+    errors = dict.fromkeys(site_policy.parts.keys() - {"trial"}, 500.0) | {"easy": error_s, "order": 100.0}
+    site_policy.load(msgspec.msgpack.encode((Policy().save(), [], (0.0, 0.0), tried, errors)))
+    assert (site_policy.compared, site_policy.is_nearer) == (tried, counts)
+
+
+def test_the_site_is_simulated_well_while_the_kept_schedule_is_nearly_as_good_as_the_mixture() -> None:
+    _, method = after("easy")
+    errors = method._quantiles._kept_errors
+    for alone, well in ((1.09, True), (1.11, False)):
+        errors[:] = 100.0, 100.0, 100.0 * alone
+        assert method.site_policy._simulates_well() is well
 
 
 def test_it_follows_a_change_of_policy() -> None:
