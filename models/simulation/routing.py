@@ -16,7 +16,7 @@ from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from models.registry import DEFAULT
 from models.site.job import Job, Phase, RunEstimate
 from models.site.runs import RunHistory
-from models.site.shapes import WALLTIMES, covering, grid, sizes
+from models.site.shapes import MOST_QUEUES, WALLTIMES, covering, grid, sizes
 from models.site.state import SITE, SiteState
 
 WHAT_IF_SETTINGS = EngineSettings(method="zero", shadows=(), bounds="", what_if=DEFAULT)
@@ -131,7 +131,7 @@ class ByWhatIf:
 
 
 class ByEstimates(ByWhatIf):
-    """To the site with the least standing estimate for the smallest shape that the job fits into.
+    """To the site with the least standing estimate for the smallest shape of its queue that the job fits into.
 
     A site's estimates are made after an event there, but at most every `REFRESH_S`. They include the events up to that
     second, and are used from the next one on. So an engine is given the events only when estimates are made.
@@ -151,7 +151,8 @@ class ByEstimates(ByWhatIf):
         """The estimate for the job's shape, in seconds; infinity where there is none."""
         self._refresh(site, job.submit)
         engine = self._engine(site)
-        shape = covering(grid(sizes(engine.context.cpus), WALLTIMES, ()), job.cpus, job.walltime, None)
+        shapes = grid(sizes(engine.context.cpus), WALLTIMES, engine.open_queues(MOST_QUEUES))
+        shape = covering(shapes, job.cpus, job.walltime, job.queue)
         return float("inf") if shape is None else super().wait_s(shape.job(self._made[site]), site)
 
     def _refresh(self, site: str, now: float) -> None:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from models.engine.settings import EngineSettings
 from models.ranking import SiteSettings
-from models.site.shapes import WALLTIMES
+from models.site.shapes import MOST_QUEUES, WALLTIMES
 from streams.errors import UserError
 from streams.tokens import ServeToken, check_tokens, read_tokens
 
@@ -190,7 +190,7 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
     walltimes: Annotated[tuple[Annotated[float, Meta(gt=0.0, le=1e8)], ...], Meta(min_length=1)] = WALLTIMES
     most_cpus: Positive = 1 << 20
     queues: tuple[str, ...] = ()
-    most_queues: Positive = 8
+    most_queues: Positive = MOST_QUEUES
 
 
 class QuestionSettings(Section, frozen=True, kw_only=True):

@@ -219,6 +219,21 @@ def test_standing_estimates_are_of_shapes() -> None:
     assert router.wait_s(considered(11, 50.0), "a") == float("inf")
 
 
+def test_standing_estimates_are_of_the_jobs_queue_where_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Job] = []
+
+    def wait_s(router: ByWhatIf, job: Job, site: str) -> float:
+        asked.append(job)
+        return 0.0
+
+    monkeypatch.setattr(ByWhatIf, "wait_s", wait_s)
+    router = ByEstimates(BY_POLICY)
+    told(router, capacity(10, site="a"), submit("1", site="a", queue="long"), submit("2", site="a", queue="short"))
+    for queue in ("long", "short", "other"):
+        router.wait_s(Job("", 0, 50.0, queue=queue, cpus=3, walltime=600.0), "a")
+    assert [(job.queue, job.cpus) for job in asked] == [("long", 4), ("short", 4), ("long", 4)]
+
+
 def test_a_site_of_which_nothing_is_known_is_not_chosen() -> None:
     router = ByEstimates(BY_POLICY)
     busy("a", 3000.0, router)
