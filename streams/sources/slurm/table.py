@@ -113,12 +113,12 @@ class JobTable:
         if queue and self._accounted:
             ordered = self._without_queued_again(ordered)
         last = {row.job: row for row in ordered}
-        again = queue and self._is_out_of_order(last.values(), at)
+        share = 0.0 if queue and self._is_out_of_order(last.values(), at) else PRIORITY_SHARE
         told = list(self._arrays(ordered, queue, late))
         for row in ordered:
             newest = last[row.job]
             superseded = (newest.submit, newest.start) != (row.submit, row.start)
-            told += self._one(row, at, queue, late, superseded, again)
+            told += self._one(row, at, queue, late, superseded, share)
         told.sort(key=itemgetter(0))
         if queue:
             self._shown = set(last)
@@ -201,9 +201,9 @@ class JobTable:
             row = msgspec.structs.replace(first, array_size=size)
             yield place, submit_of(row, self.site, late=late and bool(parts))
 
-    def _one(self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, again: bool) -> Iterator[_Told]:
-        """The events of one row. `superseded`: a later attempt at the same job is among the rows. `again`: its priority
-        is told where it has changed at all.
+    def _one(self, row: JobRow, at: float, queue: bool, late: bool, superseded: bool, share: float) -> Iterator[_Told]:
+        """The events of one row. `superseded`: a later attempt at the same job is among the rows. `share`: its priority
+        is told again where it has changed by more than that.
         """
         entry = self.entries.get(row.job)
         before: Iterable[JobEvent] = ()
@@ -218,7 +218,7 @@ class JobTable:
             return  # an attempt before the last one
         if entry is None or int(row.submit) > entry.submit:
             entry, before = self._new(row, entry, queue, late and row.phase != QUEUED)
-        steps = _Steps(self.site, row, entry, at, queue, 0.0 if again else PRIORITY_SHARE)
+        steps = _Steps(self.site, row, entry, at, queue, share)
         place = _Place(row.submit, _SUBMIT_RANK) if entry.of_row else _Place(0.0, 0)
         for event in chain(before, steps.events(superseded)):  # they stay in their order, whatever their times
             place = max(place, _Place(event.time, _RANKS.get(type(event), _SUBMIT_RANK)))
