@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from aiokafka.errors import KafkaError
+from faust.exceptions import NotReady
 
 from models.durations import DAY_S
 from models.engine.asking.answers import drain_s, standing
@@ -181,7 +182,7 @@ class StandingEstimates:
         """Refresh one site; a fault in its estimates must stop neither the other sites' nor the events."""
         try:
             await self.refresh(handle)
-        except KafkaError as error:
+        except (KafkaError, NotReady) as error:  # not ready: this worker is about to end, and its producer has ended
             log.warning("standing estimates could not be sent: %r", error, extra={"site": handle.engine.site})
         except Exception:
             log.exception("standing estimates failed", extra={"site": handle.engine.site})
