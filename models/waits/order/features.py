@@ -24,12 +24,15 @@ HELD_SHARES = (0.2, 0.3, 0.4, 0.5, 0.6)
 SMALL, SHORT_S = 0.05, 3600.0
 """The share of the machine and the planned run time up to which a job is small and short; sites prefer such."""
 
+MOST_AGES = (0.5, 1.0, 2.0, 7.0)
+"""Days in the queue after which a job's age may count no more."""
+
 MIN_PLANNED_S = 30.0
 """Planned run times below this are alike."""
 
 NAMES = (
     "age, days",
-    "age, log2 of hours",
+    *(f"age, share of {most:g} d" for most in MOST_AGES),
     "processors, log2",
     "planned run time, log2",
     "share of the machine",
@@ -43,14 +46,16 @@ NAMES = (
 """The features, in their order. Weights of other features are not taken back."""
 
 COUNT = len(NAMES)
-USER = 6
+SIZE = 1 + len(MOST_AGES)
+"""The first of those of the size."""
+USER = SIZE + 4
 """The first of those of the user's usage."""
 ACCOUNT = USER + len(HALF_LIVES_S) * len(USER_SCALES)
 HELD = ACCOUNT + len(ACCOUNT_SCALES)
 BEFORE = HELD + len(HELD_SHARES)
 
 _USER_SCALES, _ACCOUNT_SCALES = np.array(USER_SCALES), np.array(ACCOUNT_SCALES)
-_HELD_SHARES = np.array(HELD_SHARES)
+_HELD_SHARES, _MOST_AGES_S = np.array(HELD_SHARES), np.array(MOST_AGES) * DAY_S
 
 
 class Queued(NamedTuple):
@@ -130,11 +135,13 @@ def features_of(queued: Queued, jobs: Ints, before: Floats, people: People, site
         job, out = jobs[row], table[row]
         age_s, user = max(queued.age_s[job], 0.0), queued.user[job]
         out[0] = age_s / DAY_S
-        out[1] = np.log2(1.0 + age_s / 3600.0)
-        out[2] = np.log2(max(queued.cpus[job], 1))
-        out[3] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
-        out[4] = queued.cpus[job] / max(site_cpus, 1)
-        out[5] = 1.0 if out[4] <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
+        for place in range(len(_MOST_AGES_S)):
+            out[1 + place] = min(age_s / _MOST_AGES_S[place], 1.0)
+        whole = queued.cpus[job] / max(site_cpus, 1)
+        out[SIZE] = np.log2(max(queued.cpus[job], 1))
+        out[SIZE + 1] = np.log2(max(queued.planned_s[job], MIN_PLANNED_S))
+        out[SIZE + 2] = whole
+        out[SIZE + 3] = 1.0 if whole <= SMALL and queued.planned_s[job] <= SHORT_S else 0.0
         for place in range(ACCOUNT - USER):
             out[USER + place] = fair.users[user, place]
         for place in range(HELD - ACCOUNT):

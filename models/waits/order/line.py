@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.features import BEFORE, HELD, before_each, features_of
 from models.waits.order.guessed import Guessed
 from models.waits.order.preference import Preference
@@ -39,6 +40,7 @@ class Ordered:
     """
 
     sight: Sight
+    preference: Preference
     limits: Limits
     order: Ints
     scores: Floats
@@ -55,7 +57,7 @@ class Ordered:
         jobs tell theirs and these are `trusted`; then as was learnt.
         """
         queued = sight.queued
-        scores = _scores(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
+        scores = scores_in(sight, np.arange(len(queued.cpus)), before(sight), preference, limits)
         told = trusted and bool(len(scores)) and bool(np.isfinite(queued.priority).all())
         tiers = np.zeros(len(scores), np.int64) if sight.rooms is None else sight.rooms.tiers
         keys = [-scores, *([-queued.priority] if told else ()), *(() if sight.rooms is None else [-tiers])]
@@ -64,7 +66,7 @@ class Ordered:
         work = _sums(queued.cpus[order] * queued.run_s[order] * stand_for)
         jobs = np.rint(_sums(stand_for)).astype(np.int64)
         priorities = queued.priority[order] if told else None
-        return cls(sight, limits, order, scores[order], tiers[order], priorities, work, jobs)
+        return cls(sight, preference, limits, order, scores[order], tiers[order], priorities, work, jobs)
 
     @cached_property
     def simulated(self) -> Ints:
@@ -81,7 +83,7 @@ class Ordered:
     @cached_property
     def begun_s(self) -> Floats:
         """In how many seconds each of them starts, infinity for never."""
-        return _schedule(self.sight, self.simulated, self.limits)
+        return self._schedule(self.sight, self.simulated, self.limits)
 
     def starts(self) -> tuple[Ints, Floats]:
         """Of the jobs that are simulated: their rows in the table, and in how many seconds they start, or infinity."""
@@ -93,9 +95,9 @@ class Ordered:
         sight = self.sight
         if not len(self.order) or (sight.rooms is None and sight.queued.cpus.min() > sight.free):
             return self.order[:0]
-        return self.simulated[np.isfinite(_schedule(sight, self.simulated, Limits(), only_now=True))]
+        return self.simulated[np.isfinite(self._schedule(sight, self.simulated, Limits(), only_now=True))]
 
-    def ahead(self, with_job: Sight, preference: Preference) -> Ahead:
+    def ahead(self, with_job: Sight) -> Ahead:
         """What is ahead of the job that `with_job` has more than `sight`; O(queued² + queued·running) at worst.
 
         Of a longer queue than `most`, what follows is reckoned as work, done at the rate at which the machine
@@ -104,7 +106,7 @@ class Ordered:
         queued, last = with_job.queued, len(self.order)
         user = queued.user[last]
         earlier = self.sight.stands_for[queued.user[:last] == user].sum() if user else 0.0
-        score = _scores(with_job, np.array([last]), np.array([earlier]), preference, self.limits)[0]
+        score = scores_in(with_job, np.array([last]), np.array([earlier]), self.preference, self.limits)[0]
         tier = 0 if with_job.rooms is None else int(with_job.rooms.tiers[last])
         place = self._place(score, tier, self._priority(with_job))
         jobs, work = int(self.jobs[place]), float(self.work[place])
@@ -113,7 +115,23 @@ class Ordered:
             busy = max(self.sight.cpus - self.sight.free, 1)
             return Ahead(start_s + (work - self._simulated_work) / busy, jobs, work)
         simulated = np.concatenate((self.simulated[:jobs], (last,), self.simulated[jobs:]))
-        return Ahead(float(_schedule(with_job, simulated, self.limits, jobs)[jobs]), jobs, work)
+        return Ahead(float(self._schedule(with_job, simulated, self.limits, jobs)[jobs]), jobs, work)
+
+    def _schedule(self, sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False) -> Floats:
+        """Seconds until each job starts, in the order of `places` in `sight.queued`, as of `schedule`.
+
+        The scheduler's own priorities are taken to stay as they are, and so is the order of a deep queue.
+        """
+        queued, people = sight.queued, sight.people
+        if sight.rooms is not None:
+            rooms, places = (sight.rooms, places) if sight.whole else sight.rooms.repeated(places)
+            return rooms.schedule(places, len(people.users), limits, asked, only_now)
+        columns = (queued.cpus, queued.run_s, queued.planned_s, queued.user, queued.account)
+        line = Line(*(column[places] for column in columns))
+        first_s = FIRST_S if sight.whole and self.priorities is None else np.inf
+        limited = self.limits.several < np.inf
+        aging = Aging(queued, places, people, sight.cpus, self.preference.weights, limited, first_s)
+        return np.asarray(schedule(sight.free, sight.running, line, aging, limits, asked, only_now))
 
     @property
     def _simulated_work(self) -> float:
@@ -166,16 +184,6 @@ def _sums(values: Floats) -> Floats:
     return np.concatenate(([0.0], np.cumsum(values)))
 
 
-def _schedule(sight: Sight, places: Ints, limits: Limits, asked: int = -1, only_now: bool = False) -> Floats:
-    """Seconds until each job starts, in the order of `places` in `sight.queued`, as of `schedule`."""
-    queued, users = sight.queued, len(sight.people.users)
-    if sight.rooms is not None:
-        rooms, places = (sight.rooms, places) if sight.whole else sight.rooms.repeated(places)
-        return rooms.schedule(places, users, limits, asked, only_now)
-    line = Line(queued.cpus[places], queued.run_s[places], queued.planned_s[places], queued.user[places])
-    return np.asarray(schedule(sight.free, sight.running, line, users, limits, asked, only_now))
-
-
 def before(sight: Sight) -> Floats:
     """Of each queued job, how many of its user's queued jobs came before it."""
     return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for))
@@ -193,7 +201,8 @@ def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
     return [(queue, ask.qos) for queue, ask in zip(queues, asks, strict=True)]
 
 
-def _scores(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
+def scores_in(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
+    """The scores of some of the queued jobs; `before` as of `features_of`."""
     features = features_of(sight.queued, jobs, before, sight.people, sight.cpus)
     if limits.several < np.inf:
         features[:, HELD:BEFORE] = 0.0  # what a user holds is looked at as time goes on

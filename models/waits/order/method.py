@@ -9,23 +9,17 @@ import numpy as np
 
 from models.method import Floats, SiteContext, WaitMethod
 from models.site.job import Estimate, Job
-from models.waits.order.features import Ints, features_of
+from models.waits.order.features import features_of
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
-from models.waits.order.sight import Sight, Sums, expected_run_s, look, with_job
+from models.waits.order.rivals import rivals_of
+from models.waits.order.sight import Sums, expected_run_s, look, with_job
 from models.waits.order.usage import SavedUsage, Usage
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
 """Users and accounts whose usage is kept."""
-
-MOST_OTHERS = 12
-"""Jobs that the one that started is compared with, at most."""
-
-ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
-"""They ask for so many times its processors and planned run time at most, or it for so many times theirs. Those that
-differ by more are chosen for the gaps that they fill, not for their priority."""
 
 SETTLED_S = 120.0
 """A job that has queued so long, while nothing ended, and could have started, was refused: schedulers take a minute."""
@@ -144,7 +138,7 @@ class LearntOrder(WaitMethod):
 
     def ahead(self, job: Job, context: SiteContext, ordered: Ordered) -> Ahead:
         """What would be ahead of a job that came when the site was `ordered`. Asking changes nothing."""
-        return ordered.ahead(with_job(ordered.sight, job, context, self._sums, self.preference), self.preference)
+        return ordered.ahead(with_job(ordered.sight, job, context, self._sums, self.preference))
 
     def starts(self, context: SiteContext, now: float) -> Floats:
         """When the queued jobs start that are ready, not larger than the site, and simulated, if no other comes."""
@@ -199,7 +193,8 @@ class LearntOrder(WaitMethod):
         if user:
             held, runs = int(sight.people.held[user]), int(sight.people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
-        jobs = np.concatenate(([started], _alike(sight, started)))
+        others = rivals_of(sight, started, self.preference, self.limits.limits(context.cpus))
+        jobs = np.concatenate(([started], others))
         self._priorities.see(float(sight.queued.priority[started]), sight.queued.priority[jobs[1:]])
         features = features_of(sight.queued, jobs, before(sight)[jobs], sight.people, sight.cpus)
         self.preference.learn(features, sight.queued.queue[jobs])
@@ -230,23 +225,6 @@ class LearntOrder(WaitMethod):
         self._last_end = kept.last_end
         self._runs = kept.runs
         self._priorities = kept.priorities
-
-
-def _alike(sight: Sight, started: int) -> Ints:
-    """The jobs that could have started instead, and are much like it; evenly spaced where there are many.
-
-    Those that the scheduler says to wait for something of their own could not.
-    """
-    queued = sight.queued
-    cpus, planned_s = queued.cpus / queued.cpus[started], queued.planned_s / max(queued.planned_s[started], 1.0)
-    alike = (cpus <= ALIKE_CPUS) & (cpus >= 1 / ALIKE_CPUS)
-    alike &= (queued.cpus <= sight.free) if sight.rooms is None else sight.rooms.rivals(started)
-    alike &= (planned_s <= ALIKE_PLANNED) & (planned_s >= 1 / ALIKE_PLANNED)
-    alike[started] = False
-    alike &= ~queued.barred
-    others = np.flatnonzero(alike)
-    most = min(len(others), MOST_OTHERS)
-    return others[np.arange(most) * len(others) // max(most, 1)]
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -21,7 +21,7 @@ MOST_QUEUES = 32
 NO_QUEUE = COUNT + MOST_QUEUES
 """The place of the weight of queues that have none; it is 0."""
 
-STEP = 0.1
+STEP = 0.3
 """The learning rate."""
 
 KEPT = 0.999
@@ -30,7 +30,7 @@ KEPT = 0.999
 FIRST_SQUARES = 0.01
 """The squared gradients before anything is learnt."""
 
-PRIOR = {"age, days": 1.0, "age, log2 of hours": 0.5}
+PRIOR = {"age, days": 1.0}
 """Weights before anything is learnt: who came first goes first."""
 
 
@@ -72,7 +72,7 @@ class Preference:
 
     def scores(self, features: Floats, places: Ints) -> Floats:
         """The scores of jobs, (jobs,), from their features, (jobs, COUNT), and the places of their queues' weights."""
-        return np.asarray(_scores(features, places, self.weights))
+        return np.asarray(scores_of(features, places, self.weights))
 
     def learn(self, features: Floats, places: Ints) -> None:
         """The first of these jobs started, and any of the others could have; 0.3 µs each."""
@@ -90,8 +90,8 @@ class Preference:
 
 
 @njit(cache=True)
-def _scores(features: Floats, places: Ints, weights: Floats) -> Floats:
-    """Sums in one order, so that a job's score does not depend on how many are scored with it."""
+def scores_of(features: Floats, places: Ints, weights: Floats) -> Floats:
+    """The scores of jobs. Sums in one order, so that a job's score does not depend on how many are scored with it."""
     found = np.empty(len(features))
     for job in range(len(features)):
         score = weights[places[job]]

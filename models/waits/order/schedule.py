@@ -1,4 +1,4 @@
-"""EASY backfilling in a given order of the queue, with limits on what users may hold.
+"""EASY backfilling in an order of the queue that may change with time, with limits on what users may hold.
 
 The rules are those of `models.waits.schedules.easy`, but a job whose user would hold too much is passed over: it
 neither starts nor has processors reserved.
@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
 from models.waits.order.features import Running
 from models.waits.schedules import insert, remove, reservation
 
@@ -24,13 +25,14 @@ queue are enough for a week, whatever is queued, and no start is later by more t
 
 class Line(NamedTuple):
     """Queued jobs as columns, the first to start first: processors, expected and planned run times in seconds, and the
-    codes of their users.
+    codes of their users and accounts.
     """
 
     cpus: Ints
     run_s: Floats
     planned_s: Floats
     user: Ints
+    account: Ints
 
 
 class Limits(NamedTuple):
@@ -42,34 +44,37 @@ class Limits(NamedTuple):
 
 
 @njit(cache=True)
-def schedule(free: int, running: Running, line: Line, users: int, limits: Limits, asked: int, only_now: bool) -> Floats:
+def schedule(
+    free: int, running: Running, line: Line, aging: Aging, limits: Limits, asked: int, only_now: bool
+) -> Floats:
     """Seconds until each queued job starts, (queued,), infinity where that is never or was not asked for.
 
     O(queued² + queued·running) at worst; a pass over the queue ends where no job behind can start.
 
     Parameters:
         free: processors that are free now.
-        users: one more than the highest code of a user; 0 is nobody, and has no limit.
+        aging: how the order changes. Codes of users are those of its `people`; 0 is nobody, and has no limit.
         asked: the place of the job up to whose start the schedule is wanted; -1 for all.
         only_now: whether only the jobs are wanted that start at once.
     """
-    first, total = len(running.cpus), len(line.cpus)
+    first, total, users = len(running.cpus), len(line.cpus), len(aging.people.users)
     held, runs = np.zeros(users, np.int64), np.zeros(users, np.int64)
-    cpus, user = np.empty(first + total, np.int64), np.empty(first + total, np.int64)
-    limit_s = np.empty(first + total)  # the planned run time, and the planned end once it runs
+    cpus, user = np.concatenate((running.cpus, line.cpus)), np.concatenate((running.user, line.user))
+    account = np.concatenate((running.account, line.account))
+    limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned run time; the planned end once it runs
     for job in range(first):
-        cpus[job], user[job], limit_s[job] = running.cpus[job], running.user[job], running.planned_s[job]
         held[user[job]] += cpus[job]
         runs[user[job]] += 1
-    for job in range(total):
-        cpus[first + job], user[first + job], limit_s[first + job] = line.cpus[job], line.user[job], line.planned_s[job]
     ends = [(running.left_s[job], job) for job in range(first)]
     heapq.heapify(ends)
     releases = np.empty(first + total, np.int64)
     releases[:first] = np.argsort(running.planned_s, kind="mergesort")
     starts, waiting = np.full(total, np.inf), np.arange(total)
-    fewest, shortest = _least(line.cpus, line.planned_s)  # of each job and those behind it
+    fewest, shortest = np.empty(total, np.int64), np.empty(total)
+    _least(line, waiting, fewest, shortest)
     now, count, run = 0.0, total, first
+    people, use = aging.people, Use(np.zeros(users), np.zeros(len(aging.people.accounts)))
+    ordered, reorder_s = 0.0, aging.first_s
     while True:
         kept, place, head, shadow, extra = 0, 0, -1, -1.0, 0
         while place < count and free >= fewest[waiting[place]]:
@@ -99,6 +104,7 @@ def schedule(free: int, running: Running, line: Line, users: int, limits: Limits
             free -= wanted
             held[its] += wanted
             runs[its] += 1
+            add_use(use, its, line.account[job], -wanted * (now - ordered))
             limit_s[first + job] = now + line.planned_s[job]
             heapq.heappush(ends, (now + line.run_s[job], first + job))
             insert(first + job, limit_s, releases, run)
@@ -118,6 +124,14 @@ def schedule(free: int, running: Running, line: Line, users: int, limits: Limits
             free += cpus[job]
             held[user[job]] -= cpus[job]
             runs[user[job]] -= 1
+            add_use(use, user[job], account[job], cpus[job] * (now - ordered))
+        if now >= reorder_s:
+            for job in releases[:run]:
+                add_use(use, user[job], account[job], cpus[job] * (now - ordered))
+            people = people_later(people, use, now - ordered, held, runs)
+            waiting[:count] = reordered(aging, waiting[:count], now, people)
+            _least(line, waiting[:count], fewest, shortest)
+            ordered, reorder_s = now, now * GROWTH
 
 
 @njit(cache=True)
@@ -127,10 +141,9 @@ def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
 
 
 @njit(cache=True)
-def _least(cpus: Ints, planned_s: Floats) -> tuple[Ints, Floats]:
-    """The least values of each job and those behind it; once some have started, no more than these."""
-    fewest, shortest = cpus.copy(), planned_s.copy()
-    for place in range(len(cpus) - 2, -1, -1):
-        fewest[place] = min(fewest[place], fewest[place + 1])
-        shortest[place] = min(shortest[place], shortest[place + 1])
-    return fewest, shortest
+def _least(line: Line, waiting: Ints, fewest: Ints, shortest: Floats) -> None:
+    """Set the least values of each job that waits and those behind it; once some have started, none is less."""
+    cpus, planned_s = np.iinfo(np.int64).max, np.inf
+    for job in waiting[::-1]:
+        cpus, planned_s = min(cpus, line.cpus[job]), min(planned_s, line.planned_s[job])
+        fewest[job], shortest[job] = cpus, planned_s
