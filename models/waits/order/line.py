@@ -126,8 +126,7 @@ class Ordered:
         if sight.rooms is not None:
             rooms, places = (sight.rooms, places) if sight.whole else sight.rooms.repeated(places)
             return rooms.schedule(places, len(people.users), limits, asked, only_now)
-        columns = (queued.cpus, queued.run_s, queued.planned_s, queued.user, queued.account)
-        line = Line(*(column[places] for column in columns))
+        line = Line.of(queued, places)
         first_s = FIRST_S if sight.whole and self.priorities is None else np.inf
         limited = self.limits.several < np.inf
         aging = Aging(queued, places, people, sight.cpus, self.preference.weights, limited, first_s)

@@ -81,3 +81,9 @@ def _leave_head(sight: Sight, started: int, preference: Preference, limits: Limi
     start_s, extra = reservation(queued.cpus[head], sight.free, 0.0, running.cpus, running.planned_s, releases)
     leave = (queued.planned_s <= start_s) | (queued.cpus <= extra)
     return np.asarray(leave & leave[started])
+
+
+def warm_up() -> None:
+    """Have compiled what is needed only when a job starts before the head of a queue."""
+    nothing = np.zeros(0, np.int64)
+    reservation(np.int64(1), 1, 0.0, nothing, np.zeros(0), nothing)

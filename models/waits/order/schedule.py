@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
-from models.waits.order.features import Running
+from models.waits.order.features import Queued, Running
 from models.waits.schedules import insert, remove, reservation
 
 Floats = NDArray[np.float64]
@@ -33,6 +33,17 @@ class Line(NamedTuple):
     planned_s: Floats
     user: Ints
     account: Ints
+
+    @classmethod
+    def of(cls, queued: Queued, places: Ints) -> "Line":
+        """The jobs at these places of the queue."""
+        return cls(
+            queued.cpus[places],
+            queued.run_s[places],
+            queued.planned_s[places],
+            queued.user[places],
+            queued.account[places],
+        )
 
 
 class Limits(NamedTuple):

@@ -13,14 +13,11 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, End, Limit, Partition, Pool, Prediction, Reservation, Start, Submit
 from models.site.extras import EXTRAS
 from models.site.job import Job
-from models.waits.order.features import Running
 from models.waits.order.pooled import Declared, Jobs, World, occupied, schedule_rooms
 from models.waits.order.schedule import Limits, Line, schedule
+from tests.support.queues import Row, aging_of, queued_of, running_of
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-
-Row = tuple[int, float, float, int]
-"""A job: processors, run time, planned run time, user."""
 
 rows = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st.integers(0, 3)).map(
     lambda job: (job[0], job[1], job[1] * job[2], job[3])
@@ -35,8 +32,8 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     table, cpus = np.array([*on, *queued], np.float64).reshape(-1, 4).T, 8 + sum(row[0] for row in on)
     sizes, users = table[0].astype(np.int64), table[3].astype(np.int64)
     first, limits = len(on), Limits(several=several)
-    running = Running(sizes[:first], table[1, :first].copy(), table[2, :first].copy(), users[:first], users[:first])
-    line = Line(sizes[first:], table[1, first:].copy(), table[2, first:].copy(), users[first:])
+    jobs_queued = queued_of(queued)
+    line, aging = Line.of(jobs_queued, np.arange(len(queued))), aging_of(jobs_queued, 10, cpus)
     kinds, kind = np.unique(sizes, return_inverse=True)
     demand = np.stack([kinds, 0 * kinds, 0 * kinds], axis=1)[:, None, :].astype(np.float64)
     parts, group = np.zeros((len(kinds), 1), np.int64), np.zeros(len(kinds), np.int64)
@@ -47,7 +44,7 @@ def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology
     declared = Declared(np.zeros((0, 5)), np.zeros((0, 5)), np.zeros((len(kinds), 5)))
     places = np.arange(first, len(sizes))
     found = schedule_rooms(world, jobs, taken, places, 10, limits, declared, -1, False)
-    assert found.tolist() == schedule(8, running, line, 10, limits, -1, False).tolist()
+    assert found.tolist() == schedule(8, running_of(on), line, aging, limits, -1, False).tolist()
 
 
 def site(*reservations: Reservation, limits: tuple[Limit, ...] = (), time: float = 0.0) -> Capacity:

@@ -7,23 +7,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.waits.order.features import Running
+from models.waits.order.aging import FIRST_S
+from models.waits.order.preference import NO_QUEUE
 from models.waits.order.schedule import GRAIN, Limits, Line, schedule
 from models.waits.schedules import Jobs, Live, easy
+from tests.support.queues import Row, aging_of, queued_of, running_of
 
-Row = tuple[int, float, float, int]
-"""A job: processors, run time, planned run time, user."""
+USERS = 10
 
 
-def starts(free: int, running: Sequence[Row], queued: Sequence[Row], limits: Limits | None = None) -> list[float]:
-    def columns(rows: Sequence[Row]) -> list[np.ndarray]:
-        table = np.array(rows, np.float64).reshape(-1, 4).T
-        return [table[0].astype(np.int64), table[1].copy(), table[2].copy(), table[3].astype(np.int64)]
-
-    on = columns(running)
-    found = schedule(
-        free, Running(on[0], on[1], on[2], on[3], on[3]), Line(*columns(queued)), 10, limits or Limits(), -1, False
-    )
+def starts(
+    free: int,
+    running: Sequence[Row],
+    queued: Sequence[Row],
+    limits: Limits | None = None,
+    weights: np.ndarray | None = None,
+    asked: int = -1,
+    only_now: bool = False,
+) -> list[float]:
+    """In an order that stays as it is; with `weights`, in one that is found anew from them after each hour and more."""
+    jobs = queued_of(queued)
+    line = Line.of(jobs, np.arange(len(queued)))
+    aging = aging_of(jobs, USERS, 32, weights, np.inf if weights is None else FIRST_S)
+    found = schedule(free, running_of(running), line, aging, limits or Limits(), asked, only_now)
     return list(found.tolist())
 
 
@@ -46,10 +52,9 @@ def test_a_user_who_would_hold_too_much_is_passed_over() -> None:
 
 
 def test_up_to_the_job_that_is_asked_for() -> None:
-    running = Running(np.array([4]), np.array([10.0]), np.array([10.0]), np.array([0]), np.array([0]))
-    line = Line(np.full(3, 4), np.full(3, 5.0), np.full(3, 5.0), np.arange(3))
-    assert schedule(0, running, line, 5, Limits(), 1, False).tolist() == [10.0, 15.0, np.inf]
-    assert schedule(4, running, line, 5, Limits(), -1, True).tolist() == [0.0, np.inf, np.inf]
+    running, queued = [(4, 10.0, 10.0, 0)], [(4, 5.0, 5.0, user) for user in range(3)]
+    assert starts(0, running, queued, asked=1) == [10.0, 15.0, np.inf]
+    assert starts(4, running, queued, only_now=True) == [0.0, np.inf, np.inf]
 
 
 jobs = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st.integers(0, 3)).map(
@@ -58,10 +63,17 @@ jobs = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(jobs, max_size=4), st.lists(jobs, min_size=1, max_size=20), st.sampled_from([np.inf, 6.0]))
-def test_nobody_starts_before_there_is_room(running: list[Row], queued: list[Row], several: float) -> None:
-    cpus = 32
-    found = starts(cpus - sum(job[0] for job in running), running, queued, Limits(several=several))
+@given(
+    st.lists(jobs, max_size=4),
+    st.lists(jobs, min_size=1, max_size=20),
+    st.sampled_from([np.inf, 6.0]),
+    st.sampled_from([None, 1, 2, 3]),
+)
+def test_nobody_starts_before_there_is_room(
+    running: list[Row], queued: list[Row], several: float, seed: int | None
+) -> None:
+    cpus, weights = 32, None if seed is None else np.random.default_rng(seed).normal(size=NO_QUEUE + 1)
+    found = starts(cpus - sum(job[0] for job in running), running, queued, Limits(several=several), weights)
     held = [(0.0, job[1], job) for job in running]
     held += [(start, start + job[1], job) for start, job in zip(found, queued, strict=True)]
     assert np.isfinite(found).all()

@@ -1,0 +1,52 @@
+"""Queues as columns, as the learnt order sees them, from rows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from models.waits.order.aging import Aging
+from models.waits.order.features import People, Queued, Running
+from models.waits.order.preference import NO_QUEUE
+from models.waits.order.usage import HALVES
+
+Row = tuple[int, float, float, int]
+"""A job: processors, run time, planned run time, user."""
+
+
+def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
+    """Queued jobs of no account and no queue; just submitted, if no ages are given."""
+    count = len(rows)
+    table = np.array(rows, np.float64).reshape(-1, 4).T
+    return Queued(
+        cpus=table[0].astype(np.int64),
+        run_s=table[1].copy(),
+        planned_s=table[2].copy(),
+        age_s=np.array(age_s or [0.0] * count, np.float64),
+        user=table[3].astype(np.int64),
+        account=np.zeros(count, np.int64),
+        queue=np.full(count, NO_QUEUE),
+        priority=np.full(count, np.nan),
+        barred=np.zeros(count, np.bool_),
+    )
+
+
+def running_of(rows: Sequence[Row]) -> Running:
+    """Running jobs of no account; their times are those that are left."""
+    jobs = queued_of(rows)
+    return Running(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account)
+
+
+def people_of(users: int, running: Running) -> People:
+    """Users with these codes and running jobs, who have used nothing yet."""
+    held = np.bincount(running.user, running.cpus, users).astype(np.int64)
+    runs = np.bincount(running.user, minlength=users).astype(np.int64)
+    return People(np.zeros((users, len(HALVES))), np.zeros((1, len(HALVES))), held, runs)
+
+
+def aging_of(
+    queued: Queued, users: int, cpus: int, weights: np.ndarray | None = None, first_s: float = np.inf
+) -> Aging:
+    """How the order of the whole queue changes, if it does, at a site where nobody has used anything yet."""
+    people = people_of(users, running_of([]))
+    found = np.zeros(NO_QUEUE + 1) if weights is None else weights
+    return Aging(queued, np.arange(len(queued.cpus)), people, cpus, found, False, first_s)
