@@ -87,13 +87,14 @@ class _Saved(msgspec.Struct, array_like=True):
 class LearntOrder(WaitMethod):
     """Waits by EASY backfilling in a learnt order: who overtakes whom.
 
-    At each start, the job that started is compared with queued ones that would have fitted too, and a preference is
-    learnt from these pairs (`preference`), as are limits on what users may have running (`limits`). A job's wait is
-    that of a simulated schedule (`schedule`) in the order of preference. Run times are as of `models.waits.simulated`,
-    and jobs that are to come are not known either. An area of few nodes is simulated node by node while run times are
-    known (`RunsSeen`): with wrong ones, the exact places of jobs make waits no better. Where the scheduler tells the
-    priority of every queued job, and jobs start by it (`PrioritiesSeen`), it is the order; a job that is only
-    considered has the priority that these let expect (`guessed`).
+    At each start, the job that started is compared with queued ones that could have started instead (`rivals`), and
+    a preference is learnt from these pairs (`preference`), as are limits on what users may have running (`limits`).
+    A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is found anew as
+    simulated time passes (`aging`). Run times are as of `models.waits.simulated`, and jobs that are to come are not
+    known either. An area of few nodes is simulated node by node while run times are known (`RunsSeen`): with wrong
+    ones, the exact places of jobs make waits no better. Where the scheduler tells the priority of every queued job,
+    and jobs start by it (`PrioritiesSeen`), it is the order; a job that is only considered has the priority that
+    these let expect (`guessed`).
 
     0.3 ms for a site with 100 live jobs, 1 ms with 500 queued and 500 running; a start costs 0.3 ms.
     """
