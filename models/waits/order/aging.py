@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from models.waits.order.features import BEFORE, HELD, People, Queued, before_each, features_of
+from models.waits.order.features import People, Queued, before_each
 from models.waits.order.preference import scores_of
 from models.waits.order.usage import HALVES
 
@@ -82,21 +82,19 @@ def reordered(aging: Aging, waiting: Ints, now: float, people: People) -> Ints:
         waiting: places in the line.
         people: what users have used, hold and run by now.
     """
-    came = waiting[np.argsort(aging.places[waiting])]
-    jobs, every = aging.places[came], aging.queued
-    queued = Queued(
-        every.cpus[jobs],
-        every.run_s[jobs],
-        every.planned_s[jobs],
-        every.age_s[jobs] + now,
-        every.user[jobs],
-        every.account[jobs],
-        every.queue[jobs],
-        every.priority[jobs],
-        every.barred[jobs],
+    came, every = waiting[np.argsort(aging.places[waiting])], aging.queued
+    later = Queued(
+        every.cpus,
+        every.run_s,
+        every.planned_s,
+        every.age_s + now,
+        every.user,
+        every.account,
+        every.queue,
+        every.priority,
+        every.barred,
     )
-    before = before_each(queued.user, len(people.users), np.ones(len(jobs)))
-    features = features_of(queued, np.arange(len(jobs)), before, people, aging.cpus)
-    if aging.limited:
-        features[:, HELD:BEFORE] = 0.0
-    return came[np.argsort(-scores_of(features, queued.queue, aging.weights), kind="mergesort")]
+    jobs = aging.places[came]
+    before = before_each(every.user[jobs], len(people.users), np.ones(len(jobs)))
+    scores = scores_of(later, jobs, before, people, aging.cpus, aging.weights, aging.limited)
+    return came[np.argsort(-scores, kind="mergesort")]

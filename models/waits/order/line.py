@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.waits.order.aging import FIRST_S, Aging
-from models.waits.order.features import BEFORE, HELD, before_each, features_of
+from models.waits.order.features import before_each
 from models.waits.order.guessed import Guessed
-from models.waits.order.preference import Preference
+from models.waits.order.preference import Preference, scores_of
 from models.waits.order.schedule import Limits, Line, schedule
 from models.waits.order.sight import Sight
 
@@ -202,7 +202,5 @@ def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:
 
 def scores_in(sight: Sight, jobs: Ints, before: Floats, preference: Preference, limits: Limits) -> Floats:
     """The scores of some of the queued jobs; `before` as of `features_of`."""
-    features = features_of(sight.queued, jobs, before, sight.people, sight.cpus)
-    if limits.several < np.inf:
-        features[:, HELD:BEFORE] = 0.0  # what a user holds is looked at as time goes on
-    return preference.scores(features, sight.queued.queue[jobs])
+    limited = limits.several < np.inf  # then what a user holds is looked at as time goes on
+    return np.asarray(scores_of(sight.queued, jobs, before, sight.people, sight.cpus, preference.weights, limited))

@@ -194,10 +194,11 @@ class LearntOrder(WaitMethod):
         if user:
             held, runs = int(sight.people.held[user]), int(sight.people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
-        others = rivals_of(sight, started, self.preference, self.limits.limits(context.cpus))
+        earlier = before(sight)
+        others = rivals_of(sight, started, earlier, self.preference, self.limits.limits(context.cpus))
         jobs = np.concatenate(([started], others))
         self._priorities.see(float(sight.queued.priority[started]), sight.queued.priority[jobs[1:]])
-        features = features_of(sight.queued, jobs, before(sight)[jobs], sight.people, sight.cpus)
+        features = features_of(sight.queued, jobs, earlier[jobs], sight.people, sight.cpus)
         self.preference.learn(features, sight.queued.queue[jobs])
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:

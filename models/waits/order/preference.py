@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from models.waits.order.features import COUNT, NAMES
+from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,10 +70,6 @@ class Preference:
             self.weights[place], self._squares[place] = 0.0, FIRST_SQUARES
         self._queues[queue] = place
 
-    def scores(self, features: Floats, places: Ints) -> Floats:
-        """The scores of jobs, (jobs,), from their features, (jobs, COUNT), and the places of their queues' weights."""
-        return np.asarray(scores_of(features, places, self.weights))
-
     def learn(self, features: Floats, places: Ints) -> None:
         """The first of these jobs started, and any of the others could have; 0.3 µs each."""
         _learn(features, places, self.weights, self._squares)
@@ -90,8 +86,20 @@ class Preference:
 
 
 @njit(cache=True)
-def scores_of(features: Floats, places: Ints, weights: Floats) -> Floats:
-    """The scores of jobs. Sums in one order, so that a job's score does not depend on how many are scored with it."""
+def scores_of(
+    queued: Queued, jobs: Ints, before: Floats, people: People, site_cpus: int, weights: Floats, limited: bool
+) -> Floats:
+    """The scores of some of the queued jobs, (jobs,): the higher goes first.
+
+    Sums in one order, so that a job's score does not depend on how many are scored with it.
+
+    Parameters:
+        before: as of `features_of`.
+        limited: whether what users may hold is known as limits, so that it is no matter of preference.
+    """
+    features, places = features_of(queued, jobs, before, people, site_cpus), queued.queue[jobs]
+    if limited:
+        features[:, HELD:BEFORE] = 0.0
     found = np.empty(len(features))
     for job in range(len(features)):
         score = weights[places[job]]

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from models.waits.order.features import Ints
-from models.waits.order.line import before, scores_in
+from models.waits.order.features import Floats, Ints
+from models.waits.order.line import scores_in
 from models.waits.order.preference import Preference
-from models.waits.order.schedule import Limits
+from models.waits.order.schedule import Limits, are_over
 from models.waits.order.sight import Sight
 from models.waits.schedules import reservation
 
@@ -20,7 +20,7 @@ ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
 differ by more are chosen for the gaps that they fill, not for their priority."""
 
 
-def rivals_of(sight: Sight, started: int, preference: Preference, limits: Limits) -> Ints:
+def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits) -> Ints:
     """The jobs that could have started instead, and are much like it; evenly spaced where there are many.
 
     Not among them are those that the scheduler says to wait for something of their own. At a site without a topology
@@ -29,13 +29,14 @@ def rivals_of(sight: Sight, started: int, preference: Preference, limits: Limits
 
     Parameters:
         started: the place in `sight.queued` of the job that started.
+        before: of each queued job, how many of its user's queued jobs came before it.
     """
     could = _fit(sight, started) & _alike(sight, started) & ~sight.queued.barred
     could[started] = False
     if sight.rooms is None:
-        kept = _kept(sight, limits)
+        kept = np.asarray(are_over(sight.queued, sight.people, limits))
         could &= ~kept & ~_of_its_user(sight, started)
-        could &= _leave_head(sight, started, preference, limits, ~kept)
+        could &= _leave_head(sight, started, before, preference, limits, ~kept)
     others = np.flatnonzero(could)
     most = min(len(others), MOST_OTHERS)
     return others[np.arange(most) * len(others) // max(most, 1)]
@@ -52,20 +53,14 @@ def _fit(sight: Sight, started: int) -> Flags:
     return sight.queued.cpus <= sight.free if sight.rooms is None else sight.rooms.rivals(started)
 
 
-def _kept(sight: Sight, limits: Limits) -> Flags:
-    """Those whose users have so much running that a limit keeps them."""
-    user = sight.queued.user
-    held, runs = sight.people.held[user], sight.people.runs[user]
-    most = np.where(runs > 0, limits.several, limits.alone)
-    return np.asarray((user > 0) & ((held + sight.queued.cpus > most) | (runs + 1 > limits.jobs)))
-
-
 def _of_its_user(sight: Sight, started: int) -> Flags:
     user = sight.queued.user
     return np.asarray((user > 0) & (user == user[started]))
 
 
-def _leave_head(sight: Sight, started: int, preference: Preference, limits: Limits, may: Flags) -> Flags:
+def _leave_head(
+    sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits, may: Flags
+) -> Flags:
     """Those that leave alone what is reserved for the head of the queue: the first in the learnt order of those that
     `may` start and find no room. Where the job that started goes before it, nothing is; and where that does not leave
     it alone, the order is not known well enough, and nobody is a rival.
@@ -73,7 +68,7 @@ def _leave_head(sight: Sight, started: int, preference: Preference, limits: Limi
     queued, running = sight.queued, sight.running
     wide = np.flatnonzero(may & (queued.cpus > sight.free))
     jobs = np.append(wide, started)
-    scores = scores_in(sight, jobs, before(sight)[jobs], preference, limits)
+    scores = scores_in(sight, jobs, before[jobs], preference, limits)
     if not len(wide) or scores[:-1].max() <= scores[-1]:
         return np.ones(len(queued.cpus), np.bool_)
     head = wide[np.argmax(scores[:-1])]

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
-from models.waits.order.features import Queued, Running
+from models.waits.order.features import People, Queued, Running
 from models.waits.schedules import insert, remove, reservation
 
 Floats = NDArray[np.float64]
@@ -149,6 +149,16 @@ def schedule(
 def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
     """Whether a user who has so much running may not have another job of so many processors."""
     return held + wanted > (limits.several if runs > 0 else limits.alone) or runs + 1 > limits.jobs
+
+
+@njit(cache=True)
+def are_over(queued: Queued, people: People, limits: Limits) -> NDArray[np.bool_]:
+    """Of each queued job, whether a limit keeps it now; nobody has a limit."""
+    found = np.empty(len(queued.cpus), np.bool_)
+    for job in range(len(found)):
+        its = queued.user[job]
+        found[job] = its > 0 and is_over(queued.cpus[job], people.held[its], people.runs[its], limits)
+    return found
 
 
 @njit(cache=True)

@@ -11,6 +11,7 @@ from models.records import Capacity, End, Start, Submit
 from models.site.job import Job
 from models.waits.order.features import Queued
 from models.waits.order.guessed import Guessed, _descending
+from tests.support.queues import queued_of
 
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
 HOUR_S = 3600.0
@@ -67,17 +68,9 @@ def test_where_what_was_used_does_not_explain_priorities_the_learnt_order_counts
 
 
 def columns(rng: np.random.Generator, jobs: int, user: NDArray[np.int64]) -> Queued:
-    return Queued(
-        cpus=rng.integers(1, 64, jobs),
-        run_s=np.full(jobs, HOUR_S),
-        planned_s=rng.uniform(60.0, DAY_S, jobs),
-        age_s=rng.uniform(0.0, 3 * DAY_S, jobs),
-        user=user,
-        account=np.zeros(jobs, np.int64),
-        queue=np.zeros(jobs, np.int64),
-        priority=np.full(jobs, np.nan),
-        barred=np.zeros(jobs, np.bool_),
-    )
+    cpus, planned_s = rng.integers(1, 64, jobs), rng.uniform(60.0, DAY_S, jobs)
+    rows = zip(cpus, np.full(jobs, HOUR_S), planned_s, user, strict=True)
+    return queued_of(list(rows), rng.uniform(0.0, 3 * DAY_S, jobs).tolist())
 
 
 def test_age_size_length_and_the_kind_of_job_are_told_apart() -> None:

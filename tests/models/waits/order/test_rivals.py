@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from models.waits.order.line import before
 from models.waits.order.preference import Preference
 from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import Limits
@@ -22,7 +23,8 @@ def sight(queued: list[Row], running: list[Row]) -> Sight:
 
 def rivals(queued: list[Row], running: list[Row], started: int = -1, limits: Limits | None = None) -> list[int]:
     """Those of a job of the queue, the last one if not told."""
-    found = rivals_of(sight(queued, running), started % len(queued), Preference(), limits or Limits())
+    seen = sight(queued, running)
+    found = rivals_of(seen, started % len(queued), before(seen), Preference(), limits or Limits())
     return list(found.tolist())
 
 
