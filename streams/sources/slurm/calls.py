@@ -44,6 +44,10 @@ class CallFailed(Exception):
         self.call = call
 
 
+class Closed(Exception):
+    """The source was closed before the call, or while it was underway: nobody waits for it, so it did not fail."""
+
+
 class SlurmCalls(ABC):
     """What can be asked of Slurm. Each raises `CallFailed` where it gives nothing.
 
@@ -159,7 +163,7 @@ class Commands(SlurmCalls):
         )
 
     def close(self) -> None:
-        """End the program that runs."""
+        """End the program that runs; it and what is called after it raise `Closed`."""
         with self._lock:
             self._closed = True
             if self._running is not None:
@@ -176,7 +180,7 @@ class Commands(SlurmCalls):
         try:
             with self._lock:
                 if self._closed:
-                    raise CallFailed(words[0], "the source is closed")
+                    raise Closed
                 running = self._running = subprocess.Popen(
                     words,
                     stdin=subprocess.DEVNULL,
@@ -192,6 +196,8 @@ class Commands(SlurmCalls):
             running.communicate()
             raise CallFailed(words[0], f"no answer within {TIMEOUT_S:.0f} s") from None
         if running.returncode:
+            if self._closed:
+                raise Closed
             raise CallFailed(words[0], err.decode("utf-8", "replace") or f"exit code {running.returncode}")
         return out
 

@@ -13,6 +13,7 @@ import pytest
 from streams.sources.contract import Calls, Skipped
 from streams.sources.slurm.calls import CallFailed, Commands, Rest
 from streams.sources.slurm.source import SlurmSource
+from tests.support.deployment import until
 from tests.support.made_slurm import MadeJob, sacct, squeue
 
 JOBS = [MadeJob(number=1, submit=0, start=10, end=20), MadeJob(number=2, submit=5)]
@@ -75,6 +76,27 @@ def test_a_source_goes_on_when_calls_fail(programs: Path) -> None:
     steps.close()
     assert {part.file for part in skipped} == {"squeue", "scontrol", "sacctmgr"}
     assert all(calls.failed == calls.count > 0 for calls in source.calls.values())
+
+
+@pytest.mark.parametrize("slow", ["sacctmgr", "scontrol", "squeue"])
+def test_a_call_that_is_ended_with_the_source_did_not_fail(programs: Path, slow: str) -> None:
+    """Nor does what the look would have asked after it."""
+    (programs / "jobs.json").write_bytes(squeue(JOBS, 30))
+    program(programs, "sacctmgr", "true")
+    program(programs, "scontrol", "true")
+    program(programs, "squeue", f"cat {programs}/jobs.json")
+    program(programs, slow, f"touch {programs}/underway; exec sleep 60")
+    before, skipped = threading.enumerate(), list[Skipped]()
+    source = SlurmSource.open("squeue", "alder", skipped.append, poll="1s", machine="1s")
+    steps: Any = source.events()
+    until(lambda: next(steps) is not None and (programs / "underway").exists())
+    steps.close()
+    for thread in set(threading.enumerate()).difference(before):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert skipped == []
+    assert {name: calls.failed for name, calls in source.calls.items()} == dict.fromkeys(source.calls, 0)
+    assert slow in source.calls
 
 
 class Served:
