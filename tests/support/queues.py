@@ -7,6 +7,7 @@ import numpy as np
 from models.waits.order.aging import Aging
 from models.waits.order.features import People, Queued, Running
 from models.waits.order.preference import NO_QUEUE
+from models.waits.order.schedule import UNLIMITED, Limits
 from models.waits.order.usage import HALVES
 
 Row = tuple[int, float, float, int]
@@ -31,9 +32,16 @@ def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
 
 
 def running_of(rows: Sequence[Row]) -> Running:
-    """Running jobs of no account; their times are those that are left."""
+    """Running jobs of no account and no queue; their times are those that are left."""
     jobs = queued_of(rows)
-    return Running(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account)
+    return Running(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account, jobs.queue)
+
+
+def limits_of(places: dict[int, float]) -> Limits:
+    """Those of queues, processors by the places of the queues' weights; users have none."""
+    queues = UNLIMITED.copy()
+    queues[list(places)] = list(places.values())
+    return Limits(queues=queues)
 
 
 def people_of(users: int, running: Running) -> People:

@@ -76,13 +76,16 @@ class Queued(NamedTuple):
 
 
 class Running(NamedTuple):
-    """Running jobs as columns: processors, how long they hold them from now on, expected and planned, and codes."""
+    """Running jobs as columns: processors, how long they hold them from now on, expected and planned, codes, and the
+    places of their queues' weights.
+    """
 
     cpus: Ints
     left_s: Floats
     planned_s: Floats
     user: Ints
     account: Ints
+    queue: Ints
 
 
 class People(NamedTuple):

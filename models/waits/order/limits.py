@@ -38,8 +38,8 @@ class LimitsSeen:
     >>> for _ in range(30):
     ...     seen.started(held=20, runs=1, cpus=20, site_cpus=100)
     ...     seen.refused(held=40, runs=2, cpus=1, site_cpus=100)
-    >>> seen.limits(site_cpus=100)
-    Limits(alone=inf, several=40.0, jobs=2.0)
+    >>> seen.limits(site_cpus=100)[:3]
+    (inf, 40.0, 2.0)
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LimitsSeen:
     def limits(self, site_cpus: int) -> Limits:
         """The limits that have been found; 20 µs where something was counted since."""
         if self._found is None:
-            self._found = tuple(_limit(*counts) for counts in zip(self._started, self._refused, strict=True))
+            self._found = tuple(limit_of(*counts) for counts in zip(self._started, self._refused, strict=True))
         alone, several, jobs = self._found
         return Limits(alone * site_cpus / STEPS, several * site_cpus / STEPS, jobs)
 
@@ -79,12 +79,16 @@ class LimitsSeen:
 
 
 def _count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-    share = -(-(held + cpus) * STEPS // max(site_cpus, 1))  # rounded up
-    counts[SEVERAL if runs else ALONE, min(share, STEPS)] += 1
+    counts[SEVERAL if runs else ALONE, step_of(held + cpus, site_cpus, STEPS)] += 1
     counts[JOBS, min(runs + 1, STEPS)] += 1
 
 
-def _limit(started: Counts, refused: Counts) -> float:
+def step_of(cpus: int, site_cpus: int, steps: int) -> int:
+    """The share of the machine that these processors are, as one of so many steps, rounded up."""
+    return min(-(-cpus * steps // max(site_cpus, 1)), steps)
+
+
+def limit_of(started: Counts, refused: Counts) -> float:
     """The step up to which jobs are started; infinity where there is no limit."""
     starts_above, refused_above = _above(started), _above(refused)
     found = np.flatnonzero((refused_above >= MIN_REFUSED) & (starts_above <= MAX_STARTED * refused_above))

@@ -14,7 +14,9 @@ from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
+from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.rivals import rivals_of
+from models.waits.order.schedule import Limits, are_full, are_over, held_in
 from models.waits.order.sight import Sums, expected_run_s, look, with_job
 from models.waits.order.usage import SavedUsage, Usage
 
@@ -82,13 +84,15 @@ class _Saved(msgspec.Struct, array_like=True):
     last_end: float
     runs: RunsSeen = msgspec.field(default_factory=RunsSeen)
     priorities: PrioritiesSeen = msgspec.field(default_factory=PrioritiesSeen)
+    queue_limits: SavedQueueLimits = {}
 
 
 class LearntOrder(WaitMethod):
     """Waits by EASY backfilling in a learnt order: who overtakes whom.
 
     At each start, the job that started is compared with queued ones that could have started instead (`rivals`), and
-    a preference is learnt from these pairs (`preference`), as are limits on what users may have running (`limits`).
+    a preference is learnt from these pairs (`preference`), and so are limits on what users and queues may have running
+    (`limits`, `queue_limits`).
     A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is found anew as
     simulated time passes (`aging`). Run times are as of `models.waits.simulated`, and jobs that are to come are not
     known either. An area of few nodes is simulated node by node while run times are known (`RunsSeen`): with wrong
@@ -104,6 +108,7 @@ class LearntOrder(WaitMethod):
     def __init__(self) -> None:
         self.preference = Preference()
         self.limits = LimitsSeen()
+        self.queue_limits = QueueLimitsSeen()
         self._sums = Sums(Usage(MOST_USERS), Usage(MOST_ACCOUNTS))
         self._last_end = 0.0
         self._runs = RunsSeen()
@@ -135,7 +140,10 @@ class LearntOrder(WaitMethod):
     def ordered(self, context: SiteContext, now: float) -> Ordered:
         """The site and the order of its queue `now` (Unix seconds), for `ahead` to ask of many jobs."""
         sight = look(context, now, self._sums, self.preference, self._runs.known)
-        return Ordered.of(sight, self.preference, self.limits.limits(context.cpus), self._priorities.trusted)
+        return Ordered.of(sight, self.preference, self._limits(context.cpus), self._priorities.trusted)
+
+    def _limits(self, cpus: int) -> Limits:
+        return self.limits.limits(cpus)._replace(queues=self.queue_limits.limits(cpus))
 
     def ahead(self, job: Job, context: SiteContext, ordered: Ordered) -> Ahead:
         """What would be ahead of a job that came when the site was `ordered`. Asking changes nothing."""
@@ -171,15 +179,25 @@ class LearntOrder(WaitMethod):
         return f"; its {layout.area.nodes:,} nodes are looked at by pool"
 
     def _see_refused(self, ordered: Ordered) -> None:
-        """Note which jobs could have started before now, and have not: one of each user."""
+        """Note which jobs could have started before now, and have not: one of each user, and one of each queue. What
+        the one's limit keeps says nothing of the other's.
+        """
         sight = ordered.sight
         if sight.now < self._last_end + SETTLED_S:
             return
         queued, people = sight.queued, sight.people
-        due = [job for job in ordered.due().tolist() if queued.age_s[job] >= SETTLED_S and queued.user[job]]
-        for user, job in {int(queued.user[job]): job for job in reversed(due)}.items():
+        due = [job for job in ordered.due().tolist() if queued.age_s[job] >= SETTLED_S]
+        if not due:
+            return
+        full = are_full(queued, sight.running, ordered.limits)
+        by_user = {int(queued.user[job]): job for job in reversed(due) if queued.user[job] and not full[job]}
+        for user, job in by_user.items():
             held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.refused(held, runs, int(queued.cpus[job]), sight.cpus)
+        over = are_over(queued, people, ordered.limits)
+        held_by = held_in(sight.running, len(ordered.limits.queues))
+        for place, job in {int(queued.queue[job]): job for job in reversed(due) if not over[job]}.items():
+            self.queue_limits.refused(place, int(held_by[place]), int(queued.cpus[job]), sight.cpus)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started: compare it with those that could have, as things were just before."""
@@ -194,8 +212,12 @@ class LearntOrder(WaitMethod):
         if user:
             held, runs = int(sight.people.held[user]), int(sight.people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
+        if job.queue is not None and sight.rooms is None:  # a site with a topology tells its limits
+            place = int(sight.queued.queue[started])
+            held = int(sight.running.cpus[sight.running.queue == place].sum())
+            self.queue_limits.started(job.queue, place, held, job.counted_cpus, context.cpus)
         earlier = before(sight)
-        others = rivals_of(sight, started, earlier, self.preference, self.limits.limits(context.cpus))
+        others = rivals_of(sight, started, earlier, self.preference, self._limits(context.cpus))
         jobs = np.concatenate(([started], others))
         self._priorities.see(float(sight.queued.priority[started]), sight.queued.priority[jobs[1:]])
         features = features_of(sight.queued, jobs, earlier[jobs], sight.people, sight.cpus)
@@ -212,10 +234,19 @@ class LearntOrder(WaitMethod):
                 usage.add(name, job.counted_cpus, job.start, end)
 
     def save(self) -> bytes:
-        """What was learnt; 10 kB at most, whatever is queued."""
+        """What was learnt; 20 kB at most, whatever is queued."""
         users, accounts = (usage.saved() for usage in self._sums)
-        preference, limits = self.preference.saved(), self.limits.save()
-        return _encode(_Saved(users, accounts, preference, limits, self._last_end, self._runs, self._priorities))
+        saved = _Saved(
+            users,
+            accounts,
+            self.preference.saved(),
+            self.limits.save(),
+            self._last_end,
+            self._runs,
+            self._priorities,
+            self.queue_limits.save(),
+        )
+        return _encode(saved)
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
@@ -227,6 +258,7 @@ class LearntOrder(WaitMethod):
         self._last_end = kept.last_end
         self._runs = kept.runs
         self._priorities = kept.priorities
+        self.queue_limits.load(kept.queue_limits)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -234,9 +234,8 @@ def may_start(world: World, jobs: Jobs, occupied: Floats, declared: Declared) ->
             if jobs.planned_s[job] > begins[time]:
                 _add(ahead[time], occupied[job], 1.0)
     found, shares = np.zeros(len(jobs.kind) - first, np.bool_), np.empty(len(used))
-    nobody = np.zeros(1, np.int64)
     for job in range(first, len(jobs.kind)):
-        if not _is_over(job, jobs, nobody, nobody, Limits(np.inf, np.inf, np.inf), declared.held, declared):
+        if not _is_told_over(jobs.counts[job], declared.take[jobs.kind[job]], declared.held, declared.most):
             _rest(room, world.holds[0], used)
             _lessen_ahead(room, jobs.planned_s[job], np.int64(0), begins, world.holds, ahead)
             found[job - first] = fit_parts(room, world.demand[jobs.kind[job]], world.parts[jobs.kind[job]], shares)
@@ -260,13 +259,19 @@ def _never(holds: Floats, demand: Floats, parts: Ints) -> NDArray[np.bool_]:
 @njit(cache=True)
 def _is_over(job: int, jobs: Jobs, held: Ints, runs: Ints, limits: Limits, counted: Floats, declared: Declared) -> bool:
     """Whether a limit keeps a job from starting, a learnt one or one that was told."""
-    user, take = jobs.user[job], declared.take[jobs.kind[job]]
-    if 0 < user < len(held) and is_over(jobs.cpus[job], held[user], runs[user], limits):
+    user = jobs.user[job]
+    if user > 0 and is_over(jobs.cpus[job], held[user], runs[user], limits):
         return True
-    for count in jobs.counts[job]:
+    return bool(_is_told_over(jobs.counts[job], declared.take[jobs.kind[job]], counted, declared.most))
+
+
+@njit(cache=True)
+def _is_told_over(counts: Ints, take: Floats, counted: Floats, most: Floats) -> bool:
+    """Whether a limit that was told keeps a job from starting."""
+    for count in counts:
         if count >= 0:
             for what in range(len(take)):
-                if counted[count, what] + take[what] > declared.most[count, what]:
+                if counted[count, what] + take[what] > most[count, what]:
                     return True
     return False
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from models.waits.order.features import Floats, Ints
 from models.waits.order.line import scores_in
 from models.waits.order.preference import Preference
-from models.waits.order.schedule import Limits, are_over
+from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.order.sight import Sight
 from models.waits.schedules import reservation
 
@@ -34,7 +34,7 @@ def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference
     could = _fit(sight, started) & _alike(sight, started) & ~sight.queued.barred
     could[started] = False
     if sight.rooms is None:
-        kept = np.asarray(are_over(sight.queued, sight.people, limits))
+        kept = np.asarray(are_over(sight.queued, sight.people, limits) | are_full(sight.queued, sight.running, limits))
         could &= ~kept & ~_of_its_user(sight, started)
         could &= _leave_head(sight, started, before, preference, limits, ~kept)
     others = np.flatnonzero(could)

@@ -1,7 +1,7 @@
-"""EASY backfilling in an order of the queue that may change with time, with limits on what users may hold.
+"""EASY backfilling in an order of the queue that may change with time, with limits on what users and queues may hold.
 
-The rules are those of `models.waits.schedules.easy`, but a job whose user would hold too much is passed over: it
-neither starts nor has processors reserved.
+The rules are those of `models.waits.schedules.easy`, but a job whose user or queue would hold too much is passed over:
+it neither starts nor has processors reserved.
 """
 
 import heapq
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from models.waits.order.aging import GROWTH, Aging, Use, add_use, people_later, reordered
 from models.waits.order.features import People, Queued, Running
+from models.waits.order.preference import NO_QUEUE
 from models.waits.schedules import insert, remove, reservation
 
 Floats = NDArray[np.float64]
@@ -24,8 +25,8 @@ queue are enough for a week, whatever is queued, and no start is later by more t
 
 
 class Line(NamedTuple):
-    """Queued jobs as columns, the first to start first: processors, expected and planned run times in seconds, and the
-    codes of their users and accounts.
+    """Queued jobs as columns, the first to start first: processors, expected and planned run times in seconds, the
+    codes of their users and accounts, and the places of their queues' weights.
     """
 
     cpus: Ints
@@ -33,6 +34,7 @@ class Line(NamedTuple):
     planned_s: Floats
     user: Ints
     account: Ints
+    queue: Ints
 
     @classmethod
     def of(cls, queued: Queued, places: Ints) -> "Line":
@@ -43,15 +45,24 @@ class Line(NamedTuple):
             queued.planned_s[places],
             queued.user[places],
             queued.account[places],
+            queued.queue[places],
         )
 
 
+UNLIMITED: Floats = np.full(NO_QUEUE + 1, np.inf)
+"""No queue has a limit."""
+
+
 class Limits(NamedTuple):
-    """What a user may have running, infinity for no limit: processors of one job, processors of several, and jobs."""
+    """What a user may have running, infinity for no limit: processors of one job, processors of several, and jobs; and
+    what the jobs of a queue may hold together, processors by the place of its weight, (places,). One of them may run
+    alone, however large.
+    """
 
     alone: float = np.inf
     several: float = np.inf
     jobs: float = np.inf
+    queues: Floats = UNLIMITED
 
 
 @njit(cache=True)
@@ -73,6 +84,7 @@ def schedule(
     cpus, user = np.concatenate((running.cpus, line.cpus)), np.concatenate((running.user, line.user))
     account = np.concatenate((running.account, line.account))
     limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned run time; the planned end once it runs
+    queue, in_queue = np.concatenate((running.queue, line.queue)), held_in(running, len(limits.queues))
     for job in range(first):
         held[user[job]] += cpus[job]
         runs[user[job]] += 1
@@ -95,7 +107,8 @@ def schedule(
             place += 1
             wanted, its = line.cpus[job], line.user[job]
             fits = wanted <= free
-            if its > 0 and is_over(wanted, held[its], runs[its], limits):
+            full = is_full(wanted, in_queue[line.queue[job]], limits.queues[line.queue[job]])
+            if full or (its > 0 and is_over(wanted, held[its], runs[its], limits)):
                 fits = False
             elif not fits and head < 0:
                 head = job
@@ -115,6 +128,7 @@ def schedule(
             free -= wanted
             held[its] += wanted
             runs[its] += 1
+            in_queue[line.queue[job]] += wanted
             add_use(use, its, line.account[job], -wanted * (now - ordered))
             limit_s[first + job] = now + line.planned_s[job]
             heapq.heappush(ends, (now + line.run_s[job], first + job))
@@ -135,6 +149,7 @@ def schedule(
             free += cpus[job]
             held[user[job]] -= cpus[job]
             runs[user[job]] -= 1
+            in_queue[queue[job]] -= cpus[job]
             add_use(use, user[job], account[job], cpus[job] * (now - ordered))
         if now >= reorder_s:
             for job in releases[:run]:
@@ -152,12 +167,37 @@ def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
 
 
 @njit(cache=True)
+def is_full(wanted: int, held: int, most: float) -> bool:
+    """Whether a queue whose jobs hold so many processors may not have another job of so many."""
+    return held > 0 and held + wanted > most
+
+
+@njit(cache=True)
+def held_in(running: Running, places: int) -> Ints:
+    """The processors that the running jobs of each queue hold, by the place of its weight, (places,)."""
+    found = np.zeros(places, np.int64)
+    for job in range(len(running.cpus)):
+        found[running.queue[job]] += running.cpus[job]
+    return found
+
+
+@njit(cache=True)
 def are_over(queued: Queued, people: People, limits: Limits) -> NDArray[np.bool_]:
-    """Of each queued job, whether a limit keeps it now; nobody has a limit."""
+    """Of each queued job, whether a limit of its user's keeps it now; nobody has a limit."""
     found = np.empty(len(queued.cpus), np.bool_)
     for job in range(len(found)):
         its = queued.user[job]
         found[job] = its > 0 and is_over(queued.cpus[job], people.held[its], people.runs[its], limits)
+    return found
+
+
+@njit(cache=True)
+def are_full(queued: Queued, running: Running, limits: Limits) -> NDArray[np.bool_]:
+    """Of each queued job, whether a limit of its queue's keeps it now."""
+    found, in_queue = np.empty(len(queued.cpus), np.bool_), held_in(running, len(limits.queues))
+    for job in range(len(found)):
+        place = queued.queue[job]
+        found[job] = is_full(queued.cpus[job], in_queue[place], limits.queues[place])
     return found
 
 

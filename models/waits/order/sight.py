@@ -106,7 +106,7 @@ def _look(
             running += 1
     rows, many, on = waits[:queued].copy(), many[:queued].copy(), on[:running].copy()
     elapsed_s = np.empty(running)
-    return rows, many, on, _queued(columns, rows, now, places), _running(columns, on, elapsed_s, now), elapsed_s
+    return rows, many, on, _queued(columns, rows, now, places), _running(columns, on, elapsed_s, now, places), elapsed_s
 
 
 @njit(cache=True, nogil=True)
@@ -128,9 +128,10 @@ def _queued(columns: Columns, rows: Ints, now: float, places: Ints) -> Queued:
 
 
 @njit(cache=True, nogil=True)
-def _running(columns: Columns, on: Ints, elapsed_s: Floats, now: float) -> Running:
+def _running(columns: Columns, on: Ints, elapsed_s: Floats, now: float, places: Ints) -> Running:
     size = len(on)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    queue = np.empty(size, np.int64)
     left_s, planned_s = np.empty(size), np.empty(size)
     for place in range(size):
         row = on[place]
@@ -141,8 +142,9 @@ def _running(columns: Columns, on: Ints, elapsed_s: Floats, now: float) -> Runni
         left_s[place] = max(run_s - elapsed_s[place], MIN_REMAINING_S)
         whole_s = walltime if walltime > 0.0 else run_s
         planned_s[place] = max(whole_s - elapsed_s[place], left_s[place])
-        cpus[place], user[place], account[place] = columns.cpus[row], columns.user[row] + 1, columns.account[row] + 1
-    return Running(cpus, left_s, planned_s, user, account)
+        cpus[place], queue[place] = columns.cpus[row], places[columns.queue[row]]
+        user[place], account[place] = columns.user[row] + 1, columns.account[row] + 1
+    return Running(cpus, left_s, planned_s, user, account, queue)
 
 
 def _used(usage: Usage, names: Sequence[str], now: float) -> Floats:

@@ -1,4 +1,4 @@
-"""Who overtakes whom is learnt, and so is what a user may hold."""
+"""Who overtakes whom is learnt, and so is what a user or a queue may hold."""
 
 from collections.abc import Iterable
 
@@ -11,10 +11,12 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, End, Start, Submit
 from models.simulation import generate, run
+from models.simulation.multifactor import MultifactorTiers
 from models.site.job import Job
 from models.waits.order import LearntOrder
 from models.waits.order.features import NAMES
 from models.waits.order.limits import LimitsSeen
+from models.waits.order.queue_limits import QueueLimitsSeen
 from models.waits.order.usage import HALF_LIVES_S, Usage
 
 SETTINGS = EngineSettings(method="order", shadows=("easy",), bounds="", what_if="order", history=200)
@@ -80,6 +82,38 @@ def test_a_cap_on_what_a_user_holds_is_found() -> None:
     assert limits.alone == np.inf
     ours, usual = (engine.scores.accuracy[name].measures()["AAE"] for name in ("order", "easy"))
     assert ours < 0.9 * usual
+
+
+TIERS = MultifactorTiers.priorities
+
+
+@pytest.mark.parametrize(("most", "found"), [(TIERS.limits, 0.6 * 64), ((), np.inf)])
+def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], ...], found: float) -> None:
+    jobs = generate(5, 1500, cpus=64, load=0.9, users=12)
+    engine = engine_after(run(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
+    places = method(engine).preference.places(["short", "batch", "long"])
+    assert method(engine).queue_limits.limits(64)[places].tolist() == [np.inf, np.inf, pytest.approx(found)]
+
+
+def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
+    seen = QueueLimitsSeen()
+    for _ in range(40):
+        seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
+        seen.refused(place=40, held=40, cpus=1, site_cpus=100)
+    again = QueueLimitsSeen()
+    again.load(seen.save())
+    assert again.limits(100)[40] == seen.limits(100)[40] == 40.0
+    again.started("longer", place=40, held=20, cpus=20, site_cpus=100)
+    assert again.limits(100)[40] == np.inf
+
+
+def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
+    seen = QueueLimitsSeen()
+    for _ in range(40):
+        seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
+        seen.refused(place=40, held=40, cpus=1, site_cpus=100)
+        seen.started("long", place=40, held=0, cpus=90, site_cpus=100)
+    assert seen.limits(100)[40] == 40.0
 
 
 @pytest.mark.parametrize("policy", ["easy", "lwf"])

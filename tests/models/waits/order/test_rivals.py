@@ -8,7 +8,7 @@ from models.waits.order.preference import Preference
 from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import Limits
 from models.waits.order.sight import Sight
-from tests.support.queues import Row, people_of, queued_of, running_of
+from tests.support.queues import Row, limits_of, people_of, queued_of, running_of
 
 CPUS = 10
 HOUR_S = 3600.0
@@ -53,6 +53,16 @@ def test_a_users_jobs_go_in_their_own_order_and_nobodys_do_not() -> None:
 )
 def test_those_that_a_limit_keeps_are_none(limits: Limits, found: list[int]) -> None:
     assert rivals([job(4, 1), job(4, 2), job(4, 3)], [job(3, 1)], limits=limits) == found
+
+
+def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
+    seen = sight([job(4, 1), job(4, 2), job(4, 3)], [job(3, 4)])
+    queued, running = (
+        part._replace(queue=np.array(places)) for part, places in ((seen.queued, [40, 41, 41]), (seen.running, [40]))
+    )
+    seen = seen._replace(queued=queued, running=running)
+    for most, others in ((6.0, [1]), (7.0, [0, 1])):
+        assert rivals_of(seen, 2, before(seen), Preference(), limits_of({40: most})).tolist() == others
 
 
 def test_those_are_none_that_would_take_what_is_reserved_for_the_head() -> None:

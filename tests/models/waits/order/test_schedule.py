@@ -11,7 +11,7 @@ from models.waits.order.aging import FIRST_S
 from models.waits.order.preference import NO_QUEUE
 from models.waits.order.schedule import GRAIN, Limits, Line, schedule
 from models.waits.schedules import Jobs, Live, easy
-from tests.support.queues import Row, aging_of, queued_of, running_of
+from tests.support.queues import Row, aging_of, limits_of, queued_of, running_of
 
 USERS = 10
 
@@ -24,12 +24,19 @@ def starts(
     weights: np.ndarray | None = None,
     asked: int = -1,
     only_now: bool = False,
+    queues: Sequence[int] = (),
 ) -> list[float]:
-    """In an order that stays as it is; with `weights`, in one that is found anew from them after each hour and more."""
-    jobs = queued_of(queued)
+    """In an order that stays as it is; with `weights`, in one that is found anew from them after each hour and more.
+
+    `queues` are the places of the weights of the jobs' queues, if they have some: of the running ones, then the queued.
+    """
+    jobs, on = queued_of(queued), running_of(running)
+    if queues:
+        jobs = jobs._replace(queue=np.array(queues[len(running) :]))
+        on = on._replace(queue=np.array(queues[: len(running)], np.int64))
     line = Line.of(jobs, np.arange(len(queued)))
     aging = aging_of(jobs, USERS, 32, weights, np.inf if weights is None else FIRST_S)
-    found = schedule(free, running_of(running), line, aging, limits or Limits(), asked, only_now)
+    found = schedule(free, on, line, aging, limits or Limits(), asked, only_now)
     return list(found.tolist())
 
 
@@ -49,6 +56,20 @@ def test_a_user_who_would_hold_too_much_is_passed_over() -> None:
     assert starts(6, running, queued, Limits(jobs=1.0)) == [50.0, 0.0]
     assert starts(8, [], queued, Limits(alone=3.0)) == [0.0, np.inf]
     assert starts(8, [], [(2, 9.0, 9.0, 0)] * 2, Limits(alone=1.0, several=1.0, jobs=1.0)) == [0.0, 0.0]  # nobody known
+
+
+def test_a_queue_that_would_hold_too_much_is_passed_over() -> None:
+    running, queued = [(2, 50.0, 50.0, 1)], [(2, 100.0, 100.0, 2), (4, 10.0, 10.0, 3)]
+    assert starts(6, running, queued, limits_of({40: 3.0}), queues=[40, 40, 41]) == [50.0, 0.0]
+    assert starts(6, running, queued, limits_of({40: 4.0}), queues=[40, 40, 41]) == [0.0, 0.0]
+    assert starts(6, running, queued, limits_of({40: 3.0}), queues=[41, 40, 40]) == [0.0, 100.0]  # one of it starts
+    assert starts(8, [], [(5, 9.0, 9.0, 1)] * 2, limits_of({40: 3.0}), queues=[40, 40]) == [0.0, 9.0]  # alone
+
+
+def test_a_job_that_its_queue_keeps_has_nothing_reserved() -> None:
+    running, queued = [(4, 50.0, 50.0, 1)], [(8, 10.0, 10.0, 2), (4, 100.0, 100.0, 3)]
+    assert starts(4, running, queued, limits_of({40: 6.0}), queues=[40, 40, 41]) == [100.0, 0.0]
+    assert starts(4, running, queued, queues=[40, 40, 41]) == [50.0, 60.0]
 
 
 def test_up_to_the_job_that_is_asked_for() -> None:
