@@ -11,6 +11,11 @@ from models.waits.order.schedule import UNLIMITED
 STEPS = 25
 """Of shares of the machine up to which it is counted."""
 
+MIN_STARTED = 50.0
+"""Starts, with others of the queue running, before a limit is looked for: one job that is kept by something else is
+refused again and again.
+"""
+
 STARTED, REFUSED = 0, 1
 
 SavedQueueLimits = dict[int, tuple[str, bytes]]
@@ -24,7 +29,7 @@ class QueueLimitsSeen:
     Queues are known by the places of their weights. Where another queue takes a place, it is counted anew.
 
     >>> seen = QueueLimitsSeen()
-    >>> for _ in range(30):
+    >>> for _ in range(60):
     ...     seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
     ...     seen.refused(place=40, held=40, cpus=1, site_cpus=100)
     >>> float(seen.limits(site_cpus=100)[40])
@@ -59,7 +64,8 @@ class QueueLimitsSeen:
         counted since.
         """
         if self._found is None:
-            steps = {place: limit_of(*counts) for place, counts in self._counts.items()}
+            known = {place: counts for place, counts in self._counts.items() if counts[STARTED].sum() >= MIN_STARTED}
+            steps = {place: limit_of(*counts) for place, counts in known.items()}
             self._found = {place: step for place, step in steps.items() if step < np.inf}
         if not self._found:
             return UNLIMITED

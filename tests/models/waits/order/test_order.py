@@ -97,7 +97,7 @@ def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], .
 
 def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
     seen = QueueLimitsSeen()
-    for _ in range(40):
+    for _ in range(60):
         seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
         seen.refused(place=40, held=40, cpus=1, site_cpus=100)
     again = QueueLimitsSeen()
@@ -109,7 +109,7 @@ def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
 
 def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
     seen = QueueLimitsSeen()
-    for _ in range(40):
+    for _ in range(60):
         seen.started("long", place=40, held=20, cpus=20, site_cpus=100)
         seen.refused(place=40, held=40, cpus=1, site_cpus=100)
         seen.started("long", place=40, held=0, cpus=90, site_cpus=100)
@@ -125,7 +125,7 @@ def test_where_there_is_no_cap_none_is_found(policy: str) -> None:
 
 def test_a_few_starts_above_a_limit_end_it() -> None:
     seen = LimitsSeen()
-    for _ in range(40):
+    for _ in range(60):
         seen.started(10, 1, 10, 100)
         seen.refused(30, 2, 1, 100)
     assert seen.limits(100).several == 30.0  # nothing was refused up to there
