@@ -125,7 +125,7 @@ def test_where_there_is_no_cap_none_is_found(policy: str) -> None:
 
 def test_a_few_starts_above_a_limit_end_it() -> None:
     seen = LimitsSeen()
-    for _ in range(60):
+    for _ in range(40):
         seen.started(10, 1, 10, 100)
         seen.refused(30, 2, 1, 100)
     assert seen.limits(100).several == 30.0  # nothing was refused up to there
