@@ -16,7 +16,7 @@ from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.rivals import rivals_of
-from models.waits.order.schedule import Limits, are_full, are_over, held_in
+from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.order.sight import Sums, expected_run_s, look, with_job
 from models.waits.order.usage import SavedUsage, Usage
 
@@ -195,9 +195,8 @@ class LearntOrder(WaitMethod):
             held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.refused(held, runs, int(queued.cpus[job]), sight.cpus)
         over = are_over(queued, people, ordered.limits)
-        held_by = held_in(sight.running, len(ordered.limits.queues))
         for place, job in {int(queued.queue[job]): job for job in reversed(due) if not over[job]}.items():
-            self.queue_limits.refused(place, int(held_by[place]), int(queued.cpus[job]), sight.cpus)
+            self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started: compare it with those that could have, as things were just before."""
@@ -214,8 +213,7 @@ class LearntOrder(WaitMethod):
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
         if job.queue is not None and sight.rooms is None:  # a site with a topology tells its limits
             place = int(sight.queued.queue[started])
-            held = int(sight.running.cpus[sight.running.queue == place].sum())
-            self.queue_limits.started(job.queue, place, held, job.counted_cpus, context.cpus)
+            self.queue_limits.started(job.queue, place, sight.held_in_queue(place), job.counted_cpus, context.cpus)
         earlier = before(sight)
         others = rivals_of(sight, started, earlier, self.preference, self._limits(context.cpus))
         jobs = np.concatenate(([started], others))

@@ -49,6 +49,10 @@ class Sight(NamedTuple):
         """Processors that are free."""
         return max(self.cpus - int(self.running.cpus.sum()), 0)
 
+    def held_in_queue(self, place: int) -> int:
+        """Processors that the running jobs of a queue hold, by the place of its weight."""
+        return int(self.running.cpus[self.running.queue == place].sum())
+
 
 class Sums(NamedTuple):
     """What users and accounts have used."""
