@@ -49,7 +49,7 @@ class Closed(Exception):
 
 
 class SlurmCalls(ABC):
-    """What can be asked of Slurm. Each raises `CallFailed` where it gives nothing.
+    """What can be asked of Slurm. Each raises `CallFailed` where it gives nothing, and `Closed` after `close`.
 
     Parameters:
         measured: where what the calls take is counted.
@@ -57,6 +57,7 @@ class SlurmCalls(ABC):
 
     def __init__(self, measured: dict[str, Calls]) -> None:
         self.measured = measured
+        self._closed = False
 
     @abstractmethod
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
@@ -82,15 +83,19 @@ class SlurmCalls(ABC):
     def limits(self) -> list[Limit]:
         """The limits of the qualities of service."""
 
-    @abstractmethod
     def close(self) -> None:
-        """End a call that is underway."""
+        """Nobody waits for calls any more: one that is underway may end in its thread."""
+        self._closed = True
 
     def _measured(self, name: str, call: Callable[[], bytes]) -> bytes:
+        if self._closed:
+            raise Closed
         made, began = self.measured.setdefault(name, Calls()), time.monotonic()
         try:
             return call()
         except CallFailed:
+            if self._closed:
+                raise Closed from None
             made.failed += 1
             raise
         finally:
@@ -113,7 +118,6 @@ class Commands(SlurmCalls):
         super().__init__(measured)
         self._running: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._closed = False
         self._columns: str | None = None
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
@@ -163,9 +167,9 @@ class Commands(SlurmCalls):
         )
 
     def close(self) -> None:
-        """End the program that runs; it and what is called after it raise `Closed`."""
+        """End the program that runs."""
         with self._lock:
-            self._closed = True
+            super().close()
             if self._running is not None:
                 self._running.send_signal(signal.SIGTERM)
 
@@ -196,8 +200,6 @@ class Commands(SlurmCalls):
             running.communicate()
             raise CallFailed(words[0], f"no answer within {TIMEOUT_S:.0f} s") from None
         if running.returncode:
-            if self._closed:
-                raise Closed
             raise CallFailed(words[0], err.decode("utf-8", "replace") or f"exit code {running.returncode}")
         return out
 
@@ -244,10 +246,6 @@ class Rest(SlurmCalls):
     def limits(self) -> list[Limit]:
         """None: the shape of these differs from release to release."""
         return []
-
-    def close(self) -> None:
-        """A request that is underway is left to its thread."""
-        return
 
     def _read(self, what: str, read: Callable[[bytes], list]) -> list:  # type: ignore[type-arg]
         data = self._get("slurm", what)

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from streams.sources.contract import Calls, Skipped
-from streams.sources.slurm.calls import CallFailed, Commands, Rest
+from streams.sources.slurm.calls import CallFailed, Closed, Commands, Rest
 from streams.sources.slurm.source import SlurmSource
 from tests.support.deployment import until
 from tests.support.made_slurm import MadeJob, sacct, squeue
@@ -104,11 +105,14 @@ class Served:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str | None]] = []
+        self.answers = threading.Event()
+        self.answers.set()
         served = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 served.asked.append((self.path, self.headers.get("X-SLURM-USER-TOKEN")))
+                served.answers.wait(30)
                 path = self.path.partition("?")[0]
                 found = PAGES.get(path)
                 self.send_response(200 if found is not None else 500 if "broken" in path else 404)
@@ -162,3 +166,20 @@ def test_a_version_may_be_pinned(served: Served) -> None:
         Rest(f"{served.address}/slurm/broken", {}).queue(no_skips)
     with pytest.raises(CallFailed, match="refused"):
         Rest("http://127.0.0.1:1/slurm/v0.0.40", {}).queue(no_skips)
+
+
+def test_a_request_that_fails_after_the_source_was_closed_did_not_fail(served: Served) -> None:
+    measured: dict[str, Calls] = {}
+    calls = Rest(f"{served.address}/slurm/broken", measured)
+    served.answers.clear()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(calls.queue, no_skips)
+        until(lambda: bool(served.asked))
+        calls.close()
+        served.answers.set()
+        with pytest.raises(Closed):
+            asked.result(30)
+    with pytest.raises(Closed):
+        calls.nodes()
+    assert (measured["jobs"].count, measured["jobs"].failed) == (1, 0)
+    assert len(served.asked) == 1
