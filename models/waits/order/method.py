@@ -1,6 +1,6 @@
 """The method: the order of the queue is learnt at each start, and the schedule is simulated in that order."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from models.method import Floats, SiteContext, WaitMethod
 from models.site.job import Estimate, Job
-from models.waits.order.features import features_of
+from models.waits.order.features import Ints, features_of
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
@@ -190,12 +190,13 @@ class LearntOrder(WaitMethod):
         if not due:
             return
         full = are_full(queued, sight.running, ordered.limits)
-        by_user = {int(queued.user[job]): job for job in reversed(due) if queued.user[job] and not full[job]}
-        for user, job in by_user.items():
+        for user, job in _first_of_each(queued.user, [job for job in due if queued.user[job] and not full[job]]):
             held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.refused(held, runs, int(queued.cpus[job]), sight.cpus)
+        if sight.rooms is not None:  # a site with a topology tells its queues' limits
+            return
         over = are_over(queued, people, ordered.limits)
-        for place, job in {int(queued.queue[job]): job for job in reversed(due) if not over[job]}.items():
+        for place, job in _first_of_each(queued.queue, [job for job in due if not over[job]]):
             self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
@@ -211,7 +212,7 @@ class LearntOrder(WaitMethod):
         if user:
             held, runs = int(sight.people.held[user]), int(sight.people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
-        if job.queue is not None and sight.rooms is None:  # a site with a topology tells its limits
+        if job.queue is not None and sight.rooms is None:
             place = int(sight.queued.queue[started])
             self.queue_limits.started(job.queue, place, sight.held_in_queue(place), job.counted_cpus, context.cpus)
         earlier = before(sight)
@@ -257,6 +258,11 @@ class LearntOrder(WaitMethod):
         self._runs = kept.runs
         self._priorities = kept.priorities
         self.queue_limits.load(kept.queue_limits)
+
+
+def _first_of_each(codes: Ints, jobs: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Each code that one of the jobs has (of a user, or of a queue), and the first of the jobs that has it."""
+    return {int(codes[job]): job for job in reversed(jobs)}.items()
 
 
 _encode = msgspec.msgpack.Encoder().encode
