@@ -7,6 +7,13 @@ from streams.errors import NotUnderstood
 PATTERN = r"[0-9]{1,16}([.][0-9]{1,6})?[kKmMgGtT]?([iI]?[bB])?"
 """Matches sizes and nothing else. It has no flags, so that a JSON Schema can use it too."""
 
+_DIGITS = {"": 16, "[kK]": 15, "[mM]": 12, "[gG]": 9, "[tT]": 6}
+
+SAFE_PATTERN = (
+    "(" + "|".join(f"[0-9]{{1,{most}}}([.][0-9]{{1,6}})?{unit}" for unit, most in _DIGITS.items()) + ")([iI]?[bB])?"
+)
+"""Matches such sizes as are surely not above 2^60 bytes, by their digits, so that whatever fits a document is taken."""
+
 EXPECTED = "bytes, or a number with K, M, G or T (1024 each): 64G, 512M, 1.5T"
 
 MOST_BYTES = 1 << 60

@@ -14,7 +14,7 @@ from models.records import Name
 from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
 from streams.sizes import EXPECTED as EXPECTED_SIZE
-from streams.sizes import PATTERN as SIZE_PATTERN
+from streams.sizes import SAFE_PATTERN as SIZE_PATTERN
 from streams.sizes import bytes_of
 
 MAX_COUNT = 1_000_000_000
