@@ -3,8 +3,8 @@ r"""How a worker logs: one line a record, as text for people or as JSON for prog
 A call gives what it is about as fields, `extra={"site": …, "partition": …, "offset": …}`. Characters that are not
 printable are escaped, so that a name in an event can neither begin a line of its own nor steer a terminal:
 
-    [2026-01-02 03:04:05,678] [INFO] streams.worker.ledger: goes on, 12 live jobs site="alder" partition=3 offset=41
-    {"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "streams.worker.ledger", "message": …}
+    [2026-01-02 03:04:05,678] [INFO] streams.worker.checkpoint.loader: goes on, 12 live jobs site="alder" partition=3
+    {"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "streams.worker.run", "message": …}
 """
 
 import json

@@ -22,9 +22,9 @@ from streams.errors import NotUnderstood, UserError
 from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.topics import STATE_MESSAGE_BYTES, Topics, configurations, event_topics, events_topic_of, partition_of
-from streams.worker.job_log import Run, keys_of, new_writer, site_of
-from streams.worker.store import check_redis, remember_partitions
-from streams.worker.stored import StoredState, decode_segment, decode_stored, encode_stored
+from streams.worker.checkpoint.job_log import Run, keys_of, new_writer, site_of
+from streams.worker.checkpoint.store import check_redis, remember_partitions
+from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
 
 MOVED = "moved"
 """The header of an event that was sent once more; its value is how many partitions there were to be, in ASCII."""

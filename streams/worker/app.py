@@ -18,18 +18,18 @@ from streams.admin import holder_of
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
 from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, more_partitions
-from streams.worker.answering import Answering
-from streams.worker.event_logs import EventLogs
+from streams.worker.answers.answering import Answering
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.questions import Questions
+from streams.worker.answers.standing import StandingEstimates
+from streams.worker.answers.turns import Turns
+from streams.worker.checkpoint.store import SiteStore, connect
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
-from streams.worker.freshness import Freshness
-from streams.worker.intake import Places
-from streams.worker.ledger import Ledger
+from streams.worker.intake.messages import Places
 from streams.worker.metrics.process import Metrics
-from streams.worker.processor import Processor
-from streams.worker.questions import Questions
-from streams.worker.standing import StandingEstimates
-from streams.worker.store import SiteStore, connect
-from streams.worker.turns import Turns
+from streams.worker.ownership.event_logs import EventLogs
+from streams.worker.ownership.ledger import Ledger
+from streams.worker.ownership.processor import Processor
 
 HEARTBEAT_S = 0.5
 """Seconds between heartbeats; by their answers a worker learns that others join or leave."""

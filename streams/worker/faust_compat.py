@@ -23,9 +23,9 @@ from faust.web.drivers.aiohttp import Web
 
 from streams.errors import Unreachable, UserError
 from streams.faults import PERMISSIONS
-from streams.worker.job_log import site_of
-from streams.worker.pulse import Pulse
-from streams.worker.stored import decode_stored, offset_of
+from streams.worker.checkpoint.job_log import site_of
+from streams.worker.checkpoint.pulse import Pulse
+from streams.worker.checkpoint.stored import decode_stored, offset_of
 
 log = logging.getLogger(__name__)
 

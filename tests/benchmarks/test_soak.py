@@ -25,9 +25,9 @@ from deploy.local.stack import Redis
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.settings import RedisSettings, Settings, WorkerSettings
-from streams.worker.job_log import site_of
-from streams.worker.store import SiteStore, connect
-from streams.worker.stored import Log, Range
+from streams.worker.checkpoint.job_log import site_of
+from streams.worker.checkpoint.store import SiteStore, connect
+from streams.worker.checkpoint.stored import Log, Range
 from tests.support.fakes import MemoryTable, Message, Process, World
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.soaked import Twice, hashed, merged

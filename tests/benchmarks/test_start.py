@@ -16,8 +16,8 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, Submit
 from models.simulation import generate, run
 from streams.settings import RedisSettings, Settings
-from streams.worker.ledger import Ledger
-from streams.worker.store import SiteStore, connect
+from streams.worker.checkpoint.store import SiteStore, connect
+from streams.worker.ownership.ledger import Ledger
 
 SITES, HISTORY, LIVE = 100, 6000, 1000
 NAMES = [f"site-{number:03d}" for number in range(SITES)]

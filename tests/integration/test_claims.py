@@ -13,8 +13,8 @@ from deploy.local.stack import LocalStack
 from models.engine.checkpoint import Changes
 from models.site.runs import Run
 from streams.settings import RedisSettings
-from streams.worker.claims import Superseded, WritesLost
-from streams.worker.store import SiteStore, Stored, connect
+from streams.worker.checkpoint.claims import Superseded, WritesLost
+from streams.worker.checkpoint.store import SiteStore, Stored, connect
 
 SITE = "alder"
 EARLY = Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)])

@@ -13,7 +13,7 @@ import pytest
 from kafka.errors import MessageSizeTooLargeError
 
 from models.records import AnyEvent
-from streams.worker.intake import MAX_MESSAGE_BYTES, Unreadable, read_event
+from streams.worker.intake.messages import MAX_MESSAGE_BYTES, Unreadable, read_event
 from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message, interleaved, metrics, simulated, until
 
 pytestmark = pytest.mark.timeout(3600)

@@ -34,7 +34,7 @@ from tests.support.deployment import (
 )
 
 SITES = ("alder", "birch", "cedar", "oak")
-FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.processor: forged"
+FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.ownership.processor: forged"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from models.records import Prediction
 from models.site.runs import Run
 from streams import topics
 from streams.admin import admin, create_topics
-from streams.worker.store import _category
+from streams.worker.checkpoint.store import _category
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, until
 from tests.support.golden import Golden, first_version
 

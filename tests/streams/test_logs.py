@@ -125,7 +125,9 @@ def test_everything_else_is_told_each_time() -> None:
     for _ in range(3):
         assert times.says("Discovered coordinator %s", 1, level=logging.INFO)
         assert times.says("Heartbeat failed: %s", GroupAuthorizationFailedError("g"))
-        assert times.says("redis: writing failed (%s)", AWAY, name="streams.worker.ledger", level=logging.WARNING)
+        assert times.says(
+            "redis: writing failed (%s)", AWAY, name="streams.worker.checkpoint.retries", level=logging.WARNING
+        )
 
 
 @pytest.fixture

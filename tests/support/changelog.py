@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from streams.worker.job_log import site_of
-from streams.worker.stored import Log, Range
+from streams.worker.checkpoint.job_log import site_of
+from streams.worker.checkpoint.stored import Log, Range
 from tests.support.fakes import MemoryTable, World
 
 

@@ -14,12 +14,12 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
 from streams.settings import Settings
-from streams.worker.freshness import Freshness
-from streams.worker.intake import Places
-from streams.worker.ledger import Ledger
+from streams.worker.answers.freshness import Freshness
+from streams.worker.checkpoint.store import SiteStore, Stored
+from streams.worker.intake.messages import Places
 from streams.worker.metrics.process import Metrics
-from streams.worker.processor import Processor
-from streams.worker.store import SiteStore, Stored
+from streams.worker.ownership.ledger import Ledger
+from streams.worker.ownership.processor import Processor
 
 TOPIC = "queuecast.events"
 

@@ -11,8 +11,8 @@ from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
 from models.site.features import FEATURES
 from models.site.job import Phase
 from models.site.state import SITE
+from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.collector import SiteCollector
-from streams.worker.stored import SiteHandle
 
 MAX_SHOWN_PARTITIONS = 16
 """Partitions that a site may have for Prometheus to be shown them."""

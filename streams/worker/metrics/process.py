@@ -1,18 +1,18 @@
 """What concerns this process: messages read, latency, lag; and the registry in which all metrics are."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 
-from streams.worker.answer_scores import AnswerScores
-from streams.worker.freshness import Freshness
-from streams.worker.health import Health
-from streams.worker.ledger import Ledger
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import AnswerScores
+from streams.worker.answers.standing import StandingEstimates
+from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.engines import EngineCollector
+from streams.worker.metrics.health import Health
 from streams.worker.metrics.sites import AnswersCollector, FreshnessCollector, StandingCollector
-from streams.worker.standing import StandingEstimates
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -20,12 +20,12 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class Metrics:
     """The counters of this process and the collector of the engines' counters, in a registry of their own."""
 
-    def __init__(self, ledger: Ledger, most_sites: int) -> None:
+    def __init__(self, handles: Iterable[SiteHandle], most_sites: int) -> None:
         self.registry = CollectorRegistry()
         self._most_sites = most_sites
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.registry.register(EngineCollector(ledger, most_sites))
+        self.registry.register(EngineCollector(handles, most_sites))
         self._read = Counter("queuecast_messages_read", "Messages read from the events topic.", registry=self.registry)
         self._rejected = Counter(
             "queuecast_rejects", "Messages sent to the dead letters, by reason.", ["reason"], registry=self.registry
@@ -134,12 +134,16 @@ class Metrics:
         self._answers.observe(max(seconds, 0.0))
 
     def show(
-        self, standing: StandingEstimates, ledger: Ledger, freshness: Freshness, answer_scores: AnswerScores
+        self,
+        standing: StandingEstimates,
+        handles: Iterable[SiteHandle],
+        freshness: Freshness,
+        answer_scores: AnswerScores,
     ) -> None:
         """Show the standing estimates too, how fresh the sites are, and how right what is told of them."""
-        self.registry.register(AnswersCollector(ledger, answer_scores, self._most_sites))
+        self.registry.register(AnswersCollector(handles, answer_scores, self._most_sites))
         self.registry.register(StandingCollector(standing, self._most_sites))
-        self.registry.register(FreshnessCollector(ledger, freshness, self._most_sites))
+        self.registry.register(FreshnessCollector(handles, freshness, self._most_sites))
 
     def renewed(self, partition: int) -> None:
         """A partition of the events topic has been made anew."""

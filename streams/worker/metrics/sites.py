@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from models.measures import ERROR_BUCKETS
-from streams.worker.answer_scores import EXPECTED, AnswerScores
-from streams.worker.freshness import Freshness
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import EXPECTED, AnswerScores
+from streams.worker.answers.standing import StandingEstimates
+from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.collector import SiteCollector
-from streams.worker.standing import StandingEstimates
-from streams.worker.stored import SiteHandle
 
 
 class StandingCollector(SiteCollector):

@@ -21,8 +21,8 @@ from streams.settings import KafkaSettings, Settings
 from streams.topics import Topics
 from streams.worker import faust_compat
 from streams.worker.app import build_app
+from streams.worker.checkpoint.stored import StoredState
 from streams.worker.faust_compat import Consumer, ConsumerThread, NameTaken, Recovery
-from streams.worker.stored import StoredState
 
 
 class Coordinator:

@@ -1,0 +1,1 @@
+"""What a worker tells beside the events: standing estimates, and answers to questions."""

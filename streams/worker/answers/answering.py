@@ -1,0 +1,161 @@
+"""What a worker answers: from the site's engine, from the same answer of a moment ago, or from a standing estimate."""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from models.engine.asking.answers import answer
+from models.engine.asking.partitions import considered, never
+from models.engine.engine import Engine
+from models.records import (
+    BUSY,
+    QUOTA,
+    UNKNOWN_SITE,
+    AnyAnswer,
+    AnyQuestion,
+    NoAnswer,
+    SiteAnswer,
+    StandingEstimate,
+    WaitAnswer,
+    WaitQuestion,
+    WorkerState,
+)
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import AnswerScores
+from streams.worker.answers.standing import StandingEstimates, site_time
+from streams.worker.checkpoint.stored import SiteHandle
+
+log = logging.getLogger(__name__)
+
+SAME_S = 5.0
+"""Seconds for which an answer serves the same question again, if no event of its site has come meanwhile."""
+
+MOST_KEPT = 256
+"""Answers that are kept for that."""
+
+LATER_DETAILS = {
+    BUSY: "more questions wait than this worker may have waiting (`questions.waiting`), or for longer; ask again later",
+    QUOTA: "more questions of this asker wait than one may have waiting (`questions.waiting_each`); ask again later",
+}
+
+
+class _Kept(NamedTuple):
+    """An answer, and what it was made from: the engine, after how many events, and when (s)."""
+
+    answer: AnyAnswer
+    engine: Engine
+    events: int
+    made: float
+
+    def serves(self, engine: Engine, now: float) -> bool:
+        """Whether it is what this engine would answer now."""
+        return self.engine is engine and self.events == engine.events and now - self.made <= SAME_S
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Answering:
+    """Answers questions about sites; asking changes nothing.
+
+    Parameters:
+        handles: the sites, by name.
+        freshness: tells how old what is known of a site is.
+        standing: keeps the standing estimates.
+        unknown_fields: how often a site's events had each field that no event has.
+        scores: is shown what is answered, to score it.
+        is_late: whether a site is stored and not in memory yet; has it read back.
+        worker: gives the state of this worker.
+        clock: a steady clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        handles: Mapping[str, SiteHandle],
+        freshness: Freshness | None = None,
+        standing: StandingEstimates | None = None,
+        unknown_fields: Callable[[str], dict[str, int]] = lambda _: {},
+        scores: AnswerScores | None = None,
+        is_late: Callable[[str], bool] = lambda _: False,
+        worker: Callable[[], WorkerState | msgspec.UnsetType] = lambda: msgspec.UNSET,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._worker = worker
+        self._scores = scores or AnswerScores()
+        self._is_late = is_late
+        self._handles = handles
+        self._freshness = freshness or Freshness()
+        self._standing = standing
+        self._unknown_fields = unknown_fields
+        self._clock = clock
+        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+
+    def answer(self, question: AnyQuestion) -> AnyAnswer:
+        """The answer, by the site's engine as it is now."""
+        return self._surely(question, self._answer)
+
+    def without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:
+        """The answer to a question for which there is no time, for this reason: a standing estimate, or a refusal."""
+        return self._surely(question, partial(self._without_work, reason=reason))
+
+    def _surely(self, question: AnyQuestion, tell: Callable[[AnyQuestion], AnyAnswer]) -> AnyAnswer:
+        try:
+            told = tell(question)
+            if isinstance(question, WaitQuestion) and isinstance(told, WaitAnswer):
+                self._scores.asked(question, told)
+            return told
+        except Exception as error:  # a fault of ours must neither stop other answers nor stay unseen
+            log.exception("a question could not be answered", extra={"site": question.site})
+            return NoAnswer(id=question.id, site=question.site, reason="failed", detail=repr(error))
+
+    def _answer(self, question: AnyQuestion) -> AnyAnswer:
+        handle = self._handles.get(question.site)
+        if handle is None and self._is_late(question.site):
+            detail = "the site is being read back; ask again later"
+            return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail=detail)
+        if handle is None:
+            detail = f"no event of a site {question.site!r} has been seen"
+            return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
+        told = self._freshness.marked(self._of_now(question, handle.engine), handle)
+        if not isinstance(told, SiteAnswer):
+            return told
+        return msgspec.structs.replace(
+            told,
+            unknown_fields=self._unknown_fields(question.site),
+            operations=handle.operations,
+            answers=[*told.answers, *self._scores.accuracy(question.site)],
+            worker=self._worker(),
+        )
+
+    def _of_now(self, question: AnyQuestion, engine: Engine) -> AnyAnswer:
+        """The engine's answer, or that to the same question where nothing has changed since."""
+        same = _encode(msgspec.structs.replace(question, id="-", asker=None))
+        kept, now = self._kept.get(same), self._clock()
+        if kept is None or not kept.serves(engine, now):
+            told = answer(question, engine, site_time(engine))
+            self._kept[same] = kept = _Kept(told, engine, engine.events, now)
+            self._kept.move_to_end(same)
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return msgspec.structs.replace(kept.answer, id=question.id)
+
+    def _without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:
+        handle = self._handles.get(question.site)
+        if handle is not None and isinstance(question, WaitQuestion) and self._standing is not None:
+            queue = question.queue or next(iter(question.partitions or ()), None)
+            found = self._standing.covering(handle, question.cpus, question.walltime, queue, question.gpus)
+            if found is not None:
+                return _as_answer(question, found, handle.engine)
+        return NoAnswer(id=question.id, site=question.site, reason=reason, detail=LATER_DETAILS[reason])
+
+
+def _as_answer(question: WaitQuestion, found: StandingEstimate, engine: Engine) -> WaitAnswer:
+    """A standing estimate as the answer to a question about a job that its shape covers; 20 µs."""
+    same = {name: getattr(found, name) for name in found.__struct_fields__ if name in WaitAnswer.__struct_fields__}
+    cannot_run = never(engine, considered(question, found.made_at)) or msgspec.UNSET
+    return WaitAnswer(**same | {"id": question.id, "source": "standing", "cannot_run": cannot_run})

@@ -1,0 +1,102 @@
+"""How old what is known of a site is: when its last event came, how many wait unread, and whether that is too old.
+
+All of it goes by the broker's stamps and the wall clock. So it is said in answers, estimates and metrics, and never in
+records that must repeat to the byte.
+"""
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from models.durations import duration
+from streams.worker.checkpoint.arrivals import Arrivals
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+MAX_UNREAD_EVENTS = 10_000
+"""A site with more events of its partition unread than this is stale."""
+
+
+class FreshSite(Protocol):
+    """What is looked at of a site: `streams.worker.checkpoint.stored.SiteHandle`."""
+
+    engine: Any
+    arrivals: Arrivals
+
+
+class SiteFreshness(NamedTuple):
+    """How old what is known of a site is.
+
+    `as_of` is its last event's own time (Unix seconds), `age_s` how long ago this event came to the broker (None:
+    unknown). `lag_events` of its partition are unread, and those were `lag_s` seconds behind. `stale` says why this is
+    too old; None where it is not.
+    """
+
+    as_of: float | None
+    age_s: float | None
+    lag_events: int
+    lag_s: float
+    stale: str | None
+
+
+class Freshness:
+    """Tells how fresh sites are, and marks what is said of them.
+
+    Parameters:
+        place: gives where a site's events come: the topic and the partition.
+        end: gives the end of such a place: the offset that its next event will have.
+        clock: the current time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        place: Callable[[Any], Place] = lambda _: ("", 0),
+        end: Callable[[Place], int | None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._place = place
+        self._end = end
+        self._clock = clock
+        self._read: dict[Place, tuple[int, float]] = {}  # the last offset that was read there, and its stamp
+
+    def read(self, place: Place, offset: int, stamp: float) -> None:
+        """A message of a topic of events was read, which had come to the broker at `stamp`."""
+        self._read[place] = offset, stamp
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """These partitions are read by others: when they come back, what was read here says nothing."""
+        self._read = {place: last for place, last in self._read.items() if place[1] not in partitions}
+
+    def of(self, site: FreshSite) -> SiteFreshness:
+        """How fresh a site is now."""
+        now, arrivals = self._clock(), site.arrivals
+        unread, lag_s = self._lag(self._place(site), now)
+        age_s = max(now - arrivals.last, 0.0) if arrivals.last else None
+        return SiteFreshness(site.engine.time or None, age_s, unread, lag_s, _stale(arrivals, age_s, unread, lag_s))
+
+    def marked(self, said: S, site: FreshSite) -> S:
+        """An answer or estimate with how fresh its site is; where that is stale, it is degraded too."""
+        fresh = self.of(site)
+        marks: dict[str, Any] = {name: getattr(fresh, name) for name in ("as_of", "lag_events", "lag_s", "stale")}
+        if fresh.stale is not None and "degraded" in said.__struct_fields__:
+            marks["degraded"] = "; ".join(filter(None, (f"stale: {fresh.stale}", said.degraded)))  # type: ignore[attr-defined]
+        return msgspec.structs.replace(said, **marks)
+
+    def _lag(self, place: Place, now: float) -> tuple[int, float]:
+        offset, stamp = self._read.get(place, (-1, 0.0))
+        end = self._end(place)
+        unread = 0 if end is None or offset < 0 else max(end - offset - 1, 0)
+        return unread, max(now - stamp, 0.0) if unread else 0.0
+
+
+def _stale(arrivals: Arrivals, age_s: float | None, unread: int, lag_s: float) -> str | None:
+    if unread > MAX_UNREAD_EVENTS or (unread and lag_s > arrivals.bound_s):
+        return f"{unread} events are unread, {duration(lag_s)} behind"
+    if age_s is not None and age_s > arrivals.bound_s:
+        return f"its last event came {duration(age_s)} ago; it is stale after {duration(arrivals.bound_s)}"
+    return None

@@ -1,0 +1,231 @@
+"""Answers questions about this worker's sites, beside the events; a question changes nothing.
+
+Questions are read from the topic's end, without a group and without commits: a client without an answer asks again.
+They wait in a queue that has a bound, and are answered one by one between the events. There is an answer to each, if
+only that there was no time for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Protocol
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
+
+from models.records import BUSY, AnyAnswer, DeadLetter, Name, NoAnswer, WaitAnswer
+from streams.errors import UNDECODABLE
+from streams.settings import KafkaSettings, QuestionSettings
+from streams.topics import Topics
+from streams.worker.answers.answer_size import encoded
+from streams.worker.answers.answering import Answering
+from streams.worker.answers.question_ages import QuestionAges
+from streams.worker.answers.turns import Turns
+from streams.worker.answers.waiting import Asked, WaitingQuestions
+from streams.worker.intake.messages import Unreadable, dead_letter, read_question
+
+log = logging.getLogger(__name__)
+
+
+class Counts(Protocol):
+    """What counts questions and answers: `streams.worker.metrics.process.Metrics`."""
+
+    def asked(self, status: str) -> None:
+        """A question was taken: it is answered, or why not."""
+
+    def answered(self, seconds: float) -> None:
+        """The answer to a question has come to the broker, so long (s) after the question had."""
+
+
+STALE_S = 10.0
+"""Seconds after which a question is not answered: its client has stopped waiting."""
+
+PAUSE_S = 5.0
+"""Seconds before reading is tried again after it failed."""
+
+WAIT_MS = 100
+"""Milliseconds to wait for a question before the next look at which partitions are this worker's."""
+
+
+class Questions:
+    """Answers the questions about this worker's sites.
+
+    Parameters:
+        partitions: gives the partitions that are this worker's now.
+        answering: knows the answers.
+        turns: lets events go first.
+        producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        settings: QuestionSettings,
+        partitions: Callable[[], frozenset[int]],
+        metrics: Counts,
+        answering: Answering,
+        turns: Turns | None = None,
+        producer: AIOKafkaProducer | None = None,
+    ) -> None:
+        self._kafka = kafka
+        self._settings = settings
+        self._topics = Topics(kafka.prefix)
+        self._partitions = partitions
+        self._metrics = metrics
+        self._answering = answering
+        self._turns = turns or Turns()
+        self._producer = producer
+        self._ages = QuestionAges()
+        self._waiting = WaitingQuestions(settings.waiting, settings.waiting_each)
+
+    async def run(self) -> None:
+        """Answer for ever; an error here must not stop the events."""
+        while True:
+            try:
+                await self._listen()
+            except Exception as error:
+                log.warning("questions cannot be read: %r; tried again in %.0f s", error, PAUSE_S)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _listen(self) -> None:
+        options = self._kafka.async_options()
+        reading = {"enable_auto_commit": False, "auto_offset_reset": "latest", "fetch_max_wait_ms": WAIT_MS}
+        async with AsyncExitStack() as opened:
+            consumer = AIOKafkaConsumer(**options, **reading)
+            self._producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
+            for client in (consumer, self._producer):
+                opened.push_async_callback(client.stop)
+                await client.start()
+            self._waiting.clear()
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._read_all(consumer))
+                both.create_task(self._answer_all())
+
+    async def _answer_all(self) -> None:
+        while True:
+            asked = await self._waiting.next()
+            await self._surviving(asked.message, self._answer(asked))
+
+    async def _read_all(self, consumer: AIOKafkaConsumer) -> None:
+        read: frozenset[int] = frozenset()
+        while True:
+            if read != self._partitions():
+                read = self._partitions()
+                await self._read_from_now_on(consumer, read)
+            if not read:
+                await asyncio.sleep(WAIT_MS / 1000)
+                continue
+            found = await consumer.getmany(timeout_ms=WAIT_MS)
+            for place in consumer.assignment():
+                await self._take_all(consumer, place, found.get(place, []))
+
+    async def _read_from_now_on(self, consumer: AIOKafkaConsumer, partitions: frozenset[int]) -> None:
+        if not partitions:
+            consumer.unsubscribe()
+            return
+        places = [TopicPartition(self._topics.questions, partition) for partition in partitions]
+        consumer.assign(places)
+        await consumer.seek_to_end(*places)
+        self._ages.begin(partitions)
+
+    async def _take_all(
+        self, consumer: AIOKafkaConsumer, place: TopicPartition, messages: list[ConsumerRecord]
+    ) -> None:
+        end = consumer.highwater(place)
+        to_end = not messages or (end is not None and messages[-1].offset + 1 >= end)
+        for message, age_s in zip(messages, self._ages.ages(place.partition, messages, to_end), strict=True):
+            await self._surviving(message, self.take(message, age_s))
+            await asyncio.sleep(0)  # a flood of questions must not hold up what else the loop has to do
+
+    async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:
+        """Do what is to be done for one question, which must not silence those that follow."""
+        try:
+            await work
+        except KafkaError as error:
+            if error.retriable:
+                raise
+            log.warning("a question could not be answered: %r", error, extra=_place_of(message))
+            self._metrics.asked("failed")
+
+    async def take(self, message: ConsumerRecord, age_s: float = 0.0) -> None:
+        """Have one question wait for its answer, or say why not.
+
+        Parameters:
+            age_s: its age, as far as it is certain.
+        """
+        if age_s > STALE_S:
+            self._metrics.asked("stale")
+            return
+        try:
+            question = read_question(message.key, message.value)
+        except Unreadable as error:
+            self._metrics.asked("malformed")
+            place = (message.topic, message.partition, message.offset, message.value)
+            letter = dead_letter(error.reason, error.detail, None, *place)
+            await self._send(self._topics.dead_letters, message.key, letter)
+            if (asked := _whose(message.value)) is not None:
+                refused = NoAnswer(id=asked.id, site=asked.site, reason=error.reason, detail=error.detail)
+                await self._send(self._topics.answers, message.key, refused, message.partition)
+            return
+        if (reason := self._waiting.put(question, message)) is not None:
+            await self._tell(message, self._answering.without_work(question, reason))
+
+    async def _answer(self, asked: Asked) -> None:
+        """Answer a question in its turn; where that came too late, without any work."""
+        work = partial(self._answering.answer, asked.question)
+        if self._waiting.clock() - asked.since > self._settings.patience_seconds:
+            work = partial(self._answering.without_work, asked.question, BUSY)
+        await self._tell(asked.message, await self._turns.take(work, self._settings.share))
+
+    async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:
+        self._metrics.asked(_outcome(told))
+        sent = await self._send(self._topics.answers, message.key, told, message.partition)
+        sent.add_done_callback(partial(self._answered, message))
+
+    def _answered(self, message: ConsumerRecord, sent: "asyncio.Future[RecordMetadata]") -> None:
+        """Measure how long the answer took, from stamp to stamp: both are the broker's."""
+        if sent.cancelled():
+            return
+        if error := sent.exception():
+            log.warning("an answer was not taken by the broker: %r", error, extra=_place_of(message))
+            return
+        self._metrics.answered((sent.result().timestamp - message.timestamp) / 1000)
+
+    async def _send(
+        self, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None = None
+    ) -> "asyncio.Future[RecordMetadata]":
+        assert self._producer is not None
+        sent: asyncio.Future[RecordMetadata] = await self._producer.send(topic, encoded(record), key, partition)
+        return sent
+
+
+def _outcome(told: AnyAnswer) -> str:
+    """What became of a question, in a word."""
+    if isinstance(told, NoAnswer):
+        return told.reason
+    return "standing" if isinstance(told, WaitAnswer) and told.source == "standing" else "answered"
+
+
+def _place_of(message: ConsumerRecord) -> dict[str, int]:
+    return {"partition": message.partition, "offset": message.offset}
+
+
+class _QuestionHead(msgspec.Struct):
+    """The id and site of a question that cannot be read as a whole."""
+
+    id: Name
+    site: Name
+
+
+def _whose(value: bytes | None) -> _QuestionHead | None:
+    try:
+        return _decode_head(value or b"")
+    except UNDECODABLE:
+        return None
+
+
+_decode_head = msgspec.json.Decoder(_QuestionHead).decode

@@ -1,0 +1,243 @@
+"""Standing estimates: how long a job of each shape would wait if it came now, kept fresh beside the events.
+
+They are made in slices between which events come in, and no state and no offset depends on them: one that is lost when
+a worker dies is made anew by the next. So they go out without waiting for the ledger.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from aiokafka.errors import KafkaError
+from faust.exceptions import NotReady
+
+from models.durations import DAY_S
+from models.engine.asking.answers import drain_s, standing
+from models.engine.engine import Engine
+from models.records import StandingEstimate
+from models.site.job import Phase
+from models.site.shapes import HOUR_S, Shape, covering, grid, partition_grid, sizes
+from models.site.state import SITE
+from models.site.topology import Topology
+from streams.settings import EstimateSettings
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import BOUND, AnswerScores, Told
+from streams.worker.answers.turns import Turns
+from streams.worker.checkpoint.stored import SiteHandle
+
+log = logging.getLogger(__name__)
+
+MAX_SLICE_S = 0.002
+"""Seconds that events wait at most, as a rule, while estimates are made."""
+
+TICK_S = 0.2
+"""Seconds between looks for sites whose estimates are due."""
+
+METRIC_SHAPES = ((0.0, HOUR_S), (1 / 8, 4 * HOUR_S), (1 / 4, 12 * HOUR_S), (1 / 2, 24 * HOUR_S))
+"""The shapes shown to Prometheus: the share of the site's processors (0: one of them), and the walltime in seconds."""
+
+Send = Callable[[bytes, bytes | None, int], Awaitable[Awaitable[Any]]]
+"""Sends a key and a value to a partition of the topic of estimates; what it gives is done when they have arrived."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(StandingEstimate).decode
+
+
+def site_time(engine: Engine, clock: Callable[[], float] = time.time) -> float:
+    """What time it is at a site: the time of day, or where its events come from another time that of the last one.
+
+    A live site may be silent for a weekend: its jobs grow older all the same.
+    """
+    now, last = clock(), engine.time
+    return now if engine.clock.live or abs(now - last) < DAY_S else last
+
+
+def key_of(site: str, shape: Shape) -> bytes:
+    """The key of a shape's record: JSON, `["ctc",64,14400.0,"batch"]`; at the end the GPUs, of one that has any."""
+    return _encode([site, *(shape if shape.gpus else shape[:-1])])
+
+
+def _busiest(engine: Engine, topology: Topology, most: int) -> list[str]:
+    """The partitions of a site; of more than `most`, those of which most has been heard of late."""
+    names = list(topology.partitions)
+    if len(names) <= most:
+        return names
+    heard = set(engine.open_queues(most))
+    return sorted(names, key=lambda name: (name not in heard, names.index(name)))[:most]
+
+
+def _some(estimates: Iterator[tuple[Shape, StandingEstimate]]) -> list[tuple[Shape, StandingEstimate]]:
+    """The next estimates: as many as `MAX_SLICE_S` is enough for, one at least; none where there are no more."""
+    begun, made = time.perf_counter(), []
+    for one in estimates:
+        made.append(one)
+        if time.perf_counter() - begun >= MAX_SLICE_S:
+            break
+    return made
+
+
+class StateSummary(NamedTuple):
+    """What of a site's state tells how much it has changed."""
+
+    events: int
+    queued_cpus: int
+    running_cpus: int
+    cpus: int
+
+    @classmethod
+    def of(cls, engine: Engine) -> "StateSummary":
+        """That of an engine as it is now."""
+        queued, running = (engine.context.state.totals(SITE, phase) for phase in (Phase.QUEUED, Phase.RUNNING))
+        return cls(engine.events, queued.cpus, running.cpus, engine.context.cpus)
+
+
+@dataclass
+class PublishedEstimates:
+    """The standing estimates of one site.
+
+    `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
+    `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors,
+    `stale` whether the site was stale when they were made, `records` are the estimates as they were sent last.
+    """
+
+    engine: Engine
+    summary: StateSummary
+    since: float
+    made: float
+    shapes: frozenset[Shape] = frozenset()
+    waits: dict[Shape, float | None] = field(default_factory=dict)
+    drain_s: float | None = None
+    stale: bool = False
+    records: dict[Shape, bytes] = field(default_factory=dict)
+
+
+class StandingEstimates:
+    """Keeps the topic of standing estimates fresh for this worker's sites.
+
+    Parameters:
+        handles: this worker's sites now, by name.
+        freshness: tells how old what is known of a site is.
+        scores: is shown what is published, to score it.
+        turns: lets events go first.
+    """
+
+    def __init__(
+        self,
+        handles: Mapping[str, SiteHandle],
+        settings: EstimateSettings,
+        send: Send,
+        clock: Callable[[], float] = time.monotonic,
+        freshness: Freshness | None = None,
+        scores: AnswerScores | None = None,
+        turns: Turns | None = None,
+    ) -> None:
+        self._scores = scores or AnswerScores()
+        self._freshness = freshness or Freshness()
+        self._turns = turns or Turns()
+        self.estimates: dict[str, PublishedEstimates] = {}
+        self.records = 0
+        self._handles = handles
+        self._settings = settings
+        self._send = send
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Refresh the estimates that are due, for ever."""
+        while self._settings.enabled:
+            for site in [site for site in self.estimates if site not in self._handles]:
+                del self.estimates[site]
+                self._scores.forget(site)
+            for site, handle in list(self._handles.items()):
+                if self._handles.get(site) is handle and self.due(handle):
+                    await self._try(handle)
+            await asyncio.sleep(TICK_S)
+
+    def due(self, handle: SiteHandle) -> bool:
+        """Whether a site's estimates are old, or its state has changed enough since they were made."""
+        estimates = self.estimates.get(handle.engine.site)
+        if estimates is None or estimates.engine is not handle.engine:
+            return True
+        if not estimates.shapes:  # how large the site is was not known
+            return handle.engine.context.cpus > 0
+        age = self._clock() - estimates.since
+        if age < self._settings.seconds:
+            return age >= self._settings.oldest_seconds
+        turned = (self._freshness.of(handle).stale is not None) != estimates.stale
+        return age >= self._settings.oldest_seconds or turned or self._changed(estimates)
+
+    def _changed(self, estimates: PublishedEstimates) -> bool:
+        before, now, change = estimates.summary, StateSummary.of(estimates.engine), self._settings.change
+        moved = max(abs(now.queued_cpus - before.queued_cpus), abs(now.running_cpus - before.running_cpus))
+        news = now.events - before.events
+        live_jobs = len(estimates.engine.context.state)
+        much = moved > change * now.cpus or news > change * live_jobs or now.cpus != before.cpus
+        return news > 0 and much
+
+    async def _try(self, handle: SiteHandle) -> None:
+        """Refresh one site; a fault in its estimates must stop neither the other sites' nor the events."""
+        try:
+            await self.refresh(handle)
+        except (KafkaError, NotReady) as error:  # not ready: this worker is about to end, and its producer has ended
+            log.warning("standing estimates could not be sent: %r", error, extra={"site": handle.engine.site})
+        except Exception:
+            log.exception("standing estimates failed", extra={"site": handle.engine.site})
+
+    async def refresh(self, handle: SiteHandle) -> None:
+        """Make a site's estimates and send them; delete those of shapes that are no longer offered."""
+        engine, before = handle.engine, self.estimates.get(handle.engine.site)
+        shapes, now, share = self.shapes(engine), site_time(engine), self._settings.share
+        estimates = PublishedEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
+        if before is not None and before.engine is engine:  # until theirs are made
+            estimates.records = {shape: one for shape, one in before.records.items() if shape in estimates.shapes}
+        self.estimates[engine.site] = estimates
+        estimates.stale = self._freshness.of(handle).stale is not None
+        sent: list[Awaitable[Any]] = []
+        told: dict[Shape, Told] = {}
+        estimates.drain_s = await self._turns.take(partial(drain_s, engine, now), share, always=True)
+        left = zip(shapes, standing(engine, shapes, now), strict=True)
+        while made := await self._turns.take(partial(_some, left), share, always=True):
+            for shape, estimate in made:
+                if self._handles.get(engine.site) is not handle:
+                    return  # another worker's now
+                estimates.waits[shape] = estimate.predicted_wait_s
+                told[shape] = Told(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
+                record = estimates.records[shape] = _encode(self._freshness.marked(estimate, handle))
+                sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
+        gone = before.shapes - estimates.shapes if before else ()
+        sent += [await self._send(key_of(engine.site, shape), None, handle.partition) for shape in gone]
+        self._scores.published(engine.site, {} if estimates.stale else told)
+        await asyncio.gather(*sent)
+        self.records += len(sent)
+
+    def shapes(self, engine: Engine) -> list[Shape]:
+        """The shapes that a site's estimates are made for."""
+        settings = self._settings
+        topology = Topology.of(engine.context.capacity)
+        if topology is not None:
+            named = [name for name in settings.queues if name in topology.partitions]
+            names = named or _busiest(engine, topology, settings.most_queues)
+            return partition_grid(topology, settings.walltimes, settings.most_cpus, names)
+        queues = settings.queues or engine.open_queues(settings.most_queues)
+        return grid(sizes(engine.context.cpus, settings.most_cpus), settings.walltimes, tuple(queues))
+
+    def covering(
+        self, handle: SiteHandle, cpus: int, walltime: float | None, queue: str | None, gpus: int
+    ) -> StandingEstimate | None:
+        """The latest estimate of the least shape that a job fits into; None where there is none."""
+        estimates = self.estimates.get(handle.engine.site)
+        if estimates is None or estimates.engine is not handle.engine:
+            return None
+        shape = covering(estimates.records, cpus, walltime, queue, gpus)
+        return None if shape is None else _decode(estimates.records[shape])
+
+    def shown(self, estimates: PublishedEstimates) -> Iterable[tuple[Shape, float | None]]:
+        """Four shapes and their waits."""
+        for share, walltime in METRIC_SHAPES:
+            shape = covering(estimates.waits, max(int(share * estimates.summary.cpus), 1), walltime, None)
+            if shape is not None:
+                yield shape, estimates.waits[shape]

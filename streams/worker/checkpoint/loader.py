@@ -1,0 +1,243 @@
+"""Brings a site back from its stored state and its entries in Redis, also when some of these are lost."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from models.engine.checkpoint import SavedState
+from models.engine.engine import Engine
+from models.engine.salvage import salvage
+from models.engine.settings import EngineSettings
+from streams.worker.checkpoint.claims import WritesLost
+from streams.worker.checkpoint.job_log import keys_of, site_of
+from streams.worker.checkpoint.reading import ReadState, read_state
+from streams.worker.checkpoint.retries import Retries
+from streams.worker.checkpoint.store import SiteStore, Stored, included
+from streams.worker.checkpoint.stored import Events, SiteHandle, StoredState, decode_stored
+
+log = logging.getLogger(__name__)
+
+MESSAGES_PER_TURN = 100
+"""Messages that are read anew before other tasks get their turn."""
+
+
+STATES_AT_A_TIME = (64, 1024, None)
+"""Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
+
+
+class SiteLoader:
+    """Makes the handles of sites: new ones, and those of stored states.
+
+    `replay` applies a message to a handle's engine as the worker would, and sends nothing. What takes long, which is to
+    read a state and to make an engine of it, is done in another thread.
+
+    Parameters:
+        segment: gives the value of a segment of a site's jobs by its key, as the table has it.
+    """
+
+    def __init__(
+        self,
+        store: SiteStore,
+        settings: EngineSettings,
+        retries: Retries,
+        segment: Callable[[bytes], bytes | None] = lambda _: None,
+    ) -> None:
+        self.events: Events | None = None
+        self.replay: Callable[[SiteHandle, Any], None] = lambda *_: None
+        self._store = store
+        self._settings = settings
+        self._segment = segment
+        self._until_done = retries.until_done
+
+    async def begin(self, site: str, partition: int, own: bool) -> SiteHandle:
+        """A site without a stored state. What Redis may hold of its name is left alone: a backup may count it."""
+        await self.claim(site)
+        generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
+        return SiteHandle(Engine(site, self._settings), partition, own=own, generation=generation)
+
+    async def begin_anew(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
+        """A site as its events before `offset` make it, as far as the topic has them still, and how many these are.
+
+        What it had learnt is left in Redis until the new state is stored, so a crash in between begins this anew.
+        """
+        site = handle.engine.site
+        fresh = await self.begin(site, handle.partition, handle.own)
+        fresh.offset, fresh.epoch, fresh.stamp = handle.offset, handle.epoch, handle.stamp
+        assert self.events is not None
+        read = partial(self.events.read, handle.log, 0, offset - 1, site.encode())
+        messages = await self._until_done("kafka: reading events", read, site)
+        for number, message in enumerate(messages):
+            await until_ready(fresh.engine)
+            self.replay(fresh, message)
+            if number % MESSAGES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
+        return fresh, len(messages)
+
+    async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
+        """A site as it was stored, and whether it had to be mended, so that it is to be stored anew."""
+        while True:
+            try:
+                return await self._load(site, stored)
+            except WritesLost as error:  # just now, while it was read
+                log.error("Redis has lost what was written last: %s", error, extra=_where(site, stored))
+
+    async def _load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
+        read = await asyncio.to_thread(read_state, site, stored, self._segment)
+        await self.claim(site)
+        entries = await self._read(site, stored)
+        handle, mended = await self._handle(site, stored, read, entries)
+        if mended or read.whole:
+            await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs or ()))
+        else:
+            handle.jobs = read.jobs
+        log.info("the site goes on, %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
+        return handle, mended
+
+    async def _handle(
+        self, site: str, stored: StoredState, read: ReadState, entries: Stored
+    ) -> tuple[SiteHandle, bool]:
+        """A site from all that is stored of it, and whether something of that was missing."""
+        if read.fault is not None:
+            return await self._mend_jobs(site, stored, read, entries), True
+        try:
+            engine = await asyncio.to_thread(self._engine, read.saved, entries)
+        except ValueError as error:
+            return await self._mend(site, stored, read.saved, entries, error), True
+        await self._clean(site, stored, entries, read.saved)
+        return _handle(engine, stored), False
+
+    async def claim(self, site: str) -> None:
+        """Be the one who writes a site's entries."""
+        await self._until_done("redis: claiming", partial(self._store.claim, site), site)
+
+    async def _read(self, site: str, stored: StoredState) -> Stored:
+        await self._until_done("redis: reading", partial(self._store.take_back, site, stored.generation), site)
+        return await self._until_done("redis: reading", partial(self._store.read, site, stored.generation), site)
+
+    def _engine(self, saved: SavedState, entries: Stored) -> Engine:
+        return Engine.load(saved, entries.started, entries.runs, self._settings, entries.rows)
+
+    async def _clean(self, site: str, stored: StoredState, entries: Stored, saved: SavedState) -> None:
+        kept = included(entries, saved, self._settings.history)
+        clean = partial(self._store.clean, site, entries, kept, stored.generation)
+        await self._until_done("redis: clearing", clean, site)
+
+    async def _mend(
+        self, site: str, stored: StoredState, saved: SavedState, entries: Stored, error: ValueError
+    ) -> SiteHandle:
+        """Go on though entries are lost: from the events if that is possible, else with the entries that are left."""
+        if again := await self._go_back(site, stored, saved, entries):
+            log.warning("Redis has lost entries (%s); made anew from the events", error, extra=_where(site, stored))
+            return again
+        generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
+        if entries.started or entries.runs:
+            log.error("Redis has lost entries (%s); the rest is kept, degraded", error, extra=_where(site, stored))
+            engine = salvage(saved, entries.started, entries.runs, entries.rows, self._settings)
+        else:
+            log.error(
+                "Redis has lost entries, all of them; the histories begin anew, degraded", extra=_where(site, stored)
+            )
+            engine = Engine.load(saved, None, None, self._settings)
+        handle = _handle(engine, stored)
+        handle.generation = generation
+        return handle
+
+    async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: Stored) -> SiteHandle:
+        """Go on though live jobs are lost: from the events if that is possible, else with the jobs that are left."""
+        if again := await self._go_back(site, stored, read.saved, entries):
+            log.warning("live jobs are lost (%s); made anew from the events", read.fault, extra=_where(site, stored))
+            return again
+        log.error("live jobs are lost (%s); the rest is kept, degraded", read.fault, extra=_where(site, stored))
+        try:
+            handle = _handle(await asyncio.to_thread(self._engine, read.saved, entries), stored)
+        except ValueError as error:  # entries in Redis too
+            handle = await self._mend(site, stored, read.saved, entries, error)
+        handle.engine.miss_events()
+        return handle
+
+    async def _go_back(self, site: str, stored: StoredState, saved: SavedState, entries: Stored) -> SiteHandle | None:
+        """Begin from an earlier state, whose entries are all there, and apply the events since then once more.
+
+        That gives the same state again, to the byte. A Redis that lost its last seconds has all entries of the state
+        from before, and the changelog has that state: it is compacted only after a while. None where it is not so.
+        """
+        if self.events is None or not (entries.started or entries.runs or not (saved.started or saved.runs_kept)):
+            return None
+        for most in STATES_AT_A_TIME:
+            read = partial(self.events.earlier_states, stored.partition, site.encode(), most)
+            found = await self._until_done("kafka: reading states", read, site)
+            heads = [decode_stored(value) for key, value in found if site_of(key) == key]
+            segments = dict(reversed(found))  # keys that are written once
+            for earlier in heads:
+                before = await asyncio.to_thread(self._as_it_was, site, earlier, stored, entries, segments)
+                if before is None:
+                    continue
+                handle, before_saved = before
+                if not await self._catch_up(handle, stored, saved):
+                    return None
+                await self._clean(site, earlier, entries, before_saved)
+                return handle
+        return None
+
+    def _as_it_was(
+        self, site: str, earlier: StoredState, stored: StoredState, entries: Stored, segments: Mapping[bytes, bytes]
+    ) -> tuple[SiteHandle, SavedState] | None:
+        """A site as an earlier state has it; None where that is not all there, or its offsets are others.
+
+        Parameters:
+            segments: what was read of the changelog, where segments are that the table has no longer.
+        """
+        same = (earlier.epoch, earlier.own, earlier.generation) == (stored.epoch, stored.own, stored.generation)
+        if not same or earlier.offset >= stored.offset:
+            return None
+        try:
+            before = read_state(site, earlier, lambda key: self._segment(key) or segments.get(key))
+            return None if before.fault else (_handle(self._engine(before.saved, entries), earlier), before.saved)
+        except ValueError:
+            return None
+
+    async def _catch_up(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
+        """Apply a site's events up to a stored state; returns whether that came to the same."""
+        assert self.events is not None
+        log_of, key = handle.log, handle.engine.site.encode()
+        ranges = await self._until_done("kafka: the ends of partitions", partial(self.events.ranges, [log_of]))
+        if ranges[log_of].first > handle.offset + 1:
+            return False
+        read = partial(self.events.read, log_of, handle.offset + 1, stored.offset, key)
+        for message in await self._until_done("kafka: reading events", read, handle.engine.site):
+            await until_ready(handle.engine)
+            try:
+                self.replay(handle, message)
+            except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine
+                log.exception("the engine failed", extra={"site": handle.engine.site})
+                return False
+        handle.offset, handle.stamp, handle.operations = stored.offset, stored.stamp, stored.operations
+        context, events = handle.engine.context, handle.engine.events
+        return (events, context.history.count, context.runs.count) == (saved.events, saved.started, saved.runs)
+
+
+async def until_ready(engine: Engine) -> None:
+    """Wait, if the engine's next event would have to, and let other tasks go on meanwhile."""
+    while (future := engine.pending()) is not None:
+        await asyncio.wait([asyncio.wrap_future(future)])
+
+
+def _handle(engine: Engine, stored: StoredState) -> SiteHandle:
+    return SiteHandle(
+        engine,
+        stored.partition,
+        stored.offset,
+        stored.epoch,
+        stored.own,
+        stored.generation,
+        stored.stamp,
+        stored.arrivals,
+        stored.operations,
+    )
+
+
+def _where(site: str, stored: StoredState) -> dict[str, Any]:
+    return {"site": site, "partition": stored.partition, "offset": stored.offset}

@@ -1,0 +1,406 @@
+"""What is stored in Redis: each site's history of started jobs, and of run times by category.
+
+Keys (`site` and the category's parts percent-encoded, so that no name can reach outside its own key):
+
+    PREFIX:{site}:history              hash  number of the job in the history → models.site.history.Started
+    PREFIX:{site}:runs:CATEGORY        hash  number of the run → models.site.runs.Run; CATEGORY is TEMPLATE:VALUE:VALUE…
+    PREFIX:{site}:categories           set   the CATEGORYs that have runs
+    PREFIX:{site}:rows:METHOD          hash  number of the row → what a method wrote into it (models.site.rows.Rows)
+    PREFIX:{site}:methods              set   the METHODs that have rows
+    PREFIX:{site}:gN:…                 the same for generation N, from 1 on; those above are of generation 0
+    PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → who may write
+                                             (streams/worker/checkpoint/claims.py)
+    PREFIX:partitions                  hash  topic of events → how many partitions it had when sites were first stored
+    PREFIX:health                      hash  last → 1; written to see whether Redis takes writes
+
+Values are msgpack arrays. A site's keys share a hash tag, so that they may be written as one transaction in a cluster.
+An entry's number is given by the fold over the site's events: an event that is seen again writes the same entry to the
+same place, and none twice. The history holds the last `engine.history` jobs, the runs what `RunHistory` keeps, a
+method's rows as many as it remembers.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+import redis.asyncio
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+
+from models.engine.checkpoint import Changes, SavedState, decode_array, encode_array, kept_runs
+from models.site.history import Started
+from models.site.rows import Row
+from models.site.runs import Category, Run
+from streams.errors import UNTRUSTED, Unreachable, UserError
+from streams.settings import RedisSettings
+from streams.worker.checkpoint.claims import Claims
+
+log = logging.getLogger(__name__)
+
+BASE_KEYS = ("history", "categories", "methods")
+"""The keys that every site has, and by which its others are found."""
+
+SCAN_MEMBERS = 2000
+"""Members of a set that are read at a time."""
+
+DROP_EMPTY = """
+local found, empty = {}, {}
+for i = 2, #ARGV do
+  local into = redis.call('HLEN', ARGV[1] .. ARGV[i]) > 0 and found or empty
+  into[#into + 1] = ARGV[i]
+end
+if #empty > 0 then redis.call('SREM', KEYS[1], unpack(empty)) end
+return found
+"""
+"""Takes the members of a set out to which no hash belongs, and gives the others: one call instead of one a member."""
+
+RETIRED_S = 30 * 86_400
+"""Seconds for which entries are kept that no state is known to count."""
+
+_encode = msgspec.msgpack.Encoder(enc_hook=encode_array).encode
+_decode_started = msgspec.msgpack.Decoder(Started, dec_hook=decode_array).decode
+_decode_run = msgspec.msgpack.Decoder(Run).decode
+
+
+class Stored(msgspec.Struct):
+    """What the store holds of a site beside its state: jobs that started, run times, and methods' own rows."""
+
+    started: list[Started]
+    runs: list[Run]
+    rows: dict[str, list[Row]] = {}
+
+
+def connect(settings: RedisSettings, timeout: float = 30.0) -> "redis.asyncio.Redis":
+    """A client for the Redis that the settings name; it connects when it is first used.
+
+    Parameters:
+        timeout: seconds within which it must answer.
+
+    Raises:
+        UserError: the URL is not one of Redis.
+    """
+    options: dict[str, Any] = {"username": settings.username, "password": settings.password}
+    if settings.url.startswith("rediss:") and settings.ca_file:
+        options["ssl_ca_certs"] = settings.ca_file
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return redis.asyncio.Redis.from_url(
+            settings.url, socket_connect_timeout=min(timeout, 5.0), socket_timeout=timeout, **given
+        )
+    except ValueError as error:
+        raise UserError(f"redis: url: {error}") from None
+
+
+async def check_redis(settings: RedisSettings) -> None:
+    """Make sure that Redis answers.
+
+    Raises:
+        Unreachable: it does not; the message says where it was looked for, without the password.
+        UserError: it refuses, or is not trusted.
+    """
+    client = connect(settings)
+    try:
+        await client.ping()
+    except (RedisError, OSError) as error:
+        kind = UserError if _refused(error) else Unreachable
+        raise kind(f"redis at {_address(settings.url)}: {_explained(error)}") from None
+    finally:
+        await client.aclose()
+
+
+async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int | None) -> int | None:
+    """How many partitions a topic of events had when sites were first stored; None where nobody knows.
+
+    Parameters:
+        partitions: what to remember from now on, if nothing is remembered yet.
+
+    Raises:
+        Unreachable: Redis does not answer.
+    """
+    async with _open(settings) as client:
+        if partitions is not None:
+            await client.hsetnx(_partitions_key(settings), topic, str(partitions))
+        found = await client.hget(_partitions_key(settings), topic)
+        return None if found is None else int(found)
+
+
+async def remember_partitions(settings: RedisSettings, topic: str, partitions: int) -> None:
+    """Have workers expect so many partitions from now on, to which the sites were moved.
+
+    Raises:
+        Unreachable: Redis does not answer.
+    """
+    async with _open(settings) as client:
+        await client.hset(_partitions_key(settings), topic, str(partitions))
+
+
+def _partitions_key(settings: RedisSettings) -> str:
+    return f"{settings.prefix}:partitions"
+
+
+@asynccontextmanager
+async def _open(settings: RedisSettings) -> AsyncIterator[Any]:
+    """A client, closed afterwards; an error of Redis becomes `Unreachable`."""
+    client = connect(settings)
+    try:
+        yield client
+    except (RedisError, OSError) as error:
+        raise Unreachable(f"redis at {_address(settings.url)}: {_explained(error)}") from None
+    finally:
+        await client.aclose()
+
+
+def _refused(error: Exception) -> bool:
+    return isinstance(error, AuthenticationError | ResponseError) or UNTRUSTED.search(str(error)) is not None
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, AuthenticationError):
+        return "refused; is it this username and this password?"
+    if found := UNTRUSTED.search(str(error)):
+        return f"its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
+    return str(error)
+
+
+def _address(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.hostname}:{parts.port or 6379}"
+
+
+class SiteStore:
+    """Reads and writes the histories of sites.
+
+    A site's entries are of a `generation`, which its state names: a site that begins anew, though there are entries of
+    its name, writes to another generation, so that none of these is ever taken for one of its own.
+
+    Whoever reads or writes a site's entries claims it first (`claim`). What writes raises `Superseded` once another
+    process has claimed the site, and `WritesLost` where Redis has lost what was written before; see `claims`.
+    """
+
+    def __init__(self, client: "redis.asyncio.Redis", prefix: str) -> None:
+        self.claims = Claims(client, lambda site: self.key(site, "info"))
+        self._client = client
+        self._prefix = prefix
+
+    def key(self, site: str, *parts: str, generation: int = 0) -> str:
+        """The Redis key of a part of a site; `parts` are encoded already."""
+        own = (f"g{generation}",) if generation else ()
+        return ":".join((self._prefix, f"{{{_quoted(site)}}}", *own, *parts))
+
+    async def claim(self, site: str) -> None:
+        """Be the one who writes a site's entries, from now on."""
+        await self.claims.claim(site)
+
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+        """Add what was learnt, in one transaction; writing it twice changes nothing. About 15 µs a job."""
+        key = partial(self.key, site, generation=generation)
+        by_category = _by_category(changes.runs)
+
+        def fill(pipe: Any) -> None:
+            if changes.started:
+                rows = {row.number: _encode(row) for row in changes.started}
+                pipe.hset(key("history"), mapping=rows)
+            for category, runs in by_category.items():
+                entries = {run.number: _encode(run) for run in runs}
+                pipe.hset(key("runs", category), mapping=entries)
+            if by_category:
+                pipe.sadd(key("categories"), *by_category)
+            for method, own in changes.rows.items():
+                if own:
+                    values = {row.number: row.value for row in own}
+                    pipe.hset(key("rows", _quoted(method)), mapping=values)
+                    pipe.sadd(key("methods"), _quoted(method))
+
+        if changes.started or changes.runs or any(changes.rows.values()):
+            await self.claims.execute(site, fill)
+
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
+        """Delete what fell out: started jobs before number `oldest`, forgotten runs, and categories without any left.
+
+        To be called only once a state that does without them is durable.
+        """
+        key = partial(self.key, site, generation=generation)
+        forgotten = _by_category(changes.forgotten_runs)
+        gone = {key("history"): range(max(oldest - len(changes.started), 0), max(oldest, 0))}
+        for method, own in changes.rows.items():
+            first = changes.oldest[method]
+            gone[key("rows", _quoted(method))] = range(max(first - len(own), 0), first)
+
+        def fill(pipe: Any) -> None:
+            for name, numbers in gone.items():
+                if numbers:
+                    pipe.hdel(name, *map(str, numbers))
+            for category, runs in forgotten.items():
+                pipe.hdel(key("runs", category), *(str(run.number) for run in runs))
+            for category in forgotten:
+                pipe.hlen(key("runs", category))
+
+        if forgotten or any(gone.values()):
+            found = await self.claims.execute(site, fill)
+            left = found[len(found) - len(forgotten) :]
+            empty = [name for name, runs in zip(forgotten, left, strict=True) if not runs]
+            await self._drop_categories(site, key("categories"), empty)
+
+    async def _drop_categories(self, site: str, key: str, empty: list[str]) -> None:
+        """Take categories that have no runs from the set, lest it grows for ever where executables are unique."""
+        if empty:
+            await self.claims.execute(site, lambda pipe: pipe.srem(key, *empty))
+
+    async def read(self, site: str, generation: int = 0) -> Stored:
+        """All entries of a generation, also those that no state counts; in steps of bounded size."""
+        key = partial(self.key, site, generation=generation)
+        rows: list[Any] = await self._client.hvals(key("history"))
+        runs: dict[int, Run] = {}
+        async for members in self._scan(key("categories")):
+            categories = await self._with_runs(site, key("categories"), key("runs", ""), members)
+            found = await self._values([key("runs", category) for category in categories])
+            runs.update((run.number, run) for values in found for run in map(_decode_run, values))
+        own = {}
+        async for methods in self._scan(key("methods")):
+            for method in methods:
+                entries: dict[Any, Any] = await self._client.hgetall(key("rows", method))
+                own[unquote(method)] = [Row(int(number), value) for number, value in entries.items()]
+        return Stored([_decode_started(row) for row in rows], list(runs.values()), own)
+
+    async def _with_runs(self, site: str, key: str, prefix: str, categories: list[str]) -> list[str]:
+        """Those of the categories that have runs; the others leave the set. Without scripts 20 times as slow."""
+        try:
+            found: Any = await self._client.eval(DROP_EMPTY, 1, key, prefix, *categories)
+            return [category.decode() for category in found]
+        except NoPermissionError:
+            async with self._client.pipeline(transaction=False) as pipe:
+                for category in categories:
+                    pipe.hlen(prefix + category)
+                counts = await pipe.execute()
+            empty = [name for name, runs in zip(categories, counts, strict=True) if not runs]
+            await self._drop_categories(site, key, empty)
+            return [name for name, runs in zip(categories, counts, strict=True) if runs]
+
+    async def _values(self, keys: list[str]) -> list[list[Any]]:
+        async with self._client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.hvals(key)
+            return list(await pipe.execute())
+
+    async def _scan(self, key: str) -> AsyncIterator[list[str]]:
+        """The members of a set, in batches; one may come twice."""
+        cursor: int | None = None
+        while cursor != 0:
+            found: Any = await self._client.sscan(key, cursor or 0, count=SCAN_MEMBERS)
+            cursor, members = found
+            if members:
+                yield sorted(member.decode() for member in members)
+
+    async def clean(self, site: str, stored: Stored, kept: Stored, generation: int = 0) -> None:
+        """Delete the entries that were read and are not to be kept."""
+        key = partial(self.key, site, generation=generation)
+        rows = {row.number for row in stored.started} - {row.number for row in kept.started}
+        numbers = {run.number for run in kept.runs}
+        gone = {key("history"): rows}
+        for category, runs in _by_category(run for run in stored.runs if run.number not in numbers).items():
+            gone[key("runs", category)] = {run.number for run in runs}
+        for method, own in stored.rows.items():
+            more = {row.number for row in own} - {row.number for row in kept.rows.get(method, ())}
+            gone[key("rows", _quoted(method))] = more
+
+        def fill(pipe: Any) -> None:
+            for name, entries in gone.items():
+                if entries:
+                    pipe.hdel(name, *map(str, sorted(entries)))
+
+        if any(gone.values()):
+            await self.claims.execute(site, fill)
+
+    async def begin(self, site: str) -> int:
+        """The generation for a site that begins anew: one that has no entries yet. What there is is left as it is."""
+        generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
+        while await self._has_entries(site, generation):
+            await self.retire(site, generation)
+            generation = await self._client.hincrby(self.key(site, "info"), "generation", 1)
+        return generation
+
+    async def _has_entries(self, site: str, generation: int) -> bool:
+        key = partial(self.key, site, generation=generation)
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.hlen(key("history"))
+            pipe.scard(key("categories"))
+            pipe.scard(key("methods"))
+            return any(await pipe.execute())
+
+    async def retire(self, site: str, generation: int) -> None:
+        """Have Redis drop a generation that no state is known to count, a month from now; a backup may count it."""
+        try:
+            async for keys in self._keys(site, generation):
+                await self.claims.execute(site, partial(_expire, keys))
+        except ResponseError as error:  # a user of Redis who may not do this; nothing depends on it
+            log.warning("old entries stay in Redis: %s", error, extra={"site": site})
+
+    async def take_back(self, site: str, generation: int) -> None:
+        """Keep a generation that had been retired: a state counts it after all."""
+        try:
+            base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
+            if any([await self._client.persist(key) for key in base]):
+                async for keys in self._keys(site, generation):
+                    async with self._client.pipeline(transaction=False) as pipe:
+                        for key in keys:
+                            pipe.persist(key)
+                        await pipe.execute()
+        except ResponseError:  # who may not do this could not retire it either
+            return
+
+    async def forget(self, site: str, generation: int = 0) -> None:
+        """Delete everything of a site's generation; which process had it is forgotten a month later."""
+        async for keys in self._keys(site, generation):
+            await self.claims.execute(site, partial(_delete, keys))
+        with suppress(ResponseError):  # a user of Redis who may not do this
+            await self.claims.execute(site, partial(_expire, [self.key(site, "info")]))
+
+    async def _keys(self, site: str, generation: int) -> AsyncIterator[list[str]]:
+        """All keys of a generation, in batches; those by which the others are found come last."""
+        key = partial(self.key, site, generation=generation)
+        async for categories in self._scan(key("categories")):
+            yield [key("runs", category) for category in categories]
+        async for methods in self._scan(key("methods")):
+            yield [key("rows", method) for method in methods]
+        yield [key(name) for name in BASE_KEYS]
+
+
+def included(stored: Stored, saved: SavedState, history: int) -> Stored:
+    """Those of the entries that a saved state counts. Others are from beyond it, or were forgotten before it."""
+    ranges = saved.rows
+    return Stored(
+        [row for row in stored.started if saved.started - history <= row.number < saved.started],
+        kept_runs(saved, stored.runs),
+        {
+            name: [row for row in stored.rows.get(name, ()) if kept.oldest <= row.number < kept.count]
+            for name, kept in ranges.items()
+        },
+    )
+
+
+def _expire(keys: list[str], pipe: Any) -> None:
+    for key in keys:
+        pipe.expire(key, RETIRED_S)
+
+
+def _delete(keys: list[str], pipe: Any) -> None:
+    pipe.delete(*keys)
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _category(category: Category) -> str:
+    return ":".join(map(_quoted, category))
+
+
+def _by_category(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        found[_category(run.category)].append(run)
+    return found

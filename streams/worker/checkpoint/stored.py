@@ -1,0 +1,182 @@
+"""What the ledger holds and stores of a site, and what it needs of Kafka and Faust."""
+
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from models.engine.engine import Engine
+from models.records import AnyEvent, DoneOperation
+from streams.worker.checkpoint.arrivals import Arrivals
+from streams.worker.checkpoint.job_log import JobLog, Run
+
+
+class StoredState(msgspec.Struct, array_like=True):
+    """A site's state with the offset of the last event in it, as one value in the table.
+
+    `v` is the version of this record. `state` is compressed with zlib. Where there are `runs` it is what is bounded;
+    the live jobs are in these segments and in the `tail` (`JobLog`). Else it is the whole, of an earlier version.
+    `epoch` counts how often the offsets that count for the site have begun again. `own` says whether they are those of
+    the site's own topic. `generation` is that of its entries in Redis (`SiteStore`). `stamp` is the broker's time of
+    its last event, Unix seconds. `arrivals` tell how often its events come, `operations` what operators did.
+    """
+
+    v: int
+    partition: int
+    offset: int
+    state: bytes
+    epoch: int = 0
+    own: bool = False
+    generation: int = 0
+    stamp: float = 0.0
+    arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
+    operations: list[DoneOperation] = msgspec.field(default_factory=list)
+    runs: list[Run] | None = None
+    tail: bytes = b""
+
+
+class StoredSegment(msgspec.Struct, array_like=True):
+    """A segment of a site's jobs as it is in the table: of which partition, and the segment, compressed with zlib."""
+
+    v: int
+    partition: int
+    jobs: bytes
+
+
+encode_stored = msgspec.msgpack.Encoder().encode
+decode_stored = msgspec.msgpack.Decoder(StoredState).decode
+decode_segment = msgspec.msgpack.Decoder(StoredSegment).decode
+
+
+def offset_of(value: bytes) -> tuple[int, int]:
+    """The epoch and offset of the last event in a stored state; of two states of a site the greater is the later."""
+    stored = decode_stored(value)
+    return stored.epoch, stored.offset
+
+
+class Log(NamedTuple):
+    """One partition of a topic of events: the site whose own topic it is, None for the shared one."""
+
+    site: str | None
+    partition: int
+
+
+class Range(NamedTuple):
+    """What there is of a log: the offsets of its first event and of its next one, and what the group has committed."""
+
+    first: int
+    end: int
+    committed: int | None = None
+
+    def missing(self, last: int) -> int:
+        """How many events were deleted before they were read; `last` is the latest that any state counts.
+
+        Where nothing is committed (0 is nothing too) and no state counts any, all that was deleted was never read.
+
+        >>> Range(first=40, end=90, committed=30).missing(29), Range(40, 90, 0).missing(-1), Range(40, 90).missing(59)
+        (10, 40, 0)
+        """
+        return max(self.first - (self.committed or last + 1), 0)
+
+
+class Table(Protocol):
+    """What the ledger needs of the table of sites: Faust's, or a test's. `job_log` tells which keys there are."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+    def keys(self) -> Iterable[bytes]:
+        """The keys that have a value."""
+
+    def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        """Set a value, None to delete it; done when the changelog has it."""
+
+
+class Events(Protocol):
+    """What the ledger needs of the topics of events and of the changelog."""
+
+    async def ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
+        """What each log holds; raises OSError while the broker does not answer."""
+
+    def renewed(self, partition: int) -> None:
+        """A partition has been made anew since its states were stored."""
+
+    def lost(self, partition: int, events: int) -> None:
+        """Events of a partition were deleted before they were read."""
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
+        """The messages with this key from offset `first` to `last`; raises OSError as above."""
+
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        """The keys and values of a site that its changelog still has, the latest first; raises OSError as above.
+
+        Of the changelog's last `most` messages alone, where that is given.
+        """
+
+
+class Delivered(Protocol):
+    """A message that was taken from Kafka and is to be acknowledged."""
+
+    def ack(self) -> bool:
+        """Let its offset be committed."""
+
+
+@dataclass
+class SiteHandle:
+    """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
+
+    `own`, `generation`, `stamp`, `arrivals` and `operations` are as in `StoredState`; `jobs` is what is stored of the
+    live jobs.
+    """
+
+    engine: Engine
+    partition: int
+    offset: int = -1
+    epoch: int = 0
+    own: bool = False
+    generation: int = 0
+    stamp: float = 0.0
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    operations: list[DoneOperation] = field(default_factory=list)
+    jobs: JobLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = JobLog(self.engine.site)
+
+    @property
+    def log(self) -> Log:
+        """Where its events come."""
+        return Log(self.engine.site if self.own else None, self.partition)
+
+
+class AppliedEvent(NamedTuple):
+    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown)."""
+
+    event: AnyEvent
+    offset: int
+    arrived: float | None
+
+
+class Gone(NamedTuple):
+    """What is to be deleted of a site that has lost its place: a generation, and keys of the table."""
+
+    generation: int
+    keys: list[bytes]
+
+
+@dataclass
+class PendingBatch:
+    """Events of one partition that were processed and are not durable yet, and what followed from them.
+
+    `since` is when the first of them came, on the ledger's clock. `gone` are sites that have lost their places.
+    `applied` are those events that are in an engine. `dropped` is set once the partition is another's.
+    """
+
+    since: float
+    events: list[Delivered] = field(default_factory=list)
+    sends: list[Awaitable[Any]] = field(default_factory=list)
+    sites: set[str] = field(default_factory=set)
+    gone: dict[str, Gone] = field(default_factory=dict)
+    applied: list[AppliedEvent] = field(default_factory=list)
+    dropped: bool = False

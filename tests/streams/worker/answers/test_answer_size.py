@@ -1,0 +1,90 @@
+"""Answers that would not fit a message."""
+
+import msgspec
+import pytest
+
+from models.records import JobsAnswer, LiveJob, LiveState, NoAnswer, SiteAnswer, WeekAccuracy
+from streams.worker.answers.answer_size import MAX_ANSWER_BYTES, encoded
+
+LONG = "\x01" * 256
+"""The name that takes most as JSON: six bytes a character."""
+
+
+def live(number: int) -> LiveJob:
+    return LiveJob(
+        job=f"{number}{LONG[4:]}",
+        attempt=0,
+        phase="queued",
+        queue=LONG,
+        cpus=1,
+        walltime=None,
+        submit=float(number),
+        start=None,
+        predicted_wait_s=None,
+        predicted_run_s=None,
+        predicted_start=None,
+        expected_start=None,
+        bounds=None,
+        method="qespera",
+        reason="",
+    )
+
+
+def jobs_answer(count: int) -> JobsAnswer:
+    return JobsAnswer(id="q", site="alder", made_at=1.0, user="ada", jobs=[live(n) for n in range(count)], more=7)
+
+
+def site_answer(count: int, weeks: int = 0) -> SiteAnswer:
+    return SiteAnswer(
+        id="q",
+        site="alder",
+        made_at=1.0,
+        cpus=1,
+        down_nodes=0,
+        live=LiveState(queued_jobs=count, running_jobs=0, free_cpus=0),
+        held_jobs=0,
+        queued_cpus=count,
+        running_cpus=0,
+        drain_s=None,
+        queues=["a", "b"],
+        method="qespera",
+        degraded=None,
+        history_jobs=0,
+        weeks=[WeekAccuracy(begin=float(n), end=n + 1.0, methods=[]) for n in range(weeks)],
+        queued=[live(n) for n in range(count)],
+    )
+
+
+def test_what_fits_is_as_it_is() -> None:
+    assert encoded(jobs_answer(10)) == msgspec.json.encode(jobs_answer(10))
+
+
+def test_of_a_users_jobs_the_latest_stay_and_the_rest_is_counted() -> None:
+    value = encoded(jobs_answer(1000))
+    told = msgspec.json.decode(value, type=JobsAnswer)
+    assert MAX_ANSWER_BYTES - 10_000 < len(value) <= MAX_ANSWER_BYTES
+    assert told.jobs == jobs_answer(1000).jobs[-len(told.jobs) :]
+    assert told.more == 7 + 1000 - len(told.jobs)
+
+
+def test_of_a_queue_those_that_have_queued_longest_stay() -> None:
+    value = encoded(site_answer(1000, weeks=3))
+    told = msgspec.json.decode(value, type=SiteAnswer)
+    assert len(value) <= MAX_ANSWER_BYTES
+    assert told.queued == site_answer(1000).queued[: len(told.queued)]
+    assert len(told.weeks) == 3 and told.queues == ["a", "b"]
+    assert told.more == 1000 - len(told.queued)
+
+
+@pytest.mark.parametrize("most", [500, 700, 1500])
+def test_then_the_oldest_weeks_and_the_last_queues_go(most: int) -> None:
+    value = encoded(site_answer(2, weeks=20), most)
+    told = msgspec.json.decode(value, type=SiteAnswer)
+    assert len(value) <= most and not told.queued
+    assert told.weeks == site_answer(0, weeks=20).weeks[20 - len(told.weeks) :]
+    assert told.more == 2 + 20 - len(told.weeks) + 2 - len(told.queues)
+
+
+def test_what_cannot_be_cut_is_refused() -> None:
+    told = msgspec.json.decode(encoded(jobs_answer(3), 50), type=NoAnswer)
+    assert (told.id, told.site, told.reason) == ("q", "alder", "too_large")

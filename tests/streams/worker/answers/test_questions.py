@@ -1,0 +1,264 @@
+"""What becomes of a question."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import MessageSizeTooLargeError
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import (
+    AnyAnswer,
+    AnyQuestion,
+    DeadLetter,
+    JobsQuestion,
+    NoAnswer,
+    SiteQuestion,
+    Submit,
+    WaitAnswer,
+    WaitQuestion,
+)
+from models.simulation import generate, run
+from streams.settings import EstimateSettings, KafkaSettings, QuestionSettings
+from streams.worker.answers import answering
+from streams.worker.answers.answering import MOST_KEPT, SAME_S, Answering
+from streams.worker.answers.questions import STALE_S, Questions
+from streams.worker.answers.standing import StandingEstimates
+from streams.worker.answers.turns import Turns
+from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.metrics.process import Metrics
+
+STAMP_MS = 1_000_000
+"""The broker's stamp of every question: far from any clock of this machine."""
+
+ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
+
+
+class AskedWorker:
+    """A worker with one site that is asked questions: what it sent, and what it counted."""
+
+    def __init__(self, settings: QuestionSettings | None = None) -> None:
+        self.engine = Engine("alder", ENGINE)
+        for event in run(generate(3, 60, cpus=32, load=0.9), 32, "alder"):
+            self.engine.apply(event)
+        self.sent: list[tuple[str, bytes | None, Any, int | None]] = []
+        self.metrics = Metrics([], 10)  # type: ignore[arg-type]
+        handles = {"alder": SiteHandle(self.engine, 3)}
+        producer: Any = SimpleNamespace(send=self._send)
+        self.turns = Turns()
+        self.standing = StandingEstimates(handles, EstimateSettings(share=1.0), self._send_estimate)
+        self.questions = Questions(
+            KafkaSettings(prefix="x."),
+            settings or QuestionSettings(),
+            lambda: frozenset({3}),
+            self.metrics,
+            Answering(handles, standing=self.standing),
+            self.turns,
+            producer,
+        )
+
+    async def _send_estimate(self, *_: Any) -> Any:
+        return asyncio.sleep(0)
+
+    async def _send(self, topic: str, value: bytes, key: bytes | None, partition: int | None) -> Any:
+        kind: Any = AnyAnswer if topic == "x.answers" else DeadLetter
+        self.sent.append((topic, key, msgspec.json.decode(value, type=kind), partition))
+        taken: Any = asyncio.get_running_loop().create_future()
+        taken.set_result(SimpleNamespace(timestamp=STAMP_MS + 20))
+        return taken
+
+    def take(self, key: bytes | None, value: bytes | None, age_s: float = 0.0) -> None:
+        message: Any = SimpleNamespace(
+            topic="x.questions", partition=3, offset=5, key=key, value=value, timestamp=STAMP_MS
+        )
+
+        async def take() -> None:
+            await self.questions.take(message, age_s)
+            await self.answer_those_that_wait()
+
+        asyncio.run(take())
+
+    async def answer_those_that_wait(self) -> None:
+        task = asyncio.create_task(self.questions._answer_all())
+        while len(self.questions._waiting):
+            await asyncio.sleep(0)
+        await self.turns.take(lambda: None, 1.0)
+        await asyncio.sleep(0.01)  # lets the broker's word about the answer come
+        task.cancel()
+
+    def flood(self, asked: list[AnyQuestion], after_s: float = 0.0) -> list[Any]:
+        """The answers to questions that come at once, answered `after_s` seconds later."""
+
+        async def flood() -> None:
+            for question in asked:
+                value = msgspec.json.encode(question)
+                place = {"topic": "x.questions", "partition": 3, "offset": 5, "timestamp": STAMP_MS}
+                await self.questions.take(SimpleNamespace(key=b"alder", value=value, **place))  # type: ignore[arg-type]
+            await asyncio.sleep(after_s)
+            await self.answer_those_that_wait()
+
+        asyncio.run(flood())
+        return [told for _, _, told, _ in self.sent]
+
+    def counted(self, status: str) -> float:
+        value = self.metrics.registry.get_sample_value("queuecast_questions_total", {"status": status})
+        return value or 0.0
+
+
+encode = msgspec.json.encode
+
+
+def test_a_question_is_answered_on_its_own_partition() -> None:
+    asked = AskedWorker()
+    question = WaitQuestion(id="q", site="alder", cpus=8, walltime=600.0)
+    asked.take(b"alder", encode(question))
+    told = msgspec.structs.replace(answer(question, asked.engine, asked.engine.time), as_of=asked.engine.time)
+    assert asked.sent == [("x.answers", b"alder", told, 3)]
+    assert asked.counted("answered") == 1
+    assert asked.metrics.registry.get_sample_value("queuecast_answer_latency_seconds_sum") == pytest.approx(0.02)
+
+
+def test_an_unknown_site_is_said_to_be_unknown() -> None:
+    asked = AskedWorker()
+    asked.take(b"nowhere", encode(SiteQuestion(id="q", site="nowhere")))
+    ((topic, key, told, _),) = asked.sent
+    assert (topic, key) == ("x.answers", b"nowhere")
+    assert told == NoAnswer(
+        id="q", site="nowhere", reason="unknown_site", detail="no event of a site 'nowhere' has been seen"
+    )
+    assert asked.counted("unknown_site") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (b"alder", None, "empty"),
+        (b"alder", b"what?", "not_json"),
+        (b"alder", b'{"type":"wait","id":"q","site":"alder","cpus":0}', "malformed"),
+        (b"alder", b'{"type":"why","id":"q","site":"alder"}', "unknown_type"),
+        (b"alder", b'{"type":"wait","id":"q","site":"alder","v":99}', "version"),
+        (b"birch", b'{"type":"wait","id":"q","site":"alder"}', "wrong_key"),
+        (b"alder", b" " * 70_000, "too_large"),
+    ],
+)
+def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, reason: str) -> None:
+    asked = AskedWorker()
+    asked.take(key, value)
+    (topic, _, letter, _), *refusals = asked.sent
+    assert topic == "x.dead-letters" and isinstance(letter, DeadLetter)
+    assert (letter.reason, letter.topic, letter.partition, letter.offset) == (reason, "x.questions", 3, 5)
+    assert asked.counted("malformed") == 1
+    readable = b'"id":"q"' in (value or b"")
+    assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
+
+
+def test_nobody_waits_for_an_old_question() -> None:
+    asked = AskedWorker()
+    asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")), age_s=STALE_S + 1)
+    assert asked.sent == [] and asked.counted("stale") == 1
+
+
+def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object) -> WaitAnswer:
+        raise RuntimeError("a flaw")
+
+    asked = AskedWorker()
+    monkeypatch.setattr(answering, "answer", broken)
+    asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")))
+    ((_, _, told, _),) = asked.sent
+    assert (told.reason, told.detail) == ("failed", "RuntimeError('a flaw')")
+    assert "could not be answered" in caplog.text and asked.counted("failed") == 1
+
+
+def test_a_question_that_the_client_refuses_to_carry_silences_no_other() -> None:
+    asked = AskedWorker()
+    question = encode(WaitQuestion(id="q", site="alder"))
+    first, second = (
+        SimpleNamespace(topic="x.questions", partition=3, offset=n, key=b"alder", value=question, timestamp=STAMP_MS)
+        for n in range(2)
+    )
+    send, refusals = asked.questions._producer.send, [MessageSizeTooLargeError()]  # type: ignore[union-attr]
+
+    async def sending(*message: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await send(*message)
+
+    asked.questions._producer.send = sending  # type: ignore[union-attr,method-assign]
+    consumer: Any = SimpleNamespace(highwater=lambda _: 2)
+
+    async def take_both() -> None:
+        await asked.questions._take_all(consumer, TopicPartition("x.questions", 3), [first, second])  # type: ignore[list-item]
+        await asked.answer_those_that_wait()
+
+    asyncio.run(take_both())
+    assert len(asked.sent) == 1 and asked.counted("failed") == 1
+
+
+def wait(number: int, asker: str | None = "ada") -> WaitQuestion:
+    return WaitQuestion(id=f"{asker} {number}", site="alder", cpus=5, walltime=600.0 + number, asker=asker)
+
+
+def test_askers_take_turns_and_none_has_more_questions_waiting_than_its_quota() -> None:
+    asked = AskedWorker(QuestionSettings(waiting=100, waiting_each=4))
+    flood = [wait(number) for number in range(10)]
+    told = asked.flood([*flood, wait(0, "bob"), wait(0, None)])
+    refused = [one for one in told if isinstance(one, NoAnswer)]
+    assert [(one.id, one.reason) for one in refused] == [(f"ada {number}", "quota") for number in range(4, 10)]
+    assert all("questions.waiting_each" in one.detail for one in refused)
+    answered = [one.id for one in told if isinstance(one, WaitAnswer)]
+    assert answered == ["ada 0", "bob 0", "None 0", "ada 1", "ada 2", "ada 3"]
+    assert (asked.counted("quota"), asked.counted("answered")) == (6, 6)
+
+
+def test_beyond_the_queue_standing_estimates_answer_where_one_fits() -> None:
+    asked = AskedWorker(QuestionSettings(waiting=1))
+    asyncio.run(asked.standing.refresh(asked.standing._handles["alder"]))
+    jobs = JobsQuestion(id="jobs", site="alder", user="u1")
+    huge = WaitQuestion(id="huge", site="alder", cpus=1000)
+    told = {one.id: one for one in asked.flood([wait(0), wait(1), jobs, huge])}
+    assert told["ada 0"].source == "what-if"
+    standing = told["ada 1"]
+    shape = asked.standing.covering(asked.standing._handles["alder"], 5, 601.0, None, 0)
+    assert shape is not None and (shape.cpus, shape.walltime) == (8, 3600.0)
+    assert standing.source == "standing" and standing.predicted_wait_s == shape.predicted_wait_s
+    assert [told[name].reason for name in ("jobs", "huge")] == ["busy", "busy"], "no shape is an answer to these"
+    assert [asked.counted(status) for status in ("answered", "standing", "busy")] == [1, 1, 2]
+
+
+def test_a_question_that_waited_for_longer_than_patience_costs_no_work() -> None:
+    asked = AskedWorker(QuestionSettings(patience_seconds=0.05))
+    told = asked.flood([wait(0), wait(1)], after_s=0.1)
+    assert [one.reason for one in told] == ["busy", "busy"] and asked.counted("busy") == 2
+
+
+def test_the_same_question_is_answered_once_until_an_event_comes_or_time_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, now, worked_out = AskedWorker(), 0.0, []
+
+    def counting(question: AnyQuestion, *rest: Any) -> AnyAnswer:
+        worked_out.append(question.id)
+        return answer(question, *rest)
+
+    monkeypatch.setattr(answering, "answer", counting)
+    told = Answering({"alder": SiteHandle(asked.engine, 3)}, clock=lambda: now)
+
+    def ask(name: str, asker: str | None = None) -> AnyAnswer:
+        return told.answer(SiteQuestion(id=name, site="alder", asker=asker))
+
+    first, again = ask("a"), ask("b", "bob")
+    assert worked_out == ["a"] and again == msgspec.structs.replace(first, id="b")
+    asked.engine.apply(Submit(site="alder", time=asked.engine.time, job="new", cpus=1))
+    assert isinstance(ask("c"), type(first)) and worked_out == ["a", "c"]
+    now += SAME_S + 0.1
+    ask("d")
+    assert worked_out == ["a", "c", "d"]
+    for number in range(2 * MOST_KEPT):
+        told.answer(SiteQuestion(id="x", site="alder", most=number))
+    assert len(told._kept) == MOST_KEPT

@@ -1,0 +1,144 @@
+"""What people act on is scored: standing estimates and answers, by when a job like that starts."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from models.engine.asking.answers import answer
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Outcome, WaitAnswer, WaitQuestion
+from models.site.shapes import Shape
+from streams.settings import Settings
+from streams.worker.answers import scores as answer_scores
+from streams.worker.answers.scores import ASKED_S, AnswerScores, Told
+from streams.worker.metrics.sites import AnswersCollector
+from tests.support.events import end, start, submit
+from tests.support.fakes import Process, World
+
+HOUR = 3600.0
+SMALL, LARGE = Shape(4, HOUR, "batch"), Shape(16, HOUR, "batch")
+ESTIMATES = {SMALL: Told(100.0, 500.0), LARGE: Told(1000.0, None), Shape(32, HOUR, "batch"): Told(None, None)}
+
+
+def outcome(job: str, waited_s: float, predicted_s: float | None = 60.0, **fields: Any) -> Outcome:
+    told = {"site": "s", "attempt": 0, "made_at": 0.0, "method": "blend", "bounds": None, "predicted_run_s": 1.0}
+    return Outcome(
+        job=job,
+        predicted_wait_s=predicted_s,
+        actual_wait_s=waited_s,
+        observed_at=waited_s,
+        error_s=(predicted_s or 0.0) - waited_s,
+        **told | fields,
+    )
+
+
+def came(scores: AnswerScores, job: str, cpus: int = 4, time: float = 0.0, **fields: Any) -> None:
+    scores.came(submit(job, time, cpus=cpus, walltime=fields.pop("walltime", 600.0), queue="batch", **fields))
+
+
+def ask(scores: AnswerScores, wait_s: float | None = 50.0, made_at: float = 0.0, **fields: Any) -> None:
+    job = {"cpus": 4, "walltime": 600.0, "queue": "batch"} | fields
+    engine = Engine("s", EngineSettings(method="median"))
+    told = answer(WaitQuestion(id="1", site="s"), engine, made_at)
+    assert isinstance(told, WaitAnswer)
+    scores.asked(
+        WaitQuestion(id="1", site="s", **job),
+        msgspec.structs.replace(told, predicted_wait_s=wait_s, bounds={"0.9": 200.0}),
+    )
+
+
+def test_a_standing_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
+    scores = AnswerScores()
+    came(scores, "before")
+    scores.published("s", ESTIMATES)
+    came(scores, "1")
+    came(scores, "2", cpus=9)
+    came(scores, "none", cpus=20)  # its shape has no estimate
+    came(scores, "large", cpus=99)
+    scores.published("s", {SMALL: Told(9e9, None)})  # too late for those
+    for job, waited_s in (("before", 9.0), ("1", 400.0), ("2", 400.0), ("none", 9.0), ("large", 9.0)):
+        scores.left(outcome(job, waited_s))
+        scores.left(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
+    [found] = scores.accuracy("s")
+    assert (found.kind, found.jobs, found.mean_error_s) == ("standing", 2, (300.0 + 600.0) / 2)
+    assert found.predicted_error_s == 340.0
+    assert found.coverage == {"0.9": 1.0} and found.within_factor_2 == 0.0
+    assert scores.accuracy("other") == []
+
+
+def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
+    scores = AnswerScores()
+    ask(scores, 50.0, user="ada")
+    ask(scores, 10.0)  # without a user
+    came(scores, "1", time=60.0, user="ada")
+    came(scores, "2", time=60.0, user="bob")
+    came(scores, "3", time=60.0, user="ada", cpus=5)
+    came(scores, "4", time=ASKED_S + 1.0, user="ada")
+    for job in "1234":
+        scores.left(outcome(job, 150.0))
+    [found] = scores.accuracy("s")
+    assert (found.kind, found.jobs, found.mean_error_s) == ("asked", 2, (100.0 + 140.0) / 2)
+
+
+def test_where_there_was_no_estimate_nothing_is_scored() -> None:
+    scores = AnswerScores()
+    ask(scores, None)
+    scores.published("s", {SMALL: Told(None, None)})
+    came(scores, "1")
+    scores.left(outcome("1", 9.0))
+    assert scores.accuracy("s") == []
+
+
+def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_scores, "MAX_NOTED_JOBS", 3)
+    monkeypatch.setattr(answer_scores, "MAX_ASKED", 2)
+    scores = AnswerScores()
+    scores.published("s", ESTIMATES)
+    for number in range(10):
+        came(scores, str(number))
+        ask(scores, user=f"u{number}")
+    for number in range(10):
+        scores.left(outcome(str(number), 100.0))
+    [found] = scores.accuracy("s")
+    assert found.jobs == 3
+    scores.forget("s")
+    came(scores, "11", user="u9")
+    came(scores, "12", user="u0")
+    for job in ("11", "12"):
+        scores.left(outcome(job, 100.0))
+    assert [(one.kind, one.jobs) for one in scores.accuracy("s")] == [("asked", 1), ("standing", 3)]
+
+
+def test_prometheus_is_shown_them() -> None:
+    class Handle:
+        engine = Engine("s", EngineSettings(method="median"))
+
+    scores, registry = AnswerScores(), CollectorRegistry()
+    scores.published("s", ESTIMATES)
+    came(scores, "1")
+    scores.left(outcome("1", 400.0))
+    Handle.engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
+    handles: Iterable[Any] = [Handle]
+    registry.register(AnswersCollector(handles, scores, most_sites=1))
+    shown = generate_latest(registry).decode()
+    assert 'queuecast_answer_error_seconds_sum{kind="standing",site="s"} 300.0' in shown
+    assert 'queuecast_answer_error_seconds_count{kind="expected",site="s"} 1.0' in shown
+    assert 'queuecast_answer_within_factor_2_jobs_total{kind="expected",site="s"} 1.0' in shown
+    assert 'queuecast_answer_bound_held_jobs_total{bound="0.9",kind="standing",site="s"} 1.0' in shown
+    assert 'queuecast_answer_bound_held_jobs_total{bound="0.9",kind="expected",site="s"} 0.0' in shown
+
+
+def test_a_worker_scores_what_it_told_as_it_reads_events() -> None:
+    world = World()
+    process = Process(world, Settings(engine=EngineSettings(method="median", shadows=(), bounds="")))
+    process.processor.answer_scores.published("s", ESTIMATES)
+    came = submit("1", 10.0, cpus=4, walltime=600.0, queue="batch")
+    world.publish_events([came, start("1", 510.0), end("1", 900.0)])
+    asyncio.run(process.live())
+    [found] = process.processor.answer_scores.accuracy("s")
+    assert (found.kind, found.jobs, found.mean_error_s, found.predicted_error_s) == ("standing", 1, 400.0, 500.0)

@@ -1,0 +1,265 @@
+"""When standing estimates are made anew, what goes out, and what is taken back."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka.errors import NodeNotReadyError
+from faust.exceptions import NotReady
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Capacity, Partition, Pool, StandingEstimate, Submit
+from models.simulation import generate, run
+from models.site.shapes import WALLTIMES, Shape, grid, sizes
+from streams.settings import EstimateSettings
+from streams.worker.answers import standing as standing_module
+from streams.worker.answers.standing import StandingEstimates, key_of, site_time
+from streams.worker.answers.turns import HANDING_S, Turns
+from streams.worker.checkpoint.stored import SiteHandle
+
+ENGINE = EngineSettings(method="median", shadows=(), bounds="", history=50)
+FREELY = EstimateSettings(share=1.0)
+
+
+class Topic:
+    """What was sent: the values by key, and the partitions."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes | None] = {}
+        self.partitions: set[int] = set()
+        self.error: Exception | None = None
+
+    async def send(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        if self.error is not None:
+            raise self.error
+        self.values[key] = value
+        self.partitions.add(partition)
+        arrived: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        arrived.set_result(None)
+        return arrived
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def handle(site: str = "alder", jobs: int = 60, partition: int = 3) -> SiteHandle:
+    engine = Engine(site, ENGINE)
+    for event in run(generate(3, jobs, cpus=32, load=0.9), 32, site):
+        engine.apply(event)
+    return SiteHandle(engine, partition)
+
+
+def keeper(*handles: SiteHandle, settings: EstimateSettings = FREELY) -> tuple[StandingEstimates, Topic, Clock]:
+    topic, clock = Topic(), Clock()
+    return StandingEstimates({one.engine.site: one for one in handles}, settings, topic.send, clock), topic, clock
+
+
+numbers = count(10_000)
+
+
+def submit(here: SiteHandle, cpus: int = 1, queue: str | None = "batch") -> None:
+    site, time = here.engine.site, here.engine.time
+    here.engine.apply(Submit(site=site, time=time, job=str(next(numbers)), cpus=cpus, queue=queue, walltime=600.0))
+
+
+def test_a_record_goes_out_for_every_shape_to_the_sites_partition() -> None:
+    here = handle()
+    standing, topic, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    shapes = grid(sizes(32), WALLTIMES, tuple(here.engine.open_queues(8)))
+    assert set(topic.values) == {key_of("alder", shape) for shape in shapes} and topic.partitions == {3}
+    estimate = msgspec.json.decode(topic.values[key_of("alder", shapes[0])] or b"", type=StandingEstimate)
+    assert (estimate.site, estimate.cpus, estimate.walltime, estimate.queue) == ("alder", *shapes[0][:3])
+    assert b"gpus" not in (topic.values[key_of("alder", shapes[0])] or b"")
+    assert standing.records == len(shapes)
+
+
+def test_the_configured_shapes_are_those() -> None:
+    here = handle()
+    settings = EstimateSettings(walltimes=(60.0,), most_cpus=4, queues=("night",))
+    standing, _, _ = keeper(here, settings=settings)
+    assert standing.shapes(here.engine) == [Shape(1, 60.0, "night"), Shape(2, 60.0, "night"), Shape(4, 60.0, "night")]
+
+
+def test_where_there_are_partitions_they_are_the_queues_and_those_with_gpus_have_them_in_the_key() -> None:
+    here = handle()
+    pools = [Pool(name="thin", nodes=4, cpus=4), Pool(name="card", nodes=2, cpus=8, gpus={"a100": 2})]
+    partitions = [
+        Partition(name="batch", pools=["thin"], max_walltime=60.0),
+        Partition(name="gpu", pools=["card"]),
+        Partition(name="old", pools=["thin"], up=False),
+    ]
+    time = here.engine.time
+    here.engine.apply(Capacity(site="alder", time=time, cpus=32, pools=pools, partitions=partitions))
+    settings = EstimateSettings(share=1.0, walltimes=(60.0, 600.0), queues=("nowhere",))
+    standing, topic, _ = keeper(here, settings=settings)
+    asyncio.run(standing.refresh(here))
+    batch = [["alder", cpus, 60.0, "batch"] for cpus in (1, 2, 4, 8, 16)]
+    gpu = [["alder", 4 * gpus, time_s, "gpu", gpus] for gpus in (1, 2, 4) for time_s in (60.0, 600.0)]
+    assert sorted(map(json.loads, topic.values)) == sorted([*batch, *gpu])
+    told = json.loads(topic.values[key_of("alder", Shape(4, 600.0, "gpu", 1))] or b"")
+    assert (told["queue"], told["cpus"], told["gpus"]) == ("gpu", 4, 1)
+    few = keeper(here, settings=EstimateSettings(most_queues=1))[0].shapes(here.engine)
+    assert {shape.queue for shape in few} == {"batch"}
+
+
+def test_they_are_made_anew_when_the_state_has_changed_enough_and_not_too_often() -> None:
+    here = handle()
+    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=0.05))
+    for _ in range(40):
+        submit(here)
+    assert standing.due(here)
+    asyncio.run(standing.refresh(here))
+    clock.now = 31.0
+    assert not standing.due(here)  # nothing has happened
+    submit(here, cpus=1)
+    assert not standing.due(here)  # one more of 41 jobs, and of 32 processors
+    submit(here, cpus=1)
+    assert standing.due(here)
+    clock.now = 29.0
+    assert not standing.due(here)  # they are not old enough
+
+
+def test_a_change_of_the_sites_size_counts_and_so_does_age() -> None:
+    here = handle(jobs=150)
+    standing, _, clock = keeper(here, settings=msgspec.structs.replace(FREELY, change=1.0))
+    asyncio.run(standing.refresh(here))
+    clock.now = 31.0
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    assert standing.due(here)
+    asyncio.run(standing.refresh(here))
+    clock.now += 899.0
+    assert not standing.due(here)
+    clock.now += 1.0
+    assert standing.due(here)
+
+
+def test_a_site_is_due_as_soon_as_its_size_is_known() -> None:
+    here = SiteHandle(Engine("alder", ENGINE), 3)
+    standing, topic, _ = keeper(here)
+    submit(here)
+    asyncio.run(standing.refresh(here))
+    assert not standing.due(here) and topic.values == {}
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    assert standing.due(here)
+
+
+def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
+    here = handle()
+    standing, _, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    here.engine = handle().engine
+    assert standing.due(here)
+
+
+def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
+    here = handle()
+    standing, topic, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    before = set(topic.values)
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    asyncio.run(standing.refresh(here))
+    gone = {key for key, value in topic.values.items() if value is None}
+    assert gone == {key for key in before if msgspec.json.decode(key)[1] == 32}
+
+
+def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
+    here = handle()
+    topic, handles = Topic(), {"alder": here}
+
+    async def send(key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
+        handles.clear()
+        return await topic.send(key, value, partition)
+
+    asyncio.run(StandingEstimates(handles, FREELY, send).refresh(here))
+    assert len(topic.values) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("a flaw"), "standing estimates failed\nTraceback"),
+        (ConnectionError("away"), "standing estimates failed\nTraceback"),
+        (NodeNotReadyError(), "standing estimates could not be sent: NodeNotReadyError"),
+        (NotReady("ended"), "standing estimates could not be sent: NotReady('ended')\n"),
+    ],
+)
+def test_what_fails_at_one_site_does_not_stop_the_others(
+    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, other = handle("alder"), handle("birch")
+    standing, topic, _ = keeper(here, other)
+
+    def broken(engine: Engine) -> list[Shape]:
+        if engine.site == "alder":
+            raise error
+        return [Shape(1, 60.0)]
+
+    standing.shapes = broken  # type: ignore[method-assign]
+
+    async def until_the_other_is_served() -> None:
+        task = asyncio.create_task(standing.run())
+        while not topic.values:
+            await asyncio.sleep(0.01)
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(until_the_other_is_served())
+    assert set(topic.values) == {key_of("birch", Shape(1, 60.0))}
+    assert said in caplog.text
+
+
+def test_the_events_wait_only_for_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = handle()
+    ticks, pauses = count(), list[float]()  # a look at the clock takes 1.5 ms
+
+    def clock() -> float:
+        return next(ticks) * 0.0015
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    settings, topic = msgspec.structs.replace(FREELY, share=0.2), Topic()
+    keeping = StandingEstimates({"alder": here}, settings, topic.send, Clock(), turns=Turns(clock=clock))
+    monkeypatch.setattr(standing_module, "time", SimpleNamespace(perf_counter=clock, time=time.time))
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(keeping.refresh(here))
+    # Of each slice: the clock was looked at once by who gives turns, once as it began, and after each of two shapes.
+    rests = [seconds for seconds in pauses if seconds > HANDING_S]
+    assert rests.count(pytest.approx(4 * 0.006)) == len(topic.values) // 2  # 6 ms of work are a fifth of the time
+
+
+def test_four_shapes_are_shown() -> None:
+    here = handle()
+    standing, _, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    shown = dict(standing.shown(standing.estimates["alder"]))
+    assert [(shape.cpus, shape.walltime) for shape in shown] == [(1, 3600), (4, 14400), (8, 43200), (16, 86400)]
+
+
+def test_a_sites_time_is_the_time_of_day_unless_its_events_are_of_another_time() -> None:
+    engine = handle().engine
+    assert site_time(engine, lambda: engine.time + 3600.0) == engine.time + 3600.0
+    assert site_time(engine, lambda: engine.time + 3 * 86_400.0) == engine.time
+    assert site_time(engine, lambda: engine.time - 3 * 86_400.0) == engine.time
+
+
+def test_a_live_site_grows_older_over_a_quiet_weekend_and_a_replayed_one_does_not() -> None:
+    for arrives_after_s, grows in ((5.0, True), (86_400.0 * 365, False)):
+        engine = Engine("alder", ENGINE)
+        for minute in range(100):
+            time = 1.7e9 + 60.0 * minute
+            engine.apply(Submit(site="alder", time=time, job=str(minute)), time + arrives_after_s)
+        monday = engine.time + 3 * 86_400.0
+        assert site_time(engine, lambda now=monday: now) == (monday if grows else engine.time)  # type: ignore[misc]

@@ -1,0 +1,136 @@
+"""A Redis that loses its last writes under a living worker: they are made good, and nothing of it shows."""
+
+import asyncio
+import gc
+import logging
+import weakref
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from models.engine.checkpoint import Changes
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.checkpoint.claims import Superseded, WritesLost
+from tests.support.changelog import Changelog
+from tests.support.fakes import MemoryStore, Process, World
+
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=(), history=20), worker=WorkerSettings(checkpoint_events=10)
+)
+EVENTS = list(run(generate(3, 120, 32, 0.9), 32, "alder"))
+
+
+class Forgetful(MemoryStore):
+    """Forgets the last `writes` writes, and what was deleted since then, when there have been `after` of them."""
+
+    def __init__(self, world: World, after: int, writes: int) -> None:
+        super().__init__(world)
+        self._after, self._writes = after, writes
+        self._before: list[Any] = []
+        self._lost = False
+
+    async def claim(self, site: str) -> None:
+        self._lost = False
+
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+        self._check()
+        kept = (self._world.started, self._world.runs, self._world.rows)
+        self._before.append(deepcopy(kept))
+        if len(self._before) == self._after:
+            self._world.started, self._world.runs, self._world.rows = deepcopy(self._before[-self._writes])
+            self._lost = True
+        self._check()
+        await super().write(site, changes, generation)
+
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
+        self._check()
+        await super().trim(site, oldest, changes, generation)
+
+    def _check(self) -> None:
+        if self._lost:
+            raise WritesLost("it has fewer writes")
+
+
+def over(world: World, after: int = 10**9, writes: int = 1, compacted: bool = False) -> Process:
+    """A worker."""
+    world.publish_events(EVENTS)
+    table = Changelog(world, compacted)
+    process = Process(world, SETTINGS, store=Forgetful(world, after, writes), table=table)
+    process.ledger.loader.events = table  # type: ignore[assignment]
+    return process
+
+
+def lived(after: int = 10**9, writes: int = 1, compacted: bool = False) -> World:
+    """What a worker left behind."""
+    world = World()
+    asyncio.run(over(world, after, writes, compacted).live())
+    return world
+
+
+def entries(world: World) -> Any:
+    """What Redis holds, as what can be compared."""
+    started = {number: (row.job, row.wait_s) for number, row in world.started["alder"].items()}
+    return started, world.runs["alder"], world.rows["alder"]
+
+
+@pytest.mark.parametrize("writes", [1, 2, 4, 8])
+@pytest.mark.parametrize("after", [9, 20, 30])
+def test_what_a_redis_lost_under_a_living_worker_is_made_good(after: int, writes: int) -> None:
+    world, whole = lived(after, writes), lived()
+    assert world.outputs == whole.outputs
+    assert world.committed == whole.committed
+    assert entries(world) == entries(whole)
+    assert world.started.keys() == {"alder"}
+
+
+def test_the_engines_that_it_takes_to_make_it_good_are_gone_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[weakref.ref[Engine]] = []
+    init = Engine.__init__
+
+    def noted(engine: Engine, *args: Any, **keywords: Any) -> None:
+        made.append(weakref.ref(engine))
+        init(engine, *args, **keywords)
+
+    monkeypatch.setattr(Engine, "__init__", noted)
+    caplog.set_level(logging.CRITICAL)  # it keeps errors, with the frames that they came from
+    process = over(World(), after=20, writes=4)
+    gc.disable()
+    try:
+        asyncio.run(process.live())
+        assert len(made) > 2
+        assert [engine() for engine in made] == [None] * len(made)  # the worker's own too: it has handed over
+    finally:
+        gc.enable()
+
+
+def test_where_it_cannot_be_made_good_the_worker_ends() -> None:
+    with pytest.raises(RuntimeError, match="cannot be made anew"):
+        lived(after=20, writes=4, compacted=True)
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_another_workers_claim_ends_a_worker_unless_the_partition_is_the_others_by_then(dropped: bool) -> None:
+    class Taken(MemoryStore):
+        process: Process
+
+        async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+            if dropped:
+                self.process.ledger.drop({0})
+            raise Superseded("another worker has it")
+
+    world = World()
+    world.publish_events(EVENTS[:9])
+    store = Taken(world)
+    store.process = Process(world, SETTINGS, store=store)
+    if dropped:
+        asyncio.run(store.process.live())
+    else:
+        with pytest.raises(Superseded):
+            asyncio.run(store.process.live())
+    assert (world.table, world.committed) == ({}, {})

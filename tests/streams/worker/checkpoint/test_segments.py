@@ -1,0 +1,151 @@
+"""A worker whose sites have segments: crashes between these and their heads, segments that are lost, and those that
+nothing names."""
+
+import asyncio
+import zlib
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.settings import EngineSettings
+from models.records import Rebuild
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.checkpoint.job_log import keys_of, segment_key, site_of
+from streams.worker.checkpoint.stored import StoredSegment, decode_stored, encode_stored
+from tests.support.changelog import Changelog
+from tests.support.fakes import Crash, Process, World
+from tests.support.stored import saved_state, whole
+
+EVENTS = list(run(generate(3, 60, 32, 0.95), 32, "alder"))
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=(), history=20, remembered=30),
+    worker=WorkerSettings(checkpoint_events=10, checkpoint_seconds=1e9),
+)
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TAIL_BYTES": 800, "SEGMENT_BYTES": 700, "SLACK_BYTES": 500, "MIN_MOVED_BYTES": 300}.items():
+        monkeypatch.setattr(f"streams.worker.checkpoint.job_log.{name}", value)
+
+
+def begun(events: int = len(EVENTS)) -> World:
+    world = World()
+    world.publish_events(EVENTS[:events])
+    return world
+
+
+def live(world: World, **fakes: Any) -> Process:
+    process = Process(world, SETTINGS, **fakes)
+    asyncio.run(process.live())
+    return process
+
+
+def segments(world: World) -> set[bytes]:
+    return {key for key in world.table if site_of(key) != key}
+
+
+def named(world: World) -> set[bytes]:
+    return {*keys_of("alder", decode_stored(world.table[b"alder"]).runs or ())}
+
+
+def test_the_segments_that_are_left_are_those_that_the_head_names() -> None:
+    world = begun()
+    live(world)
+    assert segments(world) == named(world) != set()
+    writes = [what for what in world.log if what.startswith("table ")]
+    assert len(writes) > 2 * world.log.count("table alder") > 20
+
+
+def test_wherever_it_dies_the_end_is_as_if_it_had_not() -> None:
+    undisturbed = begun()
+    live(undisturbed)
+    state = whole(saved_state(undisturbed.table))
+    table_steps = [place for place, what in enumerate(undisturbed.log) if what.startswith("table")]
+    for steps in [*table_steps[::7], *table_steps[-6:]]:
+        world = begun()
+        world.steps = steps
+        with pytest.raises(Crash):
+            live(world)
+        world.steps = None
+        live(world)
+        assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+        assert whole(saved_state(world.table)) == state
+        assert segments(world) >= named(world)  # those that it was about to delete are deleted by the next checkpoint
+
+
+def test_a_segment_that_is_lost_is_made_good_from_an_earlier_state_and_the_events() -> None:
+    """It is one that was written last: of earlier states Redis has deleted entries since."""
+    undisturbed = begun()
+    live(undisturbed)
+    steps = [what.replace("alder", "") for what in undisturbed.log]
+    heads = [
+        place for place, what in enumerate(steps) if what == "table " and steps[place - 1].startswith("table \ufffd")
+    ]
+    world = begun()
+    world.steps = heads[len(heads) // 2] + 1
+    table = Changelog(world)
+    with pytest.raises(Crash):
+        live(world, table=table)
+    world.steps = None
+    lost = next(key for key, _ in reversed(table.states) if key in named(world))
+    del world.table[lost]
+    table.states = [one for one in table.states if one[0] != lost]
+    process = Process(world, SETTINGS, table=table)
+    process.ledger.loader.events = table  # type: ignore[assignment]
+    asyncio.run(process.live())
+    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+    assert whole(saved_state(world.table)) == whole(saved_state(undisturbed.table))
+    assert segments(world) == named(world)
+
+
+def test_where_that_cannot_be_it_goes_on_with_the_jobs_that_are_left_and_says_so() -> None:
+    world = begun(80)
+    live(world)
+    for key in named(world):
+        del world.table[key]
+    world.publish_events(EVENTS[80:])
+    live(world)
+    last = msgspec.json.decode(world.said("predictions")[-1])
+    assert last["degraded"] is not None
+    assert segments(world) == named(world)
+
+
+def test_segments_that_nothing_names_are_deleted() -> None:
+    world = begun(80)
+    live(world)
+    segment = encode_stored(StoredSegment(1, 0, zlib.compress(b"")))
+    orphan, lonely = segment_key("alder", "01234567", 3), segment_key("birch", "01234567", 0)
+    world.table |= {orphan: segment, lonely: segment}
+    world.publish_events(EVENTS[80:90])
+    live(world)
+    assert segments(world) == named(world)
+
+
+def test_a_site_that_is_made_anew_leaves_no_segments_of_before() -> None:
+    world = begun(80)
+    live(world)
+    before = named(world)
+    world.arrived = 1e9
+    world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1e9, by="ada")))
+    table = Changelog(world)
+    process = Process(world, SETTINGS, table=table)
+    process.ledger.loader.events = table  # type: ignore[assignment]
+    asyncio.run(process.live())
+    assert segments(world) == named(world) and not named(world) & before
+
+
+def test_what_an_earlier_version_stored_is_stored_in_segments_at_the_next_checkpoint() -> None:
+    world, undisturbed = begun(80), begun()
+    live(world)
+    live(undisturbed)
+    stored, saved = decode_stored(world.table[b"alder"]), saved_state(world.table)
+    stored.state, stored.runs, stored.tail = zlib.compress(whole(saved)), None, b""
+    world.table = {b"alder": encode_stored(stored)}
+    world.publish_events(EVENTS[80:])
+    live(world)
+    assert named(world) and segments(world) == named(world)
+    assert whole(saved_state(world.table)) == whole(saved_state(undisturbed.table))
+    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs

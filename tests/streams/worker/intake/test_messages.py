@@ -1,0 +1,126 @@
+"""From messages to events: what is read, and why what is not read is not."""
+
+import random
+
+import msgspec
+import pytest
+
+from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
+from models.simulation import generate, run
+from streams.worker.intake.messages import (
+    EVENT_TYPES,
+    MAX_MESSAGE_BYTES,
+    MAX_SHOWN_BYTES,
+    Unreadable,
+    dead_letter,
+    read_event,
+)
+
+SUBMIT = Submit(site="ctc", time=835823160.0, job="4711", user="u12", queue="batch", cpus=64, walltime=14400.0)
+BEGIN = b'{"v":1,"site":"ctc","type":"submit","time":835823160.0,"job":"4711"'
+
+
+@pytest.mark.parametrize(
+    "event", [SUBMIT, Start(site="ctc", time=1.0, job="1"), Capacity(site="ctc", time=1.0, cpus=4)]
+)
+def test_an_event_comes_back_as_it_was_sent(event: AnyEvent) -> None:
+    assert read_event(b"ctc", msgspec.json.encode(event)) == event
+
+
+def test_what_a_later_version_may_add_is_ignored() -> None:
+    assert read_event(b"ctc", BEGIN + b',"colour":{"deep":[1,2]}}').time == 835823160.0
+
+
+def test_a_site_may_have_any_name() -> None:
+    event = Start(site='ä/{x}:*\n"', time=1.0, job="☃")
+    assert read_event(event.site.encode(), msgspec.json.encode(event)) == event
+
+
+@pytest.mark.parametrize(
+    ("reason", "value", "said"),
+    [
+        ("empty", None, "no value"),
+        ("empty", b"", "no value"),
+        ("too_large", BEGIN + b',"x":"' + b"x" * MAX_MESSAGE_BYTES + b'"}', f"at most {MAX_MESSAGE_BYTES}"),
+        ("not_json", b"hello", "invalid character"),
+        ("not_json", BEGIN, "truncated"),
+        ("not_json", BEGIN + b',"user":"\xff\xfe"}', ""),
+        ("not_json", BEGIN + b',"user":"\\ud800"}', ""),
+        ("not_json", BEGIN + b',"cpus":NaN}', "invalid character"),
+        ("not_json", BEGIN + b',"x":' + b"[" * 60_000, ""),
+        ("version", BEGIN.replace(b'"v":1', b'"v":2') + b"}", "version 2; this reads up to 1"),
+        ("version", BEGIN.replace(b'"v":1', b'"v":3').replace(b"submit", b"dance") + b"}", "version 3"),
+        ("unknown_type", BEGIN.replace(b"submit", b"dance") + b"}", "'dance'; expected one of submit, start"),
+        ("unknown_type", b'{"site":"ctc","time":1}', "None"),
+        ("malformed", b"[]", "Expected `object`"),
+        ("malformed", b"null", "Expected `object`"),
+        ("malformed", BEGIN.replace(b'"v":1', b'"v":"1"') + b"}", "$.v"),
+        ("malformed", BEGIN.replace(b'"v":1', b'"v":0') + b"}", "$.v"),
+        ("malformed", BEGIN.replace(b'"job":"4711"', b'"job":4711') + b"}", "$.job"),
+        ("malformed", BEGIN.replace(b'"job":"4711"', b'"job":""') + b"}", "$.job"),
+        ("malformed", BEGIN.replace(b',"job":"4711"', b"") + b"}", "`job`"),
+        ("malformed", BEGIN.replace(b"835823160.0", b"-1") + b"}", "$.time"),
+        ("malformed", BEGIN.replace(b"835823160.0", b"1e300") + b"}", "$.time"),
+        ("malformed", BEGIN + b',"cpus":0}', "$.cpus"),
+        ("malformed", BEGIN + b',"cpus":1e400}', "$.cpus"),
+        ("malformed", BEGIN + b',"walltime":-5}', "$.walltime"),
+        ("malformed", BEGIN + b',"user":"' + b"u" * 300 + b'"}', "$.user"),
+        ("wrong_key", BEGIN.replace(b"ctc", b"kth") + b"}", "'kth'"),
+    ],
+)
+def test_why_a_message_is_no_event(reason: str, value: bytes | None, said: str) -> None:
+    with pytest.raises(Unreadable) as error:
+        read_event(b"ctc", value)
+    assert error.value.reason == reason
+    assert said in error.value.detail
+    assert len(error.value.detail) <= 500
+
+
+def test_a_message_without_a_key_has_the_wrong_one() -> None:
+    with pytest.raises(Unreadable, match="key must be its site"):
+        read_event(None, BEGIN + b"}")
+
+
+def test_all_types_of_events_are_known() -> None:
+    told = "submit start end cancel hold release suspend resume alter requeue expected_start capacity"
+    assert tuple(told.split()) == EVENT_TYPES
+
+
+def mutated(value: bytes, dice: random.Random) -> bytes:
+    """A message that came to harm in one to four places."""
+    harmed = bytearray(value)
+    for _ in range(dice.randint(1, 4)):
+        place, length = dice.randrange(len(harmed) + 1), dice.randint(0, 6)
+        harmed[place : place + length] = dice.choice(
+            (b"", dice.randbytes(length), harmed[:20], b'"', b"9" * 40, b"null", b"\\u0000", b"-", b"{", b"1e999")
+        )
+    return bytes(harmed)
+
+
+def test_whatever_is_done_to_a_message_it_is_an_event_or_unreadable() -> None:
+    dice = random.Random(4)
+    values = [msgspec.json.encode(event) for event in run(generate(1, 40, 32, 0.9), 32, "ctc")]
+    read, reasons = 0, set[str]()
+    for _ in range(10_000):
+        value = mutated(dice.choice(values), dice)
+        try:
+            event = read_event(b"ctc", value)
+        except Unreadable as error:
+            reasons.add(error.reason)
+            dead_letter(error.reason, error.detail, None, "t", 0, 0, value)
+        else:
+            read += 1
+            assert msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent) == event
+    assert read > 100
+    assert reasons >= {"not_json", "version", "unknown_type", "malformed", "wrong_key"}
+
+
+def test_a_dead_letter_shows_the_beginning_of_the_message() -> None:
+    value = b"\xff\x1b[31m" + "ä".encode() * MAX_SHOWN_BYTES
+    letter = dead_letter("not_json", "why", "ctc", "queuecast.events", 3, 17, value)
+    assert letter.value.startswith("\\xff\\x1b[31mää")
+    assert letter.value.isprintable()
+    assert (letter.value_bytes, letter.partition, letter.offset) == (len(value), 3, 17)
+    assert len(letter.value) <= 4 * MAX_SHOWN_BYTES
+    assert msgspec.json.decode(msgspec.json.encode(letter), type=DeadLetter) == letter
+    assert dead_letter("empty", "", None, "t", 0, 0, None).value == ""

@@ -1,0 +1,157 @@
+"""Operators' changes to a site: done in the order of its events, once, and as after no crash."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from models.engine.settings import EngineSettings
+from models.records import AnyOperation, DeadLetter, ForgetJob, Rebuild, SetCapacity, Start, Submit
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.checkpoint.stored import StoredState
+from tests.support.fakes import Crash, Process, World
+from tests.support.stored import saved_state
+
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=(), history=20),
+    worker=WorkerSettings(checkpoint_events=1000, checkpoint_seconds=1e9),
+)
+
+
+class EventsOf:
+    """The events topic of a world, as the loader reads it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def ranges(self, logs: Any) -> Any:
+        return {}
+
+    async def read(self, log: Any, first: int, last: int, key: bytes) -> list[Any]:
+        return [one for one in self._world.messages[log.partition][first : last + 1] if one.key == key]
+
+
+def process(world: World) -> Process:
+    found = Process(world, SETTINGS)
+    found.ledger.loader.events = EventsOf(world)  # type: ignore[assignment]
+    found.ledger.loader.replay = found.processor.replay
+    return found
+
+
+async def lived(world: World, one: Process) -> None:
+    one.processor._partitions = frozenset(world.messages)
+    for message in world.delivered():
+        await one.processor.take(message)
+    await one.processor.hand_over(set(world.messages))
+
+
+def live(world: World) -> StoredState:
+    asyncio.run(lived(world, process(world)))
+    return stored(world)
+
+
+def stored(world: World) -> StoredState:
+    return msgspec.msgpack.decode(world.table[b"alder"], type=StoredState)
+
+
+def state_of(found: StoredState) -> Any:
+    return saved_state({}, stored=found)
+
+
+def send(world: World, operation: AnyOperation, arrived: float) -> None:
+    world.arrived = arrived
+    world.publish(operation.site.encode(), msgspec.json.encode(operation))
+
+
+def begun(jobs: int = 2) -> World:
+    world = World()
+    world.publish_events(Submit(site="alder", time=float(n), job=str(n), cpus=4) for n in range(jobs))
+    return world
+
+
+def test_a_forgotten_job_does_not_come_back() -> None:
+    world = begun()
+    send(world, ForgetJob(site="alder", time=5.0, by="ada", why="lost", job="1"), 1000.0)
+    world.arrived = 0.0
+    world.publish_events([Start(site="alder", time=9.0, job="1"), Start(site="alder", time=9.0, job="0")])
+    found = live(world)
+    assert [job.id for job in state_of(found).jobs] == ["0"]
+    (done,) = found.operations
+    assert (done.by, done.why, done.at, done.done) == ("ada", "lost", 1000.0, "job 1, queued, is forgotten")
+    assert live(world).operations == found.operations
+
+
+def test_a_capacity_of_the_operators_counts_until_the_sites_next() -> None:
+    world = begun()
+    send(world, SetCapacity(site="alder", time=1e9, by="ada", cpus=430), 1000.0)
+    capacity = state_of(live(world)).capacity
+    assert (capacity.cpus, capacity.time) == (430, 1.0)
+
+
+def test_a_change_for_an_unknown_site_is_a_dead_letter() -> None:
+    world = begun()
+    send(world, Rebuild(site="elm", time=1.0, by="ada"), 1000.0)
+    live(world)
+    (letter,) = world.said("dead-letters")
+    assert msgspec.json.decode(letter, type=DeadLetter).reason == "unknown_site"
+
+
+def rebuilt() -> World:
+    world = World()
+    world.publish_events(run(generate(3, 60, cpus=32, load=0.9), 32, "alder"))
+    send(world, Rebuild(site="alder", time=1.0, by="ada"), 1000.0)
+    return world
+
+
+def test_a_rebuilt_site_is_what_its_events_make_it() -> None:
+    plain = World()
+    plain.publish_events(run(generate(3, 60, cpus=32, load=0.9), 32, "alder"))
+    expected, world = state_of(live(plain)), rebuilt()
+    found = live(world)
+    again = state_of(found)
+    assert [job.id for job in again.jobs] == [job.id for job in expected.jobs]
+    assert (again.events, again.started, again.runs) == (expected.events, expected.started, expected.runs)
+    assert [done.rebuilt for done in found.operations] == [True]
+    assert world.outputs == plain.outputs
+
+
+@pytest.mark.parametrize("steps", range(0, 400, 40))
+def test_a_crash_during_a_rebuild_changes_nothing(steps: int) -> None:
+    undisturbed, world = rebuilt(), rebuilt()
+    live(undisturbed)
+    world.steps = steps
+    with suppress(Crash):
+        live(world)
+    world.steps = None
+    live(world)
+    again, expected = state_of(stored(world)), state_of(stored(undisturbed))
+    again.forgotten = expected.forgotten = []
+    assert again.started == expected.started and [job.id for job in again.jobs] == [job.id for job in expected.jobs]
+    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+
+
+def test_a_flood_of_rebuilds_is_refused() -> None:
+    world = rebuilt()
+    for number in range(3):
+        send(world, Rebuild(site="alder", time=1.0, by="eve"), 1001.0 + number)
+    assert len(live(world).operations) == 1
+    reasons = [msgspec.json.decode(letter, type=DeadLetter).reason for letter in world.said("dead-letters")]
+    assert reasons == ["rebuilt_lately"] * 3
+
+
+def test_an_operation_is_not_an_event_that_is_still_to_be_read() -> None:
+    world = World()
+    world.publish_events(list(run(generate(3, 20, cpus=32, load=0.9), 32, "alder")))
+    world.publish(b"alder", msgspec.json.encode(SetCapacity(site="alder", time=1e9, by="ada", cpus=64)))
+    one = process(world)
+
+    async def read_all() -> None:
+        await one.processor.take_over({0})
+        for message in world.delivered():
+            await one.processor.take(message)
+
+    asyncio.run(read_all())
+    assert one.freshness.of(one.ledger.handles["alder"]).lag_events == 0

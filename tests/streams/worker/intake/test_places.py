@@ -1,0 +1,311 @@
+"""Where a site lives: the partition of its key, its own topic, a place that is given back, and what was lost there."""
+
+import asyncio
+from collections.abc import Iterable
+from copy import deepcopy
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from kafka.partitioner.default import DefaultPartitioner
+
+from models.engine.settings import EngineSettings
+from models.records import DeadLetter, Start, Submit
+from models.simulation import generate, run
+from streams.errors import UserError
+from streams.settings import Settings, SitesSettings, WorkerSettings
+from streams.topics import partition_of
+from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
+from streams.worker.intake.messages import Places
+from tests.support.fakes import TOPIC, MemoryTable, Process, World
+from tests.support.stored import saved_state
+
+ENGINE = EngineSettings(method="median", shadows=("zero",), history=20)
+
+
+def settings(sites: SitesSettings | None = None, **worker: Any) -> Settings:
+    worker = {"checkpoint_events": 10, "checkpoint_seconds": 1e9} | worker
+    return Settings(engine=ENGINE, worker=WorkerSettings(**worker), sites=sites or SitesSettings())
+
+
+def live(world: World, chosen: Settings, **fakes: Any) -> Process:
+    process = Process(world, chosen, **fakes)
+    asyncio.run(process.live())
+    return process
+
+
+def letters(world: World) -> list[tuple[str, int]]:
+    found = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    return [(letter.reason, letter.offset) for letter in found]
+
+
+@pytest.mark.parametrize("site", ["kth", "alder", "ä", "🌲", "x" * 64, "21"])
+@pytest.mark.parametrize("partitions", [1, 12, 48])
+def test_a_site_s_partition_is_that_of_kafka_s_own_partitioner(site: str, partitions: int) -> None:
+    every = set(range(partitions))
+    cluster = SimpleNamespace(
+        topics=lambda: {"t"}, partitions_for_topic=lambda _: every, available_partitions_for_topic=lambda _: every
+    )
+    key = site.encode()
+    assert partition_of(site, partitions) == DefaultPartitioner().partition("t", site, key, None, None, cluster)
+
+
+def jobs(site: str, numbers: Iterable[int]) -> list[Any]:
+    return [
+        event
+        for number in numbers
+        for event in (
+            Submit(site=site, time=10.0 * number, job=str(number), user="ada"),
+            Start(site=site, time=10.0 * number + 5.0, job=str(number)),
+        )
+    ]
+
+
+def test_events_of_another_partition_change_nothing_and_lose_nothing() -> None:
+    home = partition_of("alder", 12)
+    other = (home + 5) % 12
+    world, quiet = World(), World()
+    quiet.publish_events(jobs("alder", range(20)), home)
+    world.publish_events(jobs("alder", range(20)), home)
+    world.publish_events(jobs("alder", range(100, 140)), other)
+    places = Places(settings(), 12)
+    live(quiet, settings(), places=places)
+    live(world, settings(), places=places)
+    assert world.table == quiet.table
+    assert list(world.started["alder"]) == list(quiet.started["alder"])
+    assert letters(world) == [("wrong_partition", offset) for offset in range(80)]
+    assert world.said("predictions") == quiet.said("predictions")
+
+
+def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
+    home = partition_of("alder", 12)
+    world = World()
+    world.publish_events(jobs("alder", range(3)), home)
+    live(world, settings(), places=Places(settings(), 12))
+    process = Process(world, settings(), places=Places(settings(), 13))
+    before = dict(world.table), {site: dict(rows) for site, rows in world.started.items()}
+    with pytest.raises(UserError, match=r"the state of 'alder' is in partition \d+, to which its key does not belong"):
+        asyncio.run(process.processor.take_over({home}))
+    assert (world.table, world.started) == before
+
+
+def test_who_is_not_allowed_or_on_another_site_s_topic_takes_no_place() -> None:
+    chosen = settings(SitesSettings(allowed=("k*", "ctc"), own_topic=("alder",)))
+    places = Places(chosen, 1)
+    for topic, site, reason in (
+        (TOPIC, "kth", None),
+        (TOPIC, "ctc", None),
+        (TOPIC, "ctc2", "site_not_allowed"),
+        (TOPIC, "birch", "site_not_allowed"),
+        (TOPIC, "alder", "wrong_topic"),
+        (f"{TOPIC}.alder", "alder", None),
+        (f"{TOPIC}.alder", "kth", "wrong_site"),
+    ):
+        try:
+            assert places.check(topic, 0, site) is topic.endswith("alder")
+            found = None
+        except Exception as error:
+            found = getattr(error, "reason", repr(error))
+        assert found == reason, (topic, site)
+
+
+def test_a_site_that_gets_a_topic_of_its_own_goes_on_there() -> None:
+    world = World()
+    world.publish_events(jobs("alder", range(6)))
+    live(world, settings())
+    assert decode_stored(world.table[b"alder"]).offset == 11
+    world.messages, world.committed = {}, {}
+    world.publish_events(jobs("alder", range(6, 8)))
+    for message in world.messages[0]:
+        message.topic = f"{TOPIC}.alder"
+    live(world, settings(SitesSettings(own_topic=("alder",))))
+    stored = decode_stored(world.table[b"alder"])
+    assert (stored.own, stored.epoch, stored.offset) == (True, 1, 3)
+    assert len(world.said("predictions")) == 8
+
+
+DAY_S = 86_400.0
+
+
+def test_a_site_that_was_silent_for_long_gives_its_place_back_and_so_again_after_a_crash() -> None:
+    world = World()
+    for arrived, site in ((DAY_S, "old"), (2 * DAY_S, "new"), (30 * DAY_S, "late"), (402 * DAY_S, "latest")):
+        world.arrived = arrived
+        world.publish_events(jobs(site, range(2)))
+    chosen = settings(partition_sites=2)
+    live(world, chosen)
+    assert set(world.table) == {b"new", b"latest"}
+    assert set(world.started) == {"new", "latest"}
+    assert letters(world) == [("too_many_sites", offset) for offset in range(8, 12)]
+    said = world.said("predictions")
+    world.committed = {}
+    live(world, chosen)
+    assert set(world.table) == {b"new", b"latest"}
+    assert set(world.said("predictions")) == set(said)
+
+
+class Logs:
+    """The topics of events and the changelog, from the world."""
+
+    def __init__(self, world: World, states: list[tuple[bytes, bytes]] | None = None, **ranges: Any) -> None:
+        self.world, self.states, self.given = world, states or [], ranges
+        self.lost_events: dict[int, int] = {}
+
+    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+        first, committed = self.given.get("first", 0), self.given.get("committed")
+        return {log: Range(first, len(self.world.messages[log.partition]), committed) for log in logs}
+
+    def renewed(self, partition: int) -> None:
+        raise AssertionError(partition)
+
+    def lost(self, partition: int, events: int) -> None:
+        self.lost_events[partition] = events
+
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[Any]:
+        return [raw for raw in self.world.messages[log.partition][first : last + 1] if raw.key == key]
+
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        return self.states[::-1][:most]
+
+
+class HistoryTable(MemoryTable):
+    """A table that remembers its changelog."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.states: list[tuple[bytes, bytes]] = []
+
+    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
+        await super().put(key, value, partition)
+        if value is not None:
+            self.states.append((key, value))
+
+
+def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
+    """A site that was processed, with events still to come, its changelog, and the same without interruption.
+
+    With a failover Redis is as it was some checkpoints before the last one.
+    """
+    events = list(run(generate(3, 120, 32, 0.9), 32, "alder"))
+    whole, world = World(), World()
+    whole.publish_events(events)
+    table = HistoryTable(world)
+    world.publish_events(events[:225])
+    live(world, settings(), table=table)
+    before = deepcopy((world.started, world.runs, world.rows))
+    world.publish_events(events[225:260])
+    live(world, settings(), table=table)
+    if failover:
+        world.started, world.runs, world.rows = before
+    world.publish_events(events[260:])
+    live(whole, settings())
+    return world, table, whole
+
+
+def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
+    world, table, whole = simulated(failover=True)
+    assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).started
+    process = Process(world, settings())
+    process.ledger.loader.events = Logs(world, table.states)  # type: ignore[assignment]
+    asyncio.run(process.live())
+    assert list(dict.fromkeys(world.outputs)) == whole.outputs
+    assert not any(b"gap" in value for value in world.said("predictions"))
+    assert [(n, row.job, row.wait_s) for n, row in sorted(world.started["alder"].items())] == [
+        (n, row.job, row.wait_s) for n, row in sorted(whole.started["alder"].items())
+    ]
+    assert world.runs["alder"] == whole.runs["alder"]
+
+
+def test_where_that_cannot_be_the_rest_is_kept_and_said_to_have_a_gap_until_it_has_left() -> None:
+    world, table, _ = simulated()
+    before = len(world.said("predictions"))
+    kept = dict(world.started["alder"])
+    latest = max(kept)
+    for number in (latest, latest - 1):
+        del world.started["alder"][number]
+    process = Process(world, settings())
+    process.ledger.loader.events = Logs(world, table.states, first=255)  # type: ignore[assignment]
+    asyncio.run(process.live())
+    stored = decode_stored(world.table[b"alder"])
+    assert stored.generation == 1
+    told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")[before:]]
+    assert told[0] == "history has a gap"
+    assert told[-1] is None
+    changes = sum(one != other for one, other in pairwise(told))
+    assert changes == 1
+    # Whoever loads it again finds it whole, and says the same.
+    again = Process(world, settings())
+    asyncio.run(again.processor.take_over({0}))
+    (handle,) = again.ledger
+    assert len(handle.engine.context.history) == ENGINE.history
+    assert handle.generation == 1
+
+
+def test_events_that_were_deleted_unread_are_noticed_and_told_of() -> None:
+    world, _, _ = simulated()
+    before = len(world.said("predictions"))
+    world.committed = {0: 300}
+    process = Process(world, settings())
+    process.ledger.loader.events = logs = Logs(world, first=300, committed=260)  # type: ignore[assignment]
+    asyncio.run(process.live())
+    assert logs.lost_events == {0: 40}
+    told = {msgspec.json.decode(value)["degraded"] for value in world.said("predictions")[before:]}
+    assert told == {"events were lost"}
+    again = Process(world, settings())
+    again.ledger.loader.events = Logs(world, first=300, committed=len(world.messages[0]))  # type: ignore[assignment]
+    asyncio.run(again.processor.take_over({0}))
+    (handle,) = again.ledger
+    assert handle.engine.degraded == "events were lost"
+
+
+def test_events_that_are_deleted_while_a_worker_runs_are_noticed_and_told_of() -> None:
+    world = World()
+    world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
+    del world.messages[0][200:240]
+    process = Process(world, settings())
+    process.ledger.loader.events = logs = Logs(world)  # type: ignore[assignment]
+
+    async def overtaken() -> None:
+        await process.processor.take_over({0})
+        for message in world.delivered():
+            if message.message.offset == 240:
+                logs.given["first"] = 240
+            await process.processor.take(message)
+        await process.processor.hand_over({0})
+
+    asyncio.run(overtaken())
+    assert logs.lost_events == {0: 40}
+    told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")]
+    assert set(told[-10:]) == {"events were lost"} and "events were lost" not in told[:50]
+    again = Process(world, settings())
+    asyncio.run(again.processor.take_over({0}))
+    (handle,) = again.ledger
+    assert handle.engine.degraded == "events were lost"
+
+
+def test_offsets_that_are_no_events_are_not_lost() -> None:
+    """Those of a source's transactions, of which the broker has deleted nothing."""
+    world = World()
+    world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
+    del world.messages[0][1::3]
+    process = Process(world, settings())
+    process.ledger.loader.events = logs = Logs(world)  # type: ignore[assignment]
+    asyncio.run(process.live())
+    assert logs.lost_events == {}
+
+
+def test_the_age_of_what_is_not_durable_is_told() -> None:
+    now = 100.0
+    process = Process(World(), settings())
+    process.ledger._clock = lambda: now
+    assert process.ledger.age_s == 0.0
+    process.ledger.record(0, SimpleNamespace(ack=lambda: True), None, [])
+    now += 30.0
+    assert process.ledger.age_s == 30.0
+
+
+def test_states_of_an_earlier_version_are_read() -> None:
+    old = decode_stored(msgspec.msgpack.encode([1, 3, 17, b"state", 2]))
+    assert old == StoredState(1, 3, 17, b"state", 2, False, 0, 0.0)

@@ -1,0 +1,62 @@
+"""Fields of events that no event has."""
+
+import logging
+
+import msgspec
+import pytest
+
+from models.records import AnyEvent, Capacity, Start, Submit
+from streams.worker.intake.messages import read_event
+from streams.worker.intake.unknown_fields import MAX_NAMES, MAX_SITES, UnknownFields, unknown_fields
+
+SUBMIT = b'{"type":"submit","site":"alder","time":1,"job":"1"'
+
+
+def fields_of(value: bytes) -> list[str]:
+    return unknown_fields(read_event(b"alder", value), value)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [Submit(site="a", time=1.0, job="1"), Start(site="a", time=1.0, job="1"), Capacity(site="a", time=1.0, cpus=1)],
+)
+def test_known_events_have_none(event: AnyEvent) -> None:
+    assert unknown_fields(event, msgspec.json.encode(event)) == []
+
+
+def test_a_misspelt_field_is_noticed() -> None:
+    assert fields_of(SUBMIT + b',"wallclock":3600,"cpus":4,"x":{"y":[1]}}') == ["wallclock", "x"]
+    assert fields_of(SUBMIT + b',"' + b"z" * 300 + b'":1,"\\u001b[2J":2}') == ["z" * 64, "other"]
+    assert fields_of(b'{"type":"start","site":"alder","time":1,"job":"1","walltime":5}') == ["walltime"]
+
+
+def test_a_name_that_is_no_text_is_counted_as_other() -> None:
+    assert fields_of(SUBMIT + b',"\x9attempt":1}') == ["other"]
+    assert fields_of(SUBMIT + b',"wallclock":1,"\xff":2}') == ["other"]
+
+
+def test_they_are_counted_and_told_of_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    now, counted = [0.0], list[str]()
+    found = UnknownFields(counted.append, lambda: now[0])
+    value = SUBMIT + b',"wallclock":3600}'
+    with caplog.at_level(logging.WARNING):
+        for now[0] in (0.0, 10.0, 3599.0, 3600.0):
+            found.look(read_event(b"alder", value), value)
+    assert found.of("alder") == {"wallclock": 4}
+    assert found.of("birch") == {}
+    assert counted == ["wallclock"] * 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "events have a field 'wallclock', which is ignored; is it misspelt?"
+    ] * 2
+
+
+def test_neither_names_nor_sites_fill_the_memory() -> None:
+    counted: list[str] = []
+    found = UnknownFields(counted.append)
+    for number in range(MAX_SITES + 10):
+        event = Submit(site=f"s{number}", time=1.0, job="1")
+        found.look(event, msgspec.json.encode(event)[:-1] + b',"x%d":1,"y":1}' % number)
+    assert len(set(counted)) == MAX_NAMES + 1
+    assert "other" in counted
+    assert found.of("s0") == {}
+    assert found.of(f"s{MAX_SITES + 9}") == {f"x{MAX_SITES + 9}": 1, "y": 1}

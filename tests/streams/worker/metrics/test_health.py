@@ -1,0 +1,83 @@
+"""Servers that answer, that are away, and that hang."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from streams.settings import KafkaSettings, RedisSettings, Settings
+from streams.worker.metrics import health
+from streams.worker.metrics.health import FRESH_S, Health
+
+
+class Server:
+    """Takes connections; takes each write unless it hangs."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.asked = 0
+        self.open = 0  # connections as to Kafka
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kafka = False
+        while data := await reader.read(1024):
+            if data.startswith(b"\x00\x00"):  # the length of a request to Kafka
+                kafka, self.open = True, self.open + 1
+                if not self.hangs:
+                    writer.write(struct.pack(">i", 10) + data[8:12] + bytes(6))  # ApiVersions: no error, no versions
+                continue
+            self.asked += data.count(b"HSET")
+            if not self.hangs:
+                replies = data.count(b"*")  # a command each
+                writer.write(b":1\r\n" if b"HSET" in data else b"+OK\r\n" * replies)
+        self.open -= kafka
+        writer.close()
+
+
+@contextmanager
+def away() -> Iterator[int]:
+    """A port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    yield port
+
+
+def test_what_answers_what_hangs_and_what_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE_S", 60.0)  # for what answers, however busy the machine is
+    now, server = 100.0, Server()
+
+    async def look(nobody: int) -> None:
+        nonlocal now
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        settings = Settings(
+            kafka=KafkaSettings(bootstrap=f"127.0.0.1:{nobody},127.0.0.1:{port}"),
+            redis=RedisSettings(url=f"redis://127.0.0.1:{port}/0?protocol=2"),
+        )
+        found = Health(settings, lambda: now)
+        await found.look()
+        assert (found.broker, found.store, server.asked) == (None, None, 1)
+
+        server.hangs = True
+        monkeypatch.setattr(health, "PATIENCE_S", 0.3)
+        await asyncio.gather(found.look(), found.look())
+        assert (found.store, server.asked) == (None, 1)  # as it was a moment ago
+        now += FRESH_S + 0.1
+        await asyncio.gather(found.look(), found.look())
+        assert (found.store, server.asked) == ("redis: no answer within 0.3 s", 2)
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"  # though it takes connections
+
+        while server.open:  # the test's time-out ends this if a connection was left
+            await asyncio.sleep(0.01)
+
+        listening.close()
+        server.hangs = False
+        now += FRESH_S + 0.1
+        await found.look()
+        assert found.broker == f"no broker answers at {settings.kafka.bootstrap}"
+
+    with away() as nobody:
+        asyncio.run(look(nobody))

@@ -1,0 +1,237 @@
+"""What Prometheus is shown is what the engines have counted."""
+
+import os
+import shutil
+import subprocess
+import time
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.measures import Accuracy
+from models.method import SiteContext, WaitMethod
+from models.records import Capacity, Hold, Partition, Pool, Start, Submit
+from models.registry import METHODS
+from models.simulation import generate, run
+from models.site.features import FEATURES
+from models.site.job import Estimate, Job
+from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.metrics.engines import MAX_SHOWN_PARTITIONS
+from streams.worker.metrics.process import Metrics
+
+ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
+
+Samples = dict[str, dict[tuple[str, ...], float]]
+
+
+def engine(site: str, jobs: int = 150, settings: EngineSettings = ENGINE) -> Engine:
+    found = Engine(site, settings)
+    for event in run(generate(3, jobs, cpus=32, load=0.9), 32, site):
+        found.apply(event)
+    return found
+
+
+def metrics(*engines: Engine, most_sites: int = 10) -> Metrics:
+    ledger: Any = [SiteHandle(one, 0) for one in engines]
+    return Metrics(ledger, most_sites)
+
+
+def samples(shown: Metrics) -> Samples:
+    """By name, then by the labels' values in the order of the labels' names."""
+    found: Samples = defaultdict(dict)
+    for family in text_string_to_metric_families(generate_latest(shown.registry).decode()):
+        for sample in family.samples:
+            found[sample.name][tuple(sample.labels[name] for name in sorted(sample.labels))] = sample.value
+    return found
+
+
+@pytest.fixture(scope="module")
+def alder() -> Engine:
+    return engine("alder")
+
+
+def test_the_mean_errors_are_those_that_were_measured(alder: Engine) -> None:
+    shown = samples(metrics(alder))
+    for jobs, measured in (("started", alder.scores.accuracy), ("cancelled", alder.scores.cancelled)):
+        for method, accuracy in measured.items():
+            labels = (jobs, method, "alder")
+            assert accuracy.jobs > 0
+            assert shown["queuecast_wait_error_seconds_count"][labels] == accuracy.jobs
+            assert shown["queuecast_wait_error_seconds_sum"][labels] == accuracy.error.total
+            assert shown["queuecast_wait_error_response_ratio_count"][labels] == accuracy.responses
+            assert shown["queuecast_wait_error_response_ratio_sum"][labels] == accuracy.ppe.total
+            assert shown["queuecast_within_factor_2_jobs_total"][labels] == accuracy.within_x2
+            assert shown["queuecast_withheld_jobs_total"][labels] == accuracy.missing
+    assert alder.scores.accuracy["median"].error.total != alder.scores.accuracy["zero"].error.total
+
+
+def test_later_estimates_are_measured_beside_the_first_ones(alder: Engine) -> None:
+    assert not [name for name in samples(metrics(alder)) if "reestimated" in name]  # this method makes none
+    other = engine("birch")
+    other.scores.later.add_wait(300.0, 360.0)
+    other.scores.later_first.add_wait(60.0, 360.0)
+    sums = samples(metrics(other))["queuecast_reestimated_wait_error_seconds_sum"]
+    assert sums == {("first", other.settings.method, "birch"): 300.0, ("last", other.settings.method, "birch"): 60.0}
+
+
+def test_buckets_count_up_to_all_jobs(alder: Engine) -> None:
+    buckets = samples(metrics(alder))["queuecast_wait_error_seconds_bucket"]
+    edges = sorted({edge for _, edge, *_ in buckets}, key=float)
+    counts = [buckets["started", edge, "median", "alder"] for edge in edges]
+    assert counts == sorted(counts)
+    assert counts[-1] == alder.scores.accuracy["median"].jobs
+    assert counts[0] < counts[-1]
+
+
+def test_a_site_is_shown_as_it_is() -> None:
+    one = Engine("x", ENGINE)
+    for event in (
+        Submit(site="x", time=1.0, job="1", cpus=4),
+        Submit(site="x", time=1.0, job="2", cpus=8),
+        Submit(site="x", time=1.0, job="3", cpus=16),
+        Hold(site="x", time=2.0, job="2"),
+        Start(site="x", time=3.0, job="1"),
+        Start(site="x", time=3.0, job="1"),
+    ):
+        one.apply(event)
+    shown = samples(metrics(one))
+    assert shown["queuecast_events_total"] == {("x",): 6}
+    assert shown["queuecast_anomalies_total"] == {("duplicate_start", "x"): 1}
+    assert shown["queuecast_live_jobs"] == {
+        ("queued", "x"): 1,
+        ("held", "x"): 1,
+        ("running", "x"): 1,
+        ("suspended", "x"): 0,
+    }
+    assert shown["queuecast_live_cpus"] == {
+        ("queued", "x"): 16,
+        ("held", "x"): 8,
+        ("running", "x"): 4,
+        ("suspended", "x"): 0,
+    }
+    assert shown["queuecast_history_jobs"] == {("x",): 1}
+    assert shown["queuecast_predictions_total"] == {("median", "x"): 3, ("zero", "x"): 3}
+    assert shown["queuecast_degraded_predictions_total"] == {("median", "x"): 0, ("zero", "x"): 0}
+    assert shown["queuecast_sites"] == {(): 1}
+
+
+def test_few_partitions_are_shown_and_many_are_not() -> None:
+    pools = [Pool(name="thin", nodes=4, cpus=8), Pool(name="card", nodes=1, cpus=8, gpus={"a100": 4})]
+    partitions = [Partition(name="batch", pools=["thin"]), Partition(name="gpu", pools=["card"])]
+    few, many = Engine("few", ENGINE), Engine("many", ENGINE)
+    few.apply(Capacity(site="few", time=1.0, cpus=40, pools=pools, partitions=partitions))
+    few.apply(Submit(site="few", time=2.0, job="1", queue="gpu", gpus=3))
+    few.apply(Submit(site="few", time=2.0, job="2", queue="gpu", gpus=3))
+    few.apply(Start(site="few", time=3.0, job="1", partition="gpu"))
+    lots = [Partition(name=str(number), pools=["thin"]) for number in range(MAX_SHOWN_PARTITIONS + 1)]
+    many.apply(Capacity(site="many", time=1.0, cpus=40, pools=pools, partitions=lots))
+    shown = samples(metrics(few, many))
+    assert shown["queuecast_partition_free_cpus"] == {("batch", "few"): 32.0, ("gpu", "few"): 7.0}
+    assert shown["queuecast_partition_free_gpus"] == {("gpu", "few"): 1.0}
+    assert shown["queuecast_partition_queued_jobs"] == {("batch", "few"): 0.0, ("gpu", "few"): 1.0}
+
+
+def test_the_weights_are_shown_by_feature(alder: Engine) -> None:
+    weights = samples(metrics(alder))["queuecast_feature_weight"]
+    window = alder.context.history.window.weights
+    assert weights == {(name, "alder"): weight for name, weight in zip(FEATURES, window, strict=True)}
+    assert any(weights.values())
+
+
+class Bounded(WaitMethod):
+    name = "bounded"
+
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
+        return Estimate(600.0, "always", {"0.5": 600.0, "0.95": 36_000.0})
+
+
+def test_bounds_are_counted_by_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "bounded", Bounded)
+    one = engine("alder", settings=EngineSettings(method="bounded", shadows=(), history=50))
+    shown, started = samples(metrics(one)), one.scores.accuracy["bounded"]
+    for q in ("0.5", "0.95"):
+        assert shown["queuecast_bound_jobs_total"][q, "started", "bounded", "alder"] == started.jobs
+        assert shown["queuecast_bound_held_jobs_total"][q, "started", "bounded", "alder"] == started.bounds[q].held
+    assert started.bounds["0.5"].held < started.bounds["0.95"].held
+
+
+def test_sites_beyond_the_bound_are_left_out_and_yet_counted() -> None:
+    shown = samples(metrics(*(engine(name, 5) for name in ("a", "b", "c")), most_sites=2))
+    assert set(shown["queuecast_events_total"]) == {("a",), ("b",)}
+    assert {labels[-1] for labels in shown["queuecast_wait_error_seconds_count"]} == {"a", "b"}
+    assert shown["queuecast_sites"] == {(): 3}
+
+
+def test_a_site_that_left_is_no_longer_shown() -> None:
+    handles = [SiteHandle(engine("a", 5), 0)]
+    ledger: Any = handles
+    shown = Metrics(ledger, 10)
+    assert samples(shown)["queuecast_events_total"]
+    handles.clear()
+    assert not samples(shown)["queuecast_events_total"]
+
+
+def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, now = metrics(), 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    shown.read("events", 3, 41, timestamp=1000.5)
+    shown.read("events", 3, 42, timestamp=1001.5)
+    shown.rejected("empty")
+    shown.rejected("implausible_time", held_apart=True)
+    shown.predicted(now - 0.25)
+    shown.predicted(now + 60.0)  # a broker whose clock is ahead
+    found = samples(shown)
+    assert found["queuecast_messages_read_total"] == {(): 2}
+    assert found["queuecast_rejects_total"] == {("empty",): 1, ("implausible_time",): 1}
+    assert found["queuecast_quarantined_total"] == {("implausible_time",): 1}
+    assert found["queuecast_last_message_timestamp_seconds"] == {(): 1001.5}
+    assert found["queuecast_prediction_latency_seconds_count"] == {(): 2}
+    assert found["queuecast_prediction_latency_seconds_sum"] == {(): 0.25}
+    assert found["queuecast_prediction_latency_seconds_bucket"]["0.001",] == 1
+
+
+def test_late_predictions_new_topics_and_servers_are_told() -> None:
+    shown, health = metrics(), SimpleNamespace(broker=None, store="redis: gone")
+    shown.late()
+    shown.late()
+    shown.renewed(3)
+    shown.servers(health)  # type: ignore[arg-type]
+    found = samples(shown)
+    assert found["queuecast_late_predictions_total"] == {(): 2}
+    assert found["queuecast_events_topic_renewals_total"] == {("3",): 1}
+    assert (found["queuecast_broker_up"], found["queuecast_store_up"]) == ({(): 1}, {(): 0})
+
+
+def test_the_lag_is_what_is_left_to_read() -> None:
+    ends = {("events", 0): 100, ("events", 1): 50, ("events", 2): None, ("events", 4): 7, ("changelog", 0): 9}
+    places = [SimpleNamespace(topic=topic, partition=partition) for topic, partition in ends]
+    consumer = SimpleNamespace(assignment=lambda: places, highwater=lambda tp: ends[tp.topic, tp.partition])
+    shown = metrics()
+    for partition, offset in ((0, 59), (1, 49), (2, 10), (3, 5)):
+        shown.read("events", partition, offset, 0.0)
+    shown.lag(consumer, ["events"])
+    assert samples(shown)["queuecast_event_lag"] == {("0",): 40, ("1",): 0}
+
+
+def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("promtool is not installed")
+        pytest.skip("promtool is not installed")
+    shown = metrics(alder)
+    shown.rejected("empty")
+    checked = subprocess.run([promtool, "check", "metrics"], input=generate_latest(shown.registry), capture_output=True)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+def test_an_engine_that_has_measured_nothing_yet_is_shown() -> None:
+    one = Engine("new", ENGINE)
+    shown = samples(metrics(one))
+    assert shown["queuecast_wait_error_seconds_count"]["started", "median", "new"] == Accuracy().jobs == 0

@@ -1,0 +1,288 @@
+"""What a worker does with messages, and with its own death at any moment."""
+
+import asyncio
+import time
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from faust.types import TP
+from hypothesis import example, given
+from hypothesis import settings as checks
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
+from models.simulation import generate, run
+from streams.offline.replay import replay
+from streams.settings import Settings, WorkerSettings
+from streams.worker.ownership import ledger, processor
+from tests.support.fakes import TOPIC, Crash, MemoryStore, Process, World
+from tests.support.stored import heads, saved_state, whole
+
+ENGINE = EngineSettings(method="median", shadows=("zero",), history=8)
+SITES = ("alder", "birch")
+
+
+def settings(events: int = 1000, **worker: Any) -> Settings:
+    """Settings with a checkpoint every so many events, and no other."""
+    return Settings(engine=ENGINE, worker=WorkerSettings(checkpoint_events=events, checkpoint_seconds=1e9, **worker))
+
+
+def site(name: str, jobs: int) -> list[AnyEvent]:
+    return list(run(generate(3, jobs, cpus=32, load=0.9), 32, name))
+
+
+def mixed() -> World:
+    """Two sites and a few messages that are no events, in one partition."""
+    world = World()
+    events = sorted(site("alder", 100) + site("birch", 30), key=lambda event: event.time)
+    world.publish_events(events[:100])
+    world.publish(b"alder", b"what?")
+    world.publish_events([Capacity(site="alder", time=0.0, cpus=1)])
+    world.publish_events(events[100:])
+    world.publish(b"cedar", None)
+    return world
+
+
+def live(process: Process) -> None:
+    asyncio.run(process.live())
+
+
+def states(world: World) -> dict[bytes, tuple[int, Any]]:
+    """The sites' offsets and states, but for what was forgotten lately, which depends on when that was stored."""
+    found = heads(world.table)
+    return {site.encode(): (stored.offset, whole(saved_state(world.table, site))) for site, stored in found}
+
+
+def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any], dict[str, Any]]]:
+    """The entries that the sites' states count."""
+    found = {}
+    for site, stored in heads(world.table):
+        place = world.place(site, stored.generation)
+        rows = [(number, row.job, row.wait_s) for number, row in sorted(world.started[place].items())]
+        found[site] = rows, world.runs[place], world.rows[place]
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> World:
+    world = mixed()
+    live(Process(world, settings()))
+    return world
+
+
+def test_what_goes_out_is_what_a_replay_gives(undisturbed: World) -> None:
+    messages = [message.value for message in undisturbed.messages[0]]
+    events = [msgspec.json.decode(value, type=AnyEvent) for value in messages if value not in (b"what?", None)]
+    records = [msgspec.json.encode(record) for record in replay(events, ENGINE) if not hasattr(record, "rejected")]
+    assert undisturbed.said("predictions", "outcomes") == records
+    letters = [msgspec.json.decode(value, type=DeadLetter) for value in undisturbed.said("dead-letters")]
+    assert [(one.reason, one.site, one.offset) for one in letters] == [
+        ("not_json", None, 100),
+        ("stale_capacity", "alder", 101),
+        ("empty", None, len(messages) - 1),
+    ]
+    assert undisturbed.committed == {0: len(messages)}
+
+
+@checks(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 1200), max_size=4), st.integers(1, 120), st.booleans())
+@example([0], 1, False)
+@example([50, 60, 70, 80], 10, True)
+def test_wherever_it_dies_the_end_is_as_if_it_had_not(
+    undisturbed: World, crashes: list[int], checkpoint: int, eager: bool
+) -> None:
+    world = mixed()
+    world.eager = eager
+    for world.steps in crashes:
+        try:
+            live(Process(world, settings(checkpoint)))
+        except Crash:
+            assert world.committed.get(0, 0) <= len(world.messages[0])
+    world.steps = None
+    live(Process(world, settings(checkpoint)))
+    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+    assert states(world) == states(undisturbed)
+    assert histories(world) == histories(undisturbed)
+    assert world.committed == undisturbed.committed
+
+
+def test_it_dies_at_every_step_of_a_checkpoint(undisturbed: World) -> None:
+    whole = mixed()
+    live(Process(whole, settings(10)))
+    forgotten = [run for run in range(1, 60) if run not in whole.runs["alder"]]
+    assert forgotten
+    assert whole.log[-40:].count("trim alder") > 1
+    for steps in range(len(whole.log) - 40, len(whole.log)):
+        world = mixed()
+        world.steps = steps
+        with pytest.raises(Crash):
+            live(Process(world, settings(10)))
+        world.steps = None
+        live(Process(world, settings(10)))
+        assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+        assert states(world) == states(undisturbed)
+        assert histories(world) == histories(undisturbed)
+
+
+def a_few(world: World, partition: int = 0) -> World:
+    world.publish_events([Submit(site="alder", time=1.0, job="1"), Start(site="alder", time=5.0, job="1")], partition)
+    return world
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process(a_few(World()), settings())
+
+
+def test_an_event_that_is_seen_again_changes_nothing_and_says_nothing(process: Process) -> None:
+    async def twice() -> None:
+        await process.processor.take_over({0})
+        for message in process.world.delivered() * 2:
+            await process.processor.take(message)
+        await process.processor.hand_over({0})
+
+    asyncio.run(twice())
+    assert len(process.world.outputs) == 2
+    assert process.world.committed == {0: 2}
+
+
+def test_messages_of_partitions_that_are_others_are_left_alone(process: Process) -> None:
+    async def others() -> None:
+        await process.processor.take_over({1})
+        for message in process.world.delivered():
+            await process.processor.take(message)
+        await process.processor.hand_over({1})
+
+    asyncio.run(others())
+    assert process.world.log == []
+
+
+def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = Engine.apply
+
+    def flawed(engine: Engine, event: AnyEvent, arrived: float | None) -> Any:
+        if isinstance(event, Start) and event.site == "alder":
+            raise ZeroDivisionError("float division by zero")
+        return whole(engine, event, arrived)
+
+    monkeypatch.setattr(Engine, "apply", flawed)
+    process.world.publish_events([Submit(site="alder", time=6.0, job="2"), Submit(site="birch", time=6.0, job="2")])
+    live(process)
+    assert len(process.world.said("predictions")) == 3
+    (letter,) = (msgspec.json.decode(value, type=DeadLetter) for value in process.world.said("dead-letters"))
+    assert (letter.reason, letter.site, letter.offset) == ("engine_failed", "alder", 1)
+    assert "ZeroDivisionError" in letter.detail
+    (record,) = (record for record in caplog.records if record.name == "streams.worker.ownership.processor")
+    assert (record.site, record.partition, record.offset) == ("alder", 0, 1)  # type: ignore[attr-defined]
+
+
+def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart() -> None:
+    world = World()
+    names = ("a", "b", "c", "a", "c", "b")
+    world.publish_events(Submit(site=name, time=1.0, job=str(n)) for n, name in enumerate(names))
+    live(Process(world, settings(partition_sites=2)))
+    world.committed = {}
+    live(Process(world, settings(partition_sites=2)))
+    letters = [msgspec.json.decode(value, type=DeadLetter) for value in world.said("dead-letters")]
+    assert [(one.reason, one.offset) for one in letters] == [("too_many_sites", 2), ("too_many_sites", 4)] * 2
+    assert set(world.table) == {b"a", b"b"}
+
+
+@pytest.mark.parametrize("crashes", [[700], [150, 400], [40, 80, 200, 200]])
+def test_sites_that_are_read_back_by_their_next_event_make_no_difference(
+    undisturbed: World, crashes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "FIRST_S", -1.0)
+    world = mixed()
+    for world.steps in crashes:
+        process = Process(world, settings(20))
+        with suppress(Crash):
+            live(process)
+    world.steps = None
+    process = Process(world, settings(20))
+
+    async def scenario() -> None:
+        await process.processor.take_over({0})
+        assert set(process.ledger.late) == {key.decode() for key in world.table}
+        await process.live()
+
+    asyncio.run(scenario())
+    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
+    assert states(world) == states(undisturbed)
+    assert histories(world) == histories(undisturbed)
+
+
+def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(MemoryStore):
+        async def write(self, *_: Any) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(processor, "HAND_OVER_S", 0.05)
+    world = a_few(World())
+    process = Process(world, settings(), store=Stuck(world))
+    live(process)
+    assert list(process.ledger) == []
+    assert (world.table, world.committed) == ({}, {})
+    live(Process(world, settings()))
+    assert world.committed == {0: 2}
+    assert len(set(world.outputs)) == 2
+
+
+def test_a_process_that_stood_still_writes_nothing_more() -> None:
+    now = 1000.0
+    process = Process(a_few(World()), settings(), clock=lambda: now)
+    process.processor.pulse.check()
+    now += 29.0
+    process.processor.pulse.check()
+    now += 31.0
+    with pytest.raises(RuntimeError, match="stood still for 31 s"):
+        process.processor.pulse.check()
+    with pytest.raises(RuntimeError, match="stood still"):
+        live(process)
+
+
+def test_a_prediction_that_leaves_late_is_marked_beside_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, now = World(), 10_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    for arrived, job in ((now - 60.0, "1"), (now - 75.9, "2"), (now + 5.0, "3")):
+        world.arrived = arrived
+        world.publish_events([Submit(site="alder", time=1.0, job=job), Start(site="alder", time=2.0, job=job)])
+    process = Process(world, settings(late_seconds=60.0))
+    live(process)
+    marks = [
+        (topic.rpartition(".")[2], headers) for (topic, *_), headers in zip(world.outputs, world.headers, strict=True)
+    ]
+    assert [headers for topic, headers in marks if topic == "predictions"] == [[], [("late", b"75")], []]
+    assert not any(headers for topic, headers in marks if topic != "predictions")
+    assert b"queuecast_late_predictions_total 1.0" in generate_latest(process.metrics.registry)
+
+    world.committed, world.table, now = {}, {}, now + 1000.0
+    live(Process(world, settings(late_seconds=60.0)))
+    half = len(world.outputs) // 2
+    assert world.outputs[half:] == world.outputs[:half]
+    assert [headers for headers in world.headers[half:] if headers] == [
+        [("late", b"1060")],
+        [("late", b"1075")],
+        [("late", b"995")],
+    ]
+
+
+def test_a_partition_that_comes_back_is_not_behind_because_of_what_others_read_meanwhile() -> None:
+    world = mixed()
+    process = Process(world, settings())
+    asyncio.run(process.live())
+    world.committed[0] += 10  # by another worker
+    world.messages[0] += world.messages[0][:10]
+    asyncio.run(process.processor.take_over({0}))
+    assert {process.freshness.of(handle).lag_events for handle in process.ledger} == {0}
+    consumer = SimpleNamespace(assignment=lambda: [TP(TOPIC, 0)], highwater=lambda _: len(world.messages[0]))
+    process.metrics.lag(consumer, [TOPIC])
+    assert "queuecast_event_lag{" not in generate_latest(process.metrics.registry).decode()
