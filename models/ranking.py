@@ -96,8 +96,8 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
-    `as_of` and what follows it is as in `models.records.Answer`. `recent` is how right the site's predictions were in
-    the last week or two; null where its worker did not answer.
+    `as_of` and what follows it is as in `models.records.Answer`. `weak` says why the estimate rests on little. `recent`
+    is how right the site's predictions were in the last week or two; null where its worker did not answer.
     `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
     """
 
@@ -118,6 +118,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     lag_events: int = 0
     lag_s: float = 0.0
     stale: str | None = None
+    weak: str | None = None
     why: Why | None = None
     recent: MethodAccuracy | None = None
 
@@ -131,7 +132,8 @@ class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
-    """The sites for a job, sorted by response time; those without an estimate come last, after them stale ones.
+    """The sites for a job, sorted by response time. Behind those whose estimates rest on enough come those whose do not
+    (`weak`), then those without an estimate, then stale ones.
 
     `reference_run_s` is the job's run time at a site of speed 1, in seconds.
     """
@@ -226,12 +228,13 @@ def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, refere
         lag_events=told.lag_events,
         lag_s=told.lag_s,
         stale=told.stale,
+        weak=told.weak or None,
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
     )
 
 
-def _order(ranked: RankedSite) -> tuple[bool, bool, float, bool, float, str]:
+def _order(ranked: RankedSite) -> tuple[bool, bool, bool, float, bool, float, str]:
     response_s, wait_s = ranked.predicted_response_s, ranked.predicted_wait_s
-    stale = ranked.stale is not None
-    return stale, response_s is None, response_s or 0.0, wait_s is None, wait_s or 0.0, ranked.site
+    trusted = (ranked.stale is not None, response_s is None, ranked.weak is not None)
+    return *trusted, response_s or 0.0, wait_s is None, wait_s or 0.0, ranked.site

@@ -101,8 +101,8 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     """How long a job of this shape would wait if it came at `made_at`; the latest record of a (site, shape) counts.
 
     `cpus` are the shape's, `walltime` seconds, `queue` null at sites without queues, a partition where the site has
-    such; `gpus` are left out of shapes without any. `as_of` and what follows is as in `Answer`, the rest as in
-    `Prediction`.
+    such; `gpus` are left out of shapes without any. `as_of` and what follows is as in `Answer`, `weak` as in
+    `WaitAnswer`, the rest as in `Prediction`.
     """
 
     v: Version = VERSION
@@ -126,3 +126,4 @@ class StandingEstimate(msgspec.Struct, kw_only=True, frozen=True):
     stale: str | None = None
     starts_at_once: float | msgspec.UnsetType = msgspec.UNSET
     gpus: int | msgspec.UnsetType = msgspec.UNSET
+    weak: str | msgspec.UnsetType = msgspec.UNSET

@@ -74,6 +74,15 @@ def test_the_reference_run_time(
     assert responses(found) == [("a", None if expected is None else 10.0 + expected)]
 
 
+def test_a_site_of_which_little_is_known_ranks_behind_with_the_reason() -> None:
+    new = msgspec.structs.replace(said(0.0), weak="only 1 of its jobs have started so far")
+    old = msgspec.structs.replace(said(1.0), stale="its last event came 2h ago")
+    found = rank(JOB, {"new": new, "slow": said(90_000.0), "old": old, "none": said(None)}, {})
+    assert [one.site for one in found.ranking] == ["slow", "new", "none", "old"]
+    assert [one.weak for one in found.ranking[:2]] == [None, "only 1 of its jobs have started so far"]
+    assert found.ranking[1].predicted_wait_s == 0.0
+
+
 def test_sites_without_an_estimate_come_last_and_ties_go_by_name() -> None:
     told = {"none": said(None), "b": said(5.0), "a": said(5.0), "also none": said(None)}
     assert [one.site for one in rank(JOB, told, {}).ranking] == ["a", "b", "also none", "none"]

@@ -11,7 +11,7 @@ from models.engine.asking.held_back import PROMISE_S, HeldBack
 from models.engine.asking.partitions import considered, gpus_of, left_out, never, partition_states
 from models.engine.asking.pending import told_of
 from models.engine.asking.told import told
-from models.engine.asking.what_if import consider
+from models.engine.asking.what_if import consider, weak
 from models.engine.asking.why import Orders, explained, why
 from models.engine.engine import Engine
 from models.engine.events.arrays import is_row
@@ -77,6 +77,7 @@ def standing(engine: Engine, shapes: Iterable[Shape], now: float) -> Iterable[St
             gpus=shape.gpus or msgspec.UNSET,
             live=live_state(engine, gpus),
             site_cpus=engine.context.cpus,
+            weak=_known(weak(engine.context, prediction.bounds)),
             **_answered(prediction),
         )
 
@@ -127,6 +128,7 @@ def _wait(question: WaitQuestion, engine: Engine, now: float) -> WaitAnswer:
         cannot_run=reason or msgspec.UNSET,
         left_out=(left_out(engine, job) if reason is None else {}) or msgspec.UNSET,
         recent=recent(engine),
+        weak=_known(weak(engine.context, prediction.bounds)),
         **_answered(prediction),
     )
 

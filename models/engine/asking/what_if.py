@@ -121,6 +121,18 @@ def untold_gpus(job: Job, context: SiteContext) -> str | None:
     return "whether it has such GPUs is not told" if job.gpus and context.areas is None else None
 
 
+SETTLED_JOBS = 100
+"""So many jobs of a site have started before its estimates rest on enough, where its size is guessed too."""
+
+
+def weak(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
+    """Why an estimate of a site rests on little: a ranking puts it behind those that rest on more. None: it does not."""
+    started = context.history.count
+    if bounds and (started >= SETTLED_JOBS or (started >= MIN_STARTED_JOBS and context.capacity is not None)):
+        return None
+    return "; ".join([*guesses(context), *([] if bounds else ["it has no bounds"])]) or None
+
+
 def guesses(context: SiteContext) -> Iterator[str]:
     """What an answer about a site is based on and is not well known yet."""
     if context.capacity is None:

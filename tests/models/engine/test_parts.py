@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.engine.asking.what_if import MIN_STARTED_JOBS, guesses, too_large
+from models.engine.asking.what_if import MIN_STARTED_JOBS, SETTLED_JOBS, guesses, too_large, weak
 from models.engine.live import LiveJobs
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import bounds_of, degradation, nodes_down, withhold
@@ -82,6 +82,16 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
     said.history.count = MIN_STARTED_JOBS
     assert list(guesses(said)) == []
     assert next(guesses(seen)) == "size guessed from the jobs that ran"
+
+
+def test_an_estimate_is_weak_until_enough_jobs_have_started() -> None:
+    said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(most_cpus=4), {"0.9": 60.0}
+    assert weak(said, bounds) == "only 0 of its jobs have started so far"
+    said.history.count = seen.history.count = MIN_STARTED_JOBS
+    assert (weak(said, bounds), weak(said, None)) == (None, "it has no bounds")
+    assert weak(seen, bounds) == "size guessed from the jobs that ran"
+    seen.history.count = SETTLED_JOBS
+    assert weak(seen, bounds) is None
 
 
 def test_the_queue_that_was_silent_for_longest_is_forgotten() -> None:

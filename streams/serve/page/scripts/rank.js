@@ -197,7 +197,7 @@ function start(wait) {
 }
 
 /** What else to know of a ranked site, in sentences. */
-function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, source, speed, why, ...age }) {
+function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, weak, source, speed, why, ...age }) {
   const told = [];
   if (age.stale) told.push(`Stale, so ranked last: ${age.stale}.`);
   if (why) told.push(`${sentence(why.text)}.`);
@@ -211,7 +211,8 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   if (age.as_of) state.push(`as of ${siteTime(age.as_of)}${behind(age)}`);
   const facts = state.length ? [`${sentence(state.join(", "))}.`] : [];
   if (source === "standing") facts.push("From its standing estimate: no worker answered in time.");
-  if (degraded && !age.stale) facts.push(`Less sure: ${degraded}.`);
+  if (weak) facts.push(`Ranked behind the others, for it rests on little: ${weak}.`);
+  else if (degraded && !age.stale) facts.push(`Less sure: ${degraded}.`);
   return [told.join(" "), facts.join(" ")].filter(Boolean);
 }
 
