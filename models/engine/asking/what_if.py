@@ -126,7 +126,7 @@ SETTLED_JOBS = 100
 
 
 def weak(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
-    """Why an estimate of a site rests on little: a ranking puts it behind those that rest on more. None: it does not."""
+    """Why an estimate of a site rests on little, so that a ranking puts it behind; None where it rests on enough."""
     started = context.history.count
     if bounds and (started >= SETTLED_JOBS or (started >= MIN_STARTED_JOBS and context.capacity is not None)):
         return None
