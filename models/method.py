@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,21 @@ from models.site.topology import Area, Topology, ask_of
 from models.site.topology.layout import Layout
 
 Floats = npt.NDArray[np.float64]
+
+
+class Happened(Enum):
+    """What can befall an attempt, whether or not its wait is scored; see `WaitMethod.observe`."""
+
+    SUBMITTED = "submitted"
+    STARTED = "started"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    ENDED = "ended"
+    """It ran as long as it would."""
+    INTERRUPTED = "interrupted"
+    """It was preempted or requeued: how long it ran says nothing of its run time."""
+    WITHDRAWN = "withdrawn"
+    """It left the queue without having started."""
 
 
 class Method:
@@ -223,6 +239,15 @@ class WaitMethod(Method):
         Asking changes nothing.
         """
         return None
+
+    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+        """Something has befallen an attempt at a time (`at`, Unix seconds).
+
+        This is told of every attempt that is seen: tasks of arrays, requeued and preempted attempts, and those whose
+        wait is not scored. What users hold and have used, and who overtook whom, is to be learnt here; `learn`,
+        `cancelled` and `ended` are told of jobs that are scored alone. At its submission, start, suspension and
+        resumption the job is part of the state as it is then; at its end and withdrawal it has left.
+        """
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job that this method predicted started after `wait_s` seconds; the history does not hold it yet."""

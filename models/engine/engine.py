@@ -30,6 +30,7 @@ from models.engine.outgoing import (
 from models.engine.past import PAST_BOUND
 from models.engine.reestimates import worth_telling
 from models.engine.state import EngineState
+from models.method import Happened
 from models.records import (
     Alter,
     AnyEvent,
@@ -59,6 +60,11 @@ PREEMPTED = "preempted"
 
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
+
+
+def _end_of(told: bool) -> Happened:
+    """What the end of an attempt is, by whether it tells a run time."""
+    return Happened.ENDED if told else Happened.INTERRUPTED
 
 
 class Engine(EngineState):
@@ -154,6 +160,7 @@ class Engine(EngineState):
             self._predict_run(job)
             self._live.enter(job)
             self.queues.see(job)
+            self._observe(job, Happened.SUBMITTED, job.submit)
         else:
             yield from self._enter(job)
 
@@ -169,6 +176,7 @@ class Engine(EngineState):
         count_from_eligible(job)
         last_task_s = self.methods.last_task_s(job, context)
         self._live.enter(job)
+        self._observe(job, Happened.SUBMITTED, job.submit)
         self._groups.join(job)
         self._reestimates.watch(job)
         self.queues.see(job)
@@ -192,6 +200,10 @@ class Engine(EngineState):
                 job.later = later
                 self._live.touch(job)
                 yield self.outgoing.again(job, later, self.degraded)
+
+    def _observe(self, job: Job, what: Happened, at: float) -> None:
+        """Methods see what befalls an attempt, whether or not it is scored."""
+        self.methods.observe(job, what, at, self.context)
 
     def _predict_run(self, job: Job) -> None:
         self.methods.predict_run(job, self.context)
@@ -243,7 +255,8 @@ class Engine(EngineState):
             yield Anomaly("start_before_submit", f"job {event.job}: start {event.time} < submit {row.submit}")
         if scored:
             yield from self._begin(row, event)
-        self._arrays.begin(row, event, phase, scored)
+        task = self._arrays.begin(row, event, phase, scored)
+        self._observe(task, Happened.STARTED, event.time)
 
     def _first_seen_running(self, event: Start) -> Anomaly:
         job = Job(id=event.job, attempt=event.attempt, submit=event.time, cpus=event.cpus or 1)
@@ -260,10 +273,13 @@ class Engine(EngineState):
         """A start whose wait is unknown, or not to be learnt."""
         job.unscored = True
         self.methods.forget(job.key)
-        if job.end is not None:
-            self._live.leave(job)
-        else:
+        if job.end is None:
             self._live.run(job, event)
+            self._observe(job, Happened.STARTED, event.time)
+        else:
+            self._live.leave(job)
+            job.phase, job.start, job.allocated = Phase.RUNNING, event.time, event.cpus
+            self._observe(job, _end_of(not job.progress.preempted), max(job.end, event.time))
         if job.progress.late and event.time >= job.submit - SKEW_S:
             self.methods.learn_late(job, max(event.time - job.ready, 0.0), self.context)
 
@@ -276,6 +292,8 @@ class Engine(EngineState):
         self._live.run(job, event)
         yield from self._crowd_out()
         wait_s = max(event.time - job.ready, 0.0)
+        if job.extras.array_size is None:  # else it is a row: its task is what starts
+            self._observe(job, Happened.STARTED, event.time)
         self.methods.learn(job, wait_s, self.context)
         self.scores.add_started(job, wait_s)
         self._note_past(job, wait_s)
@@ -333,12 +351,14 @@ class Engine(EngineState):
         assert job.start is not None
         run_s = job.ran_s(end)
         self._leave_started(job)
-        if job.start >= job.submit - SKEW_S and not preempted:  # else it is unknown which of its times is right
+        told = job.start >= job.submit - SKEW_S and not preempted  # else it is unknown which of its times is right
+        if told:
             for run_method in self.methods.runs.values():
                 run_method.learn(job, run_s, self.context.runs)
             new, gone = self.context.runs.learn(job, run_s)
             self._changes.runs.extend(new)
             self._changes.forgotten_runs.extend(gone)
+        self._observe(job, _end_of(told), end)
         if not job.unscored:
             wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
             self.methods.ended(job, wait_s, run_s, self.context)
@@ -384,6 +404,7 @@ class Engine(EngineState):
     def _abandon(self, job: Job, at: float) -> Iterator[Record]:
         """A queued job leaves without having started: its wait is censored."""
         self._live.leave(job)
+        self._observe(job, Happened.WITHDRAWN, at)
         waited_s = max(at - job.ready, 0.0)
         if not job.unscored:
             self.methods.cancelled(job, waited_s, self.context)
@@ -401,10 +422,18 @@ class Engine(EngineState):
         return self._eligibility.release(event)
 
     def _suspend(self, event: Suspend) -> Iterator[Record]:
-        return self._suspensions.suspend(event)
+        return self._stand_still(event, self._suspensions.suspend(event), Happened.SUSPENDED)
 
     def _resume(self, event: Resume) -> Iterator[Record]:
-        return self._suspensions.resume(event)
+        return self._stand_still(event, self._suspensions.resume(event), Happened.RESUMED)
+
+    def _stand_still(self, event: Suspend | Resume, refused: Iterable[Anomaly], what: Happened) -> Iterator[Record]:
+        """A running job stands still or runs on, unless that is refused."""
+        anomalies = list(refused)
+        job = self._live.get(event.key)
+        if not anomalies and job is not None:
+            self._observe(job, what, event.time)
+        yield from anomalies
 
     def _expect(self, event: ExpectedStart) -> Iterator[Record]:
         return self._rivals.expect(event)
@@ -434,6 +463,7 @@ class Engine(EngineState):
             self.methods.forget(job.key)
             yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
         self._leave_started(job)
+        self._observe(job, Happened.INTERRUPTED if job.start is not None else Happened.WITHDRAWN, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
         if event.state is not None:

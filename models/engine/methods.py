@@ -8,7 +8,7 @@ import numpy as np
 
 from models.engine.declared import no_earlier
 from models.engine.settings import EngineSettings
-from models.method import Floats, Method, RunMethod, SiteContext, WaitMethod
+from models.method import Floats, Happened, Method, RunMethod, SiteContext, WaitMethod
 from models.records import JobKey
 from models.registry import method_named, run_method_named
 from models.site.features import features_of
@@ -115,14 +115,20 @@ class SiteMethods:
             return None
         return max(job.ready + estimate.wait_s, context.earliest(job, now))
 
+    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+        """Something has befallen an attempt, whether or not it is scored."""
+        seen, there = context.of(job)
+        for method in self.learning.values():
+            method.observe(seen, what, at, there)
+
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started."""
+        """A job started whose wait is scored."""
         seen, there = context.of(job)
         for method in self.learning_from(job):
             method.learn(seen, wait_s, there)
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
-        """A job was cancelled in the queue."""
+        """A job was cancelled in the queue whose wait is scored."""
         seen, there = context.of(job)
         for method in self.learning_from(job):
             method.cancelled(seen, waited_s, there)

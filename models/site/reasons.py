@@ -37,3 +37,26 @@ def is_own(reason: str) -> bool:
     """
     word = word_of(reason)
     return word in _OWN or LIMIT.match(word) is not None
+
+
+def is_of_user(reason: str) -> bool:
+    """Whether a job waits for a limit on what its user may have running.
+
+    >>> is_of_user("QOSMaxCpuPerUserLimit"), is_of_user("AssocMaxJobsLimit"), is_of_user("QOSGrpCpuLimit")
+    (True, True, False)
+    """
+    limit = LIMIT.match(word_of(reason))
+    return limit is not None and (limit["per"] == "PerUser" or (limit["per"], limit["of"], limit["scope"]) == _OF_USER)
+
+
+_OF_USER = (None, "Assoc", "Max")
+
+
+def is_of_queue(reason: str) -> bool:
+    """Whether a job waits for a limit on what the jobs of its queue may hold together.
+
+    >>> is_of_queue("QOSGrpCpuLimit"), is_of_queue("QOSMaxCpuPerUserLimit")
+    (True, False)
+    """
+    limit = LIMIT.match(word_of(reason))
+    return limit is not None and (limit["of"], limit["scope"]) == ("QOS", "Grp")

@@ -17,7 +17,7 @@ class Arrays:
     """Knows which task is of which row, and takes it out.
 
     The first task's wait is the array's, so that task has what was predicted of the row; the waits of the others are
-    unscored. How long they run is learnt of each.
+    unscored. What befalls each of them is observed all the same, and how long each runs is learnt.
 
     Parameters:
         forget: called with the key of a row of which no task is left.
@@ -47,8 +47,8 @@ class Arrays:
         """The tasks of an array that run already though it was never seen submitted."""
         return [job for job in self._live.unsubmitted() if job.extras.array == row]
 
-    def begin(self, row: Job, event: Start, phase: Phase, scored: bool) -> None:
-        """A task starts, and the row goes on in its phase without it; it leaves with its last task."""
+    def begin(self, row: Job, event: Start, phase: Phase, scored: bool) -> Job:
+        """A task starts, and the row goes on in its phase without it; it leaves with its last task. Gives the task."""
         task = Job(event.job, event.attempt, row.submit, eligible=row.eligible, **row.request)
         task.extras = extras_of_task(row)
         task.phase, task.start, task.allocated = Phase.RUNNING, event.time, event.cpus
@@ -59,6 +59,7 @@ class Arrays:
             task.estimates, task.features, task.later = dict(row.estimates), row.features, row.later
         self.lose(row, phase=phase, start=None, allocated=None, unscored=True)
         self._live.enter(task)
+        return task
 
     def lose(self, row: Job, **changes: object) -> None:
         """A row has one task less."""

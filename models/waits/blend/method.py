@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from models.durations import AT_ONCE_S
-from models.method import SiteContext, WaitMethod
+from models.method import Happened, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job, Phase
 from models.site.notes import JobNotes
@@ -233,6 +233,11 @@ class Blend(WaitMethod):
                     now_s = self._quantiles.bound_now(note.said, place)
                     self._hear(note.said, place, held=wait_s <= (mark_s if now_s is None else now_s))
         self._pass(at, context)
+
+    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+        """Something has befallen an attempt."""
+        for expert in self.parts.values():
+            expert.observe(job, what, at, context)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started."""

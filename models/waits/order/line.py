@@ -105,7 +105,7 @@ class Ordered:
         """
         queued, last = with_job.queued, len(self.order)
         user = queued.user[last]
-        earlier = self.sight.stands_for[queued.user[:last] == user].sum() if user else 0.0
+        earlier = (self.sight.stands_for * self.sight.tasks)[queued.user[:last] == user].sum() if user else 0.0
         score = scores_in(with_job, np.array([last]), np.array([earlier]), self.preference, self.limits)[0]
         tier = 0 if with_job.rooms is None else int(with_job.rooms.tiers[last])
         place = self._place(score, tier, self._priority(with_job))
@@ -184,8 +184,8 @@ def _sums(values: Floats) -> Floats:
 
 
 def before(sight: Sight) -> Floats:
-    """Of each queued job, how many of its user's queued jobs came before it."""
-    return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for))
+    """Of each queued job, how many of its user's queued jobs came before it; each task of an array is one."""
+    return np.asarray(before_each(sight.queued.user, len(sight.people.users), sight.stands_for * sight.tasks))
 
 
 def _kinds(sight: Sight, last: bool = False) -> list[Hashable]:

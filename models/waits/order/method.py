@@ -1,14 +1,15 @@
 """The method: the order of the queue is learnt at each start, and the schedule is simulated in that order."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
 import msgspec
 import numpy as np
 
-from models.method import Floats, SiteContext, WaitMethod
-from models.site.job import Estimate, Job
+from models.method import Floats, Happened, SiteContext, WaitMethod
+from models.site.job import Estimate, Job, Phase
+from models.site.reasons import is_of_queue, is_of_user
 from models.waits.order.features import Ints, features_of
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
@@ -17,7 +18,7 @@ from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import Limits, are_full, are_over
-from models.waits.order.sight import Sums, expected_run_s, look, with_job
+from models.waits.order.sight import Sight, Sums, expected_run_s, look, with_job
 from models.waits.order.usage import SavedUsage, Usage
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
@@ -122,13 +123,13 @@ class LearntOrder(WaitMethod):
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; none where the job is larger than the site, or the size of the site is not known."""
         ordered = self.ordered(context, job.submit)
-        self._see_refused(ordered)
+        self._see_refused(ordered, context)
         return self._estimate(job, context, ordered)
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """See which jobs were not started though they could have been."""
         if job.submit >= self._last_end + SETTLED_S:
-            self._see_refused(self.ordered(context, job.submit))
+            self._see_refused(self.ordered(context, job.submit), context)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """The wait of each; jobs that are submitted at the same time share one view of the site."""
@@ -178,9 +179,10 @@ class LearntOrder(WaitMethod):
             return ""
         return f"; its {layout.area.nodes:,} nodes are looked at by pool"
 
-    def _see_refused(self, ordered: Ordered) -> None:
+    def _see_refused(self, ordered: Ordered, context: SiteContext) -> None:
         """Note which jobs could have started before now, and have not: one of each user, and one of each queue. What
-        the one's limit keeps says nothing of the other's.
+        the one's limit keeps says nothing of the other's; nor does a job that the scheduler says to wait for something
+        else of its own, such as a licence, a reservation, or the other tasks of its array.
         """
         sight = ordered.sight
         if sight.now < self._last_end + SETTLED_S:
@@ -190,17 +192,31 @@ class LearntOrder(WaitMethod):
         if not due:
             return
         full = are_full(queued, sight.running, ordered.limits)
-        for user, job in _first_of_each(queued.user, [job for job in due if queued.user[job] and not full[job]]):
+        refused = [
+            job for job in due if queued.user[job] and not full[job] and not _waits(sight, job, context, is_of_user)
+        ]
+        for user, job in _first_of_each(queued.user, refused):
             held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.refused(held, runs, int(queued.cpus[job]), sight.cpus)
         if sight.rooms is not None:  # a site with a topology tells its queues' limits
             return
         over = are_over(queued, people, ordered.limits)
-        for place, job in _first_of_each(queued.queue, [job for job in due if not over[job]]):
+        refused = [job for job in due if not over[job] and not _waits(sight, job, context, is_of_queue)]
+        for place, job in _first_of_each(queued.queue, refused):
             self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)
 
-    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
-        """A job started: compare it with those that could have, as things were just before."""
+    def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
+        """An attempt started, or gave back its processors."""
+        if what is Happened.STARTED:
+            self._started(job, context)
+        elif what is Happened.ENDED or what is Happened.INTERRUPTED:
+            self._last_end = max(self._last_end, at)
+            self._ran(job, what, at)
+        elif job.phase is Phase.SUSPENDED:
+            self._last_end = max(self._last_end, at)
+
+    def _started(self, job: Job, context: SiteContext) -> None:
+        """Compare a job that started with those that could have, as things were just before."""
         assert job.start is not None
         self.preference.see(job.queue)
         row = context.state.table.row(job.key)
@@ -216,21 +232,23 @@ class LearntOrder(WaitMethod):
             place = int(sight.queued.queue[started])
             self.queue_limits.started(job.queue, place, sight.held_in_queue(place), job.counted_cpus, context.cpus)
         earlier = before(sight)
-        others = rivals_of(sight, started, earlier, self.preference, self._limits(context.cpus))
-        jobs = np.concatenate(([started], others))
+        if job.extras.array is not None:
+            earlier[started] = _before_array(sight, started)
+        others, nth = rivals_of(sight, started, earlier, self.preference, self._limits(context.cpus))
+        jobs, came = np.concatenate(([started], others)), np.concatenate(([0], nth))
         self._priorities.see(float(sight.queued.priority[started]), sight.queued.priority[jobs[1:]])
-        features = features_of(sight.queued, jobs, earlier[jobs], sight.people, sight.cpus)
+        features = features_of(sight.queued, jobs, earlier[jobs] + came, sight.people, sight.cpus)
         self.preference.learn(features, sight.queued.queue[jobs])
 
-    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
-        """A job ended: its user and account have used what it held."""
-        assert job.start is not None
-        end = job.start + run_s
-        self._runs.see(expected_run_s(job), run_s)
-        self._last_end = max(self._last_end, end)
+    def _ran(self, job: Job, what: Happened, end: float) -> None:
+        """An attempt is over: its user and account have used what it held, but for the time that it stood still."""
+        if job.start is None:
+            return
+        if what is Happened.ENDED and job.requested:
+            self._runs.see(expected_run_s(job), job.ran_s(end))
         for usage, name in zip(self._sums, (job.user, job.account), strict=True):
             if name is not None:
-                usage.add(name, job.counted_cpus, job.start, end)
+                usage.add(name, job.counted_cpus, job.start + job.stood_s(end), end)
 
     def save(self) -> bytes:
         """What was learnt; 20 kB at most, whatever is queued."""
@@ -258,6 +276,23 @@ class LearntOrder(WaitMethod):
         self._runs = kept.runs
         self._priorities = kept.priorities
         self.queue_limits.load(kept.queue_limits)
+
+
+def _waits(sight: Sight, place: int, context: SiteContext, but_for: Callable[[str], bool]) -> bool:
+    """Whether the scheduler says of a queued job that it waits for something of its own, but for some reasons."""
+    if not sight.queued.barred[place]:
+        return False
+    table = context.state.table
+    key = table.keys[sight.rows[place]]
+    reason = None if key is None else context.state.jobs[key].extras.pending_reason
+    return reason is None or not but_for(reason)
+
+
+def _before_array(sight: Sight, task: int) -> float:
+    """How many of its user's queued jobs came before the array of a task: the task has a row since its start alone."""
+    queued = sight.queued
+    older = (queued.user == queued.user[task]) & (queued.age_s > queued.age_s[task])
+    return float((sight.stands_for * sight.tasks)[older].sum()) if queued.user[task] else 0.0
 
 
 def _first_of_each(codes: Ints, jobs: Sequence[int]) -> Iterable[tuple[int, int]]:

@@ -20,8 +20,9 @@ ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
 differ by more are chosen for the gaps that they fill, not for their priority."""
 
 
-def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits) -> Ints:
-    """The jobs that could have started instead, and are much like it; evenly spaced where there are many.
+def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits) -> tuple[Ints, Ints]:
+    """The jobs that could have started instead, and are much like it; evenly spaced where there are many. Of each, its
+    place in `sight.queued`, and of an array, of which each task is one, how many of its tasks come before it.
 
     Not among them are those that the scheduler says to wait for something of their own. At a site without a topology
     those neither that a limit keeps, nor those of the same user, which go in their own order, nor those that would take
@@ -38,8 +39,11 @@ def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference
         could &= ~kept & ~_of_its_user(sight, started)
         could &= _leave_head(sight, started, before, preference, limits, ~kept)
     others = np.flatnonzero(could)
-    most = min(len(others), MOST_OTHERS)
-    return others[np.arange(most) * len(others) // max(most, 1)]
+    many = sight.tasks[others]
+    each, nth = np.repeat(others, many), np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+    most = min(len(each), MOST_OTHERS)
+    some = np.arange(most) * len(each) // max(most, 1)
+    return each[some], nth[some]
 
 
 def _alike(sight: Sight, started: int) -> Flags:

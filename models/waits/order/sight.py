@@ -27,7 +27,8 @@ MIN_REMAINING_S = 1.0
 class Sight(NamedTuple):
     """The site at a moment. `rows` are those of the queued jobs in the table.
 
-    Of a deep queue some stand for others too: how many each `stands_for`, unless these are the `whole` queue.
+    Of a deep queue some stand for others too: how many each `stands_for`, unless these are the `whole` queue. `tasks`
+    is how many jobs like each are to start, more than 1 for an array.
 
     `rooms` are those of a site's area; a site without a topology has none.
 
@@ -43,6 +44,7 @@ class Sight(NamedTuple):
     rooms: Rooms | None
     stands_for: Floats
     whole: bool
+    tasks: Ints
 
     @property
     def free(self) -> int:
@@ -86,7 +88,7 @@ def look(
     if context.layout is not None:
         nodes = nodes_of(context.layout, table) if by_node else None
         rooms = see_rooms(context.layout, nodes, table, on, rows, running, queued, now)
-    return Sight(now, context.cpus, rows, queued, running, people, rooms, stands_for, seen.whole)
+    return Sight(now, context.cpus, rows, queued, running, people, rooms, stands_for, seen.whole, columns.tasks[rows])
 
 
 @njit(cache=True, nogil=True)
@@ -180,8 +182,8 @@ def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preferenc
     row = (job.cpus, run_s, job.walltime or run_s, now - job.ready, user, account, queue, priority, False)
     queued = Queued(*(_with(column, value) for column, value in zip(sight.queued, row, strict=True)))
     rooms = None if sight.rooms is None else with_queued(sight.rooms, job, queued)
-    stands_for = _with(sight.stands_for, 1.0)
-    return sight._replace(queued=queued, people=people, rooms=rooms, stands_for=stands_for)
+    stands_for, tasks = _with(sight.stands_for, 1.0), _with(sight.tasks, job.tasks_left)
+    return sight._replace(queued=queued, people=people, rooms=rooms, stands_for=stands_for, tasks=tasks)
 
 
 def _with(column: NDArray[Any], value: float) -> NDArray[Any]:

@@ -18,13 +18,15 @@ def sight(queued: list[Row], running: list[Row]) -> Sight:
     """A site without a topology; the queued jobs came an hour apart."""
     jobs, on = queued_of(queued, [HOUR_S * (len(queued) - place) for place in range(len(queued))]), running_of(running)
     count = len(queued)
-    return Sight(0.0, CPUS, np.arange(count), jobs, on, people_of(9, on), None, np.ones(count), True)
+    return Sight(
+        0.0, CPUS, np.arange(count), jobs, on, people_of(9, on), None, np.ones(count), True, np.ones(count, np.int64)
+    )
 
 
 def rivals(queued: list[Row], running: list[Row], started: int = -1, limits: Limits | None = None) -> list[int]:
     """Those of a job of the queue, the last one if not told."""
     seen = sight(queued, running)
-    found = rivals_of(seen, started % len(queued), before(seen), Preference(), limits or Limits())
+    found, _ = rivals_of(seen, started % len(queued), before(seen), Preference(), limits or Limits())
     return list(found.tolist())
 
 
@@ -62,7 +64,7 @@ def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
     )
     seen = seen._replace(queued=queued, running=running)
     for most, others in ((6.0, [1]), (7.0, [0, 1])):
-        assert rivals_of(seen, 2, before(seen), Preference(), limits_of({40: most})).tolist() == others
+        assert rivals_of(seen, 2, before(seen), Preference(), limits_of({40: most}))[0].tolist() == others
 
 
 def test_those_are_none_that_would_take_what_is_reserved_for_the_head() -> None:

@@ -1,0 +1,166 @@
+"""What users hold, use and may hold is learnt of every attempt, also of those whose wait is not scored."""
+
+from collections.abc import Iterable
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Alter, AnyEvent, Capacity, End, Requeue, Resume, Start, Submit, Suspend
+from models.waits.order import LearntOrder
+
+SITE = "alder"
+SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
+
+
+def learnt(events: Iterable[AnyEvent], cpus: int = 1000) -> LearntOrder:
+    engine = Engine(SITE, SETTINGS)
+    engine.apply(Capacity(site=SITE, time=0.0, cpus=cpus))
+    for event in events:
+        engine.apply(event)
+    method = engine.methods.waits["order"]
+    assert isinstance(method, LearntOrder)
+    return method
+
+
+def used(method: LearntOrder, user: str, now: float) -> float:
+    """Processor-seconds by the longest half-life, as they count now."""
+    return float(method._sums.users.of([user], now)[0, -1])
+
+
+def array_of(tasks: int, user: str, time: float, cpus: int = 4, limit: int | None = None) -> Submit:
+    return Submit(
+        site=SITE, time=time, job=user, user=user, cpus=cpus, walltime=3600.0, array_size=tasks, array_limit=limit
+    )
+
+
+def task(user: str, number: int, time: float) -> Start:
+    return Start(site=SITE, time=time, job=f"{user}_{number}", array=user)
+
+
+@pytest.mark.parametrize("reason", ["JobArrayTaskLimit", "Licenses", "Reservation", "PartitionDown"])
+def test_what_waits_for_something_of_its_own_is_not_refused_by_a_limit(reason: str) -> None:
+    events: list[AnyEvent] = [array_of(100, "ada", 1.0, limit=2)]
+    events += [task("ada", 1, 2.0), task("ada", 2, 2.0)]
+    events.append(Alter(site=SITE, time=3.0, job="ada", pending_reason=reason))
+    events += [Submit(site=SITE, time=1000.0 + n, job=f"j{n}", user=f"u{n}", cpus=1, walltime=60.0) for n in range(60)]
+    assert learnt(events).limits.limits(1000)[:3] == (inf, inf, inf)
+
+
+def test_a_limit_of_its_user_that_the_scheduler_names_is_one() -> None:
+    events: list[AnyEvent] = [Submit(site=SITE, time=float(n), job=f"{n}", user="ada", cpus=4) for n in range(1, 4)]
+    events += [Start(site=SITE, time=5.0, job=f"{n}") for n in (1, 2)]
+    events.append(Alter(site=SITE, time=6.0, job="3", pending_reason="QOSMaxJobsPerUserLimit"))
+    events += [Submit(site=SITE, time=1000.0 + n, job=f"j{n}", user=f"u{n}", cpus=1, walltime=60.0) for n in range(60)]
+    assert learnt(events).limits.limits(1000).jobs == 2
+
+
+def test_each_task_of_an_array_is_evidence_against_a_limit() -> None:
+    def events(users: int) -> Iterable[AnyEvent]:
+        for number in range(users):
+            user, time = f"u{number}", 10.0 * number + 1.0
+            yield array_of(8, user, time, cpus=1)
+            yield from (task(user, one, time + 1.0) for one in range(8))
+
+    started = learnt(events(60)).limits._started
+    assert started[2, 8] == pytest.approx(60, rel=0.5), "eight jobs of one user ran at once, sixty times"
+    assert started[2].sum() == pytest.approx(480, rel=0.5)
+
+
+def test_what_every_task_used_counts() -> None:
+    events: list[AnyEvent] = [array_of(10, "ada", 1.0)]
+    events += [task("ada", n, 10.0) for n in range(10)]
+    events += [End(site=SITE, time=1010.0, job=f"ada_{n}", state="completed") for n in range(10)]
+    assert used(learnt(events), "ada", 1010.0) == pytest.approx(40_000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        Requeue(site=SITE, time=1010.0, job="1", state="preempted"),
+        Requeue(site=SITE, time=1010.0, job="1", state="node_fail"),
+        End(site=SITE, time=1010.0, job="1", state="preempted"),
+        End(site=SITE, time=1010.0, job="1", state="completed"),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_what_an_attempt_used_counts_however_it_is_over(last: AnyEvent, late: bool) -> None:
+    submit = Submit(site=SITE, time=1.0, job="1", user="ada", cpus=4, walltime=3600.0, late=late)
+    assert used(learnt([submit, Start(site=SITE, time=10.0, job="1"), last]), "ada", 1010.0) == pytest.approx(
+        4000, rel=0.01
+    )
+
+
+def test_the_time_that_a_job_stood_still_is_not_used() -> None:
+    events = [
+        Submit(site=SITE, time=1.0, job="1", user="ada", cpus=4, walltime=3600.0),
+        Start(site=SITE, time=10.0, job="1"),
+        Suspend(site=SITE, time=110.0, job="1", releases=True),
+        Resume(site=SITE, time=910.0, job="1"),
+        End(site=SITE, time=1010.0, job="1", state="completed"),
+    ]
+    assert used(learnt(events), "ada", 1010.0) == pytest.approx(800, rel=0.01)
+
+
+def test_preemption_says_nothing_of_run_times() -> None:
+    def events() -> Iterable[AnyEvent]:
+        for number in range(40):
+            time = 10_000.0 * (number + 1)
+            yield Submit(site=SITE, time=time, job=f"{number}", user="ada", cpus=4, walltime=3600.0)
+            yield Start(site=SITE, time=time + 1.0, job=f"{number}")
+            if number % 2:
+                yield End(site=SITE, time=time + 61.0, job=f"{number}", state="preempted")
+            else:
+                yield End(site=SITE, time=time + 3601.0, job=f"{number}", state="completed")
+
+    assert learnt(events()).knows_run_times
+
+
+Day = list[tuple[int, int, float, float, bool]]
+"""Arrays: a user, tasks, when they come, how long each runs, and whether the first task is preempted halfway."""
+
+days = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 5), st.floats(1.0, 80_000.0), st.floats(60.0, 7200.0), st.booleans()),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda one: round(one[2]),
+)
+
+
+def told(day: Day, as_arrays: bool) -> list[AnyEvent]:
+    """The day as a scheduler tells it, with arrays, or job by job."""
+    events: list[AnyEvent] = []
+    for number, (who, tasks, time, run_s, preempted) in enumerate(sorted(day, key=lambda one: one[2])):
+        user, request = f"u{who}", {"cpus": 2, "walltime": 7200.0}
+        array, row = ({"array": f"a{number}"}, {"job": f"a{number}", "array_size": tasks}) if as_arrays else ({}, {})
+        names = [f"a{number}_{one}" for one in range(tasks)]
+        rows = [row] if as_arrays else [{"job": name} for name in names]
+        events.extend(Submit(site=SITE, time=time, user=user, **submitted, **request) for submitted in rows)
+        for place, name in enumerate(names):
+            start, end = time + 30.0, time + 30.0 + run_s
+            events.append(Start(site=SITE, time=start, job=name, **array))
+            if preempted and place == 0:
+                half = time + 30.0 + run_s / 2
+                events.append(Requeue(site=SITE, time=half, job=name, state="preempted"))
+                events.append(Start(site=SITE, time=half + 5.0, job=name, attempt=1))
+                events.append(End(site=SITE, time=end, job=name, attempt=1, state="completed"))
+            else:
+                events.append(End(site=SITE, time=end, job=name, state="completed"))
+    return sorted(events, key=lambda event: event.time)
+
+
+@given(days)
+@settings(max_examples=40, deadline=None)
+def test_arrays_requeues_and_preemption_teach_what_jobs_one_by_one_do(day: Day) -> None:
+    whole, single = (learnt(told(day, as_arrays)) for as_arrays in (True, False))
+    now = 100_000.0
+    for user in {f"u{who}" for who, *_ in day}:
+        assert used(whole, user, now) == pytest.approx(used(single, user, now), rel=1e-4)
+    assert np.allclose(whole.limits._started, single.limits._started)
+    assert whole.limits.limits(1000)[:3] == single.limits.limits(1000)[:3]
+    assert whole.knows_run_times == single.knows_run_times
+    assert np.allclose(whole.preference.weights, single.preference.weights)
