@@ -70,8 +70,9 @@ def fetched(url: str, path: str, token: str | None, kind: type[Fetched]) -> Fetc
     Raises:
         UserError: the service cannot be reached or refuses, or the address is not one.
     """
-    import urllib.error  # with http.client: who asks through Kafka needs neither
+    import urllib.error  # who asks through Kafka needs none of these
     import urllib.request
+    from http.client import HTTPException
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     if not url.startswith(("http://", "https://")):
@@ -86,7 +87,7 @@ def fetched(url: str, path: str, token: str | None, kind: type[Fetched]) -> Fetc
         raise UserError(f"{url}: what answers there is no service of queuecast's") from None
     except urllib.error.URLError as error:
         raise Unreachable(f"{url}: {error.reason}; does `queuecast serve` run there?") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:  # the last: the service died in mid-answer
         raise Unreachable(f"{url}: {error}") from None
 
 
@@ -96,9 +97,11 @@ def _with_unit(seconds: float | None) -> str | None:
 
 
 def _detail(error: "HTTPError") -> str:
+    from http.client import HTTPException
+
     try:
         return str(json.loads(error.read())["detail"])
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, HTTPException):
         return f"status {error.code}"
 
 

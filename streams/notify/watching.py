@@ -15,6 +15,9 @@ MAX_GONE = 200_000
 MAX_USERS = 500_000
 """How many jobs' users are remembered at most, where notices are for some users only."""
 
+MAX_EARLY = 200_000
+"""How many jobs with a prediction whose user is not known to be wanted are remembered: their Submit may come yet."""
+
 LIVE_S = 86_400.0
 """A site whose events come within this time is live: its time is the clock's."""
 
@@ -45,33 +48,50 @@ class Watching:
         self._clock = clock
         self._gone: OrderedDict[JobPlace, None] = OrderedDict()
         self._users: OrderedDict[JobPlace, str] = OrderedDict()
+        self._early: OrderedDict[JobPlace, WatchedJob] = OrderedDict()
         self._told: dict[JobPlace, list[Notice]] = {}
         self._latest: dict[str, tuple[float, bool]] = {}  # by site: its last record's time, and whether it is live
 
     def submitted(self, event: Submit) -> None:
         """Take an event: whose job it is."""
         place = (event.site, event.job, event.attempt)
-        if event.user in self._wanted.users and event.user is not None:
-            self._users[place] = event.user
-            if len(self._users) > MAX_USERS:
-                self._users.popitem(last=False)
+        early = self._early.pop(place, None)
+        if event.user is None or event.user not in self._wanted.users:
+            return
+        self._users[place] = event.user
+        if len(self._users) > MAX_USERS:
+            self._users.popitem(last=False)
+        if early is not None:
+            self._watch(early)
 
     def predicted(self, prediction: Prediction, stamp: float) -> None:
-        """Take a prediction; `stamp` is when the broker got it (Unix seconds)."""
+        """Take a prediction; `stamp` is when the broker got it (Unix seconds).
+
+        It may come before the event that says whose job it is: they are on two topics.
+        """
         self._seen(prediction.site, prediction.made_at, stamp)
         place = (prediction.site, prediction.job, prediction.attempt)
         estimate = estimate_of(prediction)
-        if estimate is None or place in self._gone or not self._wants(place):
+        if estimate is None or place in self._gone or not self._names(place):
             return
-        job = self.jobs.get(place)
+        job = self.jobs.get(place) or self._early.get(place)
         if job is not None:
             if prediction.method == job.method:  # shadows' may be published too, behind the site's own
                 job.estimated(estimate)
             return
-        job = self.jobs[place] = watched(place, estimate, self._before_s, prediction.method)
-        job.user = self._users.get(place)
-        for notice in self._told.pop(place, ()):
+        job = watched(place, estimate, self._before_s, prediction.method)
+        if not self._wanted.users or place in self._users:
+            self._watch(job)
+            return
+        self._early[place] = job
+        if len(self._early) > MAX_EARLY:
+            self._early.popitem(last=False)
+
+    def _watch(self, job: WatchedJob) -> None:
+        job.user = self._users.get(job.place)
+        for notice in self._told.pop(job.place, ()):
             job.was_told(notice, self._before_s)
+        self.jobs[job.place] = job
 
     def left(self, outcome: Outcome, stamp: float) -> None:
         """Take an outcome: the job queues no longer."""
@@ -81,6 +101,7 @@ class Watching:
     def forget(self, place: JobPlace) -> None:
         """No more notices of a job."""
         self.jobs.pop(place, None)
+        self._early.pop(place, None)
         self._users.pop(place, None)
         self._told.pop(place, None)
         self._gone[place] = None
@@ -112,8 +133,8 @@ class Watching:
         latest, _ = self._latest.get(site, (at, False))
         self._latest[site] = max(latest, at), abs(stamp - at) < LIVE_S
 
-    def _wants(self, place: JobPlace) -> bool:
+    def _names(self, place: JobPlace) -> bool:
+        """Whether notices are wanted of this site and this job, whoever it is of."""
         site, job, _ = place
         wanted = self._wanted
-        named = (not wanted.sites or site in wanted.sites) and (not wanted.jobs or job in wanted.jobs)
-        return named and (not wanted.users or place in self._users)
+        return (not wanted.sites or site in wanted.sites) and (not wanted.jobs or job in wanted.jobs)

@@ -2,6 +2,7 @@
 
 import urllib.request
 from collections import defaultdict
+from http.client import HTTPException
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,8 +29,11 @@ def shown_at(url: str, prefix: str) -> dict[str, float]:
     Raises:
         OSError, ValueError: the page cannot be read.
     """
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        page = answer.read().decode()
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            page = answer.read().decode()
+    except HTTPException as error:
+        raise ConnectionError(f"the answer broke off: {error}") from None
     found: dict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

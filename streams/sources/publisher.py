@@ -30,7 +30,7 @@ from streams.admin import check_topics
 from streams.errors import UserError
 from streams.faults import kafka_faults
 from streams.settings import Settings
-from streams.sources.contract import Cursor, CursorError, Source
+from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
 from streams.topics import Topics, events_topic_of
 
@@ -183,10 +183,14 @@ def from_source(source: Source, file: CursorFile | None = None) -> Iterator[Outg
     """A source's steps, from where its file says that it stopped, else from its beginning.
 
     Raises:
-        UserError: the source cannot be read, or the file's cursor is not of this input.
+        UserError: the source cannot be read, the file's cursor is not of this input, or the source gives one of more
+            than `MAX_CURSOR_BYTES`.
     """
     try:
         for event, cursor in source.events(file.cursor if file else None):
+            if cursor is not None and len(cursor) > MAX_CURSOR_BYTES:
+                has = f"the cursor of source {source.name} has {len(cursor)} bytes"
+                raise UserError(f"{has}; at most {MAX_CURSOR_BYTES} are kept: the source is to keep less in it")
             yield OutgoingEvent(event, cursor, file)
     except CursorError as error:
         where = f" ({file.path}: {BEGIN_ANEW})" if file else ""

@@ -10,6 +10,7 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import UTC, datetime
+from http.client import HTTPException
 from urllib.parse import urlencode, urlsplit
 
 from models.records import Limit, Partition, Reservation
@@ -282,7 +283,7 @@ class Rest(SlurmCalls):
             if error.code == 404:
                 raise _NotFound(name, f"{url}: not found") from None
             raise CallFailed(name, f"{url}: {error.code} {error.reason}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:  # the last: the server died in mid-answer
             raise CallFailed(name, f"{url}: {error}") from None
 
 

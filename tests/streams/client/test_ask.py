@@ -112,8 +112,11 @@ def test_where_nothing_could_be_ranked_the_error_says_why(found: Ranking, reason
 
 
 @contextmanager
-def service(status: int, body: bytes) -> Iterator[tuple[str, list[Any]]]:
-    """A service that answers like this, its address, and what it was asked: path, query, token."""
+def service(status: int, body: bytes, length: int | None = None) -> Iterator[tuple[str, list[Any]]]:
+    """A service that answers like this, its address, and what it was asked: path, query, token.
+
+    It says that the body has `length` bytes.
+    """
     asked: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -121,6 +124,8 @@ def service(status: int, body: bytes) -> Iterator[tuple[str, list[Any]]]:
             url = urlsplit(self.path)
             asked.append((url.path, parse_qs(url.query), self.headers.get("Authorization")))
             self.send_response(status)
+            if length is not None:
+                self.send_header("Content-Length", str(length))
             self.end_headers()
             self.wfile.write(body)
 
@@ -161,6 +166,12 @@ def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: st
     with service(status, body) as (url, asked), pytest.raises(UserError, match=reason):
         ask_service(url, None, JOB)
     assert asked[0][2] is None
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_service_that_dies_in_mid_answer_is_an_error(status: int) -> None:
+    with service(status, b'{"job":', length=1000) as (url, _), pytest.raises(UserError, match=f"^{url}: "):
+        ask_service(url, None, JOB)
 
 
 def test_an_address_where_nothing_is_or_that_is_none() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from models.records import Outcome, Prediction, Submit
 from streams.notify.rules import notice
 from streams.notify.watching import NoticeFilter, Watching
@@ -102,6 +104,39 @@ def test_sites_jobs_and_users_can_be_chosen() -> None:
     assert not by_site.jobs
     assert list(by_job.jobs) == list(by_user.jobs) == [("kth", "2", 0)]
     assert by_user.jobs["kth", "2", 0].user == "ada"
+
+
+def test_a_prediction_may_be_read_before_whose_job_it_is() -> None:
+    clock = [NOW]
+    found = watching(clock, users=frozenset({"ada"}))
+    for job in ("1", "2", "3"):
+        found.predicted(prediction(job, HOUR_S), NOW)
+        found.predicted(prediction(job, 2 * HOUR_S, at=NOW + 60), NOW)
+    assert not found.jobs
+    found.left(outcome("3"), NOW)
+    for job, user in (("1", "bob"), ("2", "ada"), ("3", "ada")):
+        found.submitted(Submit(site="kth", time=NOW, job=job, user=user))
+    (place,) = found.jobs
+    assert place == ("kth", "2", 0) and found.jobs[place].user == "ada"
+    assert found.jobs[place].now.expected_start == NOW + 60 + 2 * HOUR_S
+    clock[0] += 2 * HOUR_S
+    (job,) = found.due()
+    told = notice(job, "slipped", clock[0], "notify")
+    again = watching(clock, users=frozenset({"ada"}))
+    again.was_told(told)
+    again.predicted(prediction("2", HOUR_S), NOW)
+    again.submitted(Submit(site="kth", time=NOW, job="2", user="ada"))
+    assert again.jobs[place].last_id == told.id
+
+
+def test_predictions_without_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.notify.watching.MAX_EARLY", 2)
+    found = watching([NOW], users=frozenset({"ada"}))
+    for job in ("1", "2", "3"):
+        found.predicted(prediction(job, HOUR_S), NOW)
+    for job in ("1", "2", "3"):
+        found.submitted(Submit(site="kth", time=NOW, job=job, user="ada"))
+    assert [job for _, job, _ in found.jobs] == ["2", "3"]
 
 
 def test_predictions_of_shadows_do_not_count() -> None:

@@ -14,7 +14,7 @@ from models.records import AnyEvent, Start, Submit
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources import publisher as publishing
-from streams.sources.contract import Cursor, CursorError, OnSkipped, Source, Step, refuse
+from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, OnSkipped, Source, Step, refuse
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish, stop_on_sigterm
 
@@ -218,6 +218,19 @@ def test_an_event_without_a_cursor_leaves_the_one_before_it(broker: Broker, file
         steps = list(from_source(Counting(3), file))
         assert published(broker, [*steps, steps[-1]._replace(cursor=None)]) == 4
         assert file.cursor == b"3"
+
+
+def test_a_cursor_that_is_too_large_ends_the_publisher_before_it_is_kept(broker: Broker, file: CursorFile) -> None:
+    class Growing(Counting):
+        def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+            for number, (event, _) in enumerate(super().events(cursor)):
+                yield event, b"x" * (MAX_CURSOR_BYTES + number)
+
+    too_large = r"the cursor of source counting has 16777217 bytes; at most 16777216 are"
+    with file, pytest.raises(UserError, match=too_large):
+        published(broker, from_source(Growing(5), file))
+    assert len(broker.messages) == 1
+    assert file.cursor is None or len(file.cursor) == MAX_CURSOR_BYTES
 
 
 def test_a_live_source_that_has_nothing_to_tell_can_be_stopped(broker: Broker, file: CursorFile) -> None:

@@ -115,6 +115,9 @@ class Served:
                 served.answers.wait(30)
                 path = self.path.partition("?")[0]
                 found = PAGES.get(path)
+                if "dying" in path:
+                    self.wfile.write(DYING[path.split("/")[2]])
+                    return
                 self.send_response(200 if found is not None else 500 if "broken" in path else 404)
                 self.end_headers()
                 self.wfile.write(found or b"")
@@ -125,6 +128,12 @@ class Served:
         self.address = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
+
+DYING = {
+    "dying-in-the-head": b"HT",
+    "dying-in-the-body": b'HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\n{"jobs":[',
+}
+"""What comes of an answer, by the version in the address, before the server is gone."""
 
 PAGES = {
     "/slurm/v0.0.40/jobs": squeue(JOBS, 30),
@@ -166,6 +175,14 @@ def test_a_version_may_be_pinned(served: Served) -> None:
         Rest(f"{served.address}/slurm/broken", {}).queue(no_skips)
     with pytest.raises(CallFailed, match="refused"):
         Rest("http://127.0.0.1:1/slurm/v0.0.40", {}).queue(no_skips)
+
+
+@pytest.mark.parametrize("version", DYING)
+def test_a_server_that_dies_in_mid_answer_is_a_failed_call(served: Served, version: str) -> None:
+    measured: dict[str, Calls] = {}
+    with pytest.raises(CallFailed, match=f"{version}/jobs: "):
+        Rest(f"{served.address}/slurm/{version}", measured).queue(no_skips)
+    assert measured["jobs"].failed == 1
 
 
 def test_a_request_that_fails_after_the_source_was_closed_did_not_fail(served: Served) -> None:
