@@ -2,7 +2,8 @@
 #
 #   make demo               predictions beside what then happens, for a simulated grid; TRACE=file for a trace
 #   make check              ruff, mypy and all tests that need no server: what one runs while working
-#   make test               every check there is: ruff, mypy, all tests
+#   make test               ruff, mypy and all tests but the long ones: before a change is done
+#   make test-all           every check there is, also the long ones: what CI runs
 #   make lint, make bench   ruff and mypy alone; what measures speed
 #   make docs               the documentation site, in site/; a dead link is an error
 #   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
@@ -39,17 +40,20 @@ define install
 	fi
 endef
 
-.PHONY: demo check test ready compiled lint bench docs drawn lock sbom image
+.PHONY: demo check test test-all ready compiled lint bench docs drawn lock sbom image
 .SILENT:
 
 demo: $(VENV)/local
 	$(BIN)/queuecast demo $(if $(TRACE),"$(TRACE)")
 
 check: ready
-	$(TEST) -m 'not stack and not benchmark' --hypothesis-profile=check
+	$(TEST) -m 'not stack and not benchmark and not long'
 
 test: ready
 	$(TEST)
+
+test-all: ready
+	$(TEST) -m 'not benchmark' --hypothesis-profile=many --durations=50
 
 # One core looks over the sources, the other compiles what the tests need.
 ready: $(VENV)/dev

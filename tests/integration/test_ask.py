@@ -253,6 +253,7 @@ def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Pa
     assert "alder: no worker answers for this site" in silent.err
 
 
+@pytest.mark.long
 def test_estimates_replace_the_answers_of_a_worker_that_was_killed_until_it_is_back(
     local_stack: LocalStack, tmp_path: Path
 ) -> None:
@@ -304,6 +305,7 @@ def apart(stack: LocalStack, tmp_path: Path) -> Iterator[Deployment]:
         stack.kafka.start()
 
 
+@pytest.mark.long
 def test_who_asks_gets_over_a_kafka_that_is_away(
     apart: Deployment, stack: LocalStack, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -350,6 +352,7 @@ def allowed(user: str, **operations: str) -> list[ACL]:
     return [ACL(f"User:{user}", "*", ACLOperation[name], allow, on(topic)) for topic, name in operations.items()]
 
 
+@pytest.mark.long
 def test_through_locked_doors_only_who_may_asks(doors: Doors) -> None:
     reads = dict.fromkeys(("answers", "estimates", "outcomes"), "READ")
     client = KafkaAdminClient(bootstrap_servers=doors.inner)
@@ -396,6 +399,7 @@ def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp
     assert [line.split()[0] for line in command(here, tmp_path, "sites").out.splitlines()[2:4]] == list(SITES)
 
 
+@pytest.mark.long
 def test_who_feeds_is_told_what_a_site_had_and_when_the_worker_has_caught_up(deploy: Deploy, tmp_path: Path) -> None:
     here, trace = deploy(estimates=FRESH_ESTIMATES), made_trace(tmp_path / "made.swf", jobs=60)
     nobody = command(here, tmp_path, "feed", str(trace))

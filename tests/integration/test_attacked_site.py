@@ -13,7 +13,7 @@ import pytest
 from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, interleaved, metrics, simulated, until
 from tests.support.hostile import Hostile
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
 EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "3000"))
 GOOD = ("alder", "birch")

@@ -1,7 +1,11 @@
 """What came while no worker ran is worked off once one does, and the lag tells of it."""
 
+import pytest
+
 from models.records import AnyEvent, Cancel, Submit
 from tests.support.deployment import Deploy, jobs_predicted, metrics, until
+
+pytestmark = pytest.mark.long
 
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 JOBS = 3000

@@ -266,6 +266,7 @@ def test_whatever_is_killed_or_paused_nothing_is_lost_or_different(
         print("\n".join(crew.told))
 
 
+@pytest.mark.long
 def test_while_kafka_or_redis_is_away_a_worker_is_not_ready_and_can_be_stopped(
     here: Deployment, stack: LocalStack
 ) -> None:
@@ -305,6 +306,7 @@ def test_while_kafka_or_redis_is_away_a_worker_is_not_ready_and_can_be_stopped(
 
 
 @pytest.mark.parametrize("session_s", [ASLEEP_SESSION_S])
+@pytest.mark.long
 def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_own_any_more(
     here: Deployment, tmp_path: Path
 ) -> None:

@@ -23,6 +23,8 @@ from tests.support import scraped
 from tests.support.dashboards import FILES, asked
 from tests.support.deployment import PATIENCE_S, Deploy, Deployment, Message, simulated, until
 
+pytestmark = pytest.mark.long
+
 INTERVAL_S = 0.5
 """Between scrapes, and between evaluations of the rules."""
 

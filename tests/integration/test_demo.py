@@ -12,7 +12,7 @@ from deploy.local.demo.scenario import GRID
 from models.registry import DEFAULT
 from tests.support.command import PATIENCE_S, Command
 
-pytestmark = pytest.mark.usefixtures("require_stack")
+pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]
 
 Run = Callable[..., Command]
 

@@ -10,6 +10,8 @@ from deploy.local.up import as_toml
 from streams.cli.app import main
 from tests.support.deployment import Deploy, Deployment, simulated, until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def here(deploy: Deploy, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Deployment:

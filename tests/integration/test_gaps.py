@@ -31,6 +31,7 @@ def read(here: Deployment) -> float:
     return metrics(here.worker)["queuecast_messages_read_total"].get((), 0.0)
 
 
+@pytest.mark.long
 def test_what_was_deleted_while_no_worker_ran_is_counted_and_the_site_says_so(deploy: Deploy) -> None:
     here, events = deploy(), simulated(SITE, 60)
     here.worker.start()
@@ -52,6 +53,7 @@ def test_what_was_deleted_while_no_worker_ran_is_counted_and_the_site_says_so(de
     assert lost(here) == 0
 
 
+@pytest.mark.long
 def test_what_was_deleted_while_a_worker_stood_still_is_counted_and_the_site_says_so(deploy: Deploy) -> None:
     here, events = deploy(worker={"session_seconds": 80.0}), simulated(SITE, 60)
     here.worker.start()

@@ -16,6 +16,8 @@ from tests.support.followed import await_predictions, command, events, following
 from tests.support.gridengine import RealGridEngine
 from tests.support.source_contract import events_there
 
+pytestmark = pytest.mark.long
+
 SLOW_S = 3.0
 """Seconds between the start that the master tells and the one that the execution daemon accounts."""
 

@@ -16,7 +16,7 @@ from models.records import AnyEvent
 from streams.worker.intake.messages import MAX_MESSAGE_BYTES, Unreadable, read_event
 from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message, interleaved, metrics, simulated, until
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
 EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "5000"))
 SEED = int(os.environ.get("QUEUECAST_HOSTILE_SEED", "1"))

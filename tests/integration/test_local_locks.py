@@ -18,7 +18,7 @@ from deploy.local.stack import free_port
 from streams.settings import Settings, load_settings
 from tests.support.command import Command
 
-pytestmark = pytest.mark.usefixtures("require_stack")
+pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]
 
 
 class Up(Command):

@@ -19,6 +19,8 @@ from tests.support.command import Command
 from tests.support.deployment import until
 from tests.support.doors import Doors, assert_no_secrets, permissions
 
+pytestmark = pytest.mark.long
+
 
 def listening(command: Command) -> set[str]:
     """The addresses at which a command listens."""

@@ -33,6 +33,8 @@ from tests.support.deployment import (
     until,
 )
 
+pytestmark = pytest.mark.long
+
 SITES = ("alder", "birch", "cedar", "oak")
 FORGED = "[2026-01-01 00:00:00,000] [ERROR] streams.worker.ownership.processor: forged"
 

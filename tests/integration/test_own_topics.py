@@ -20,7 +20,7 @@ from tests.support.deployment import (
     until,
 )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 OWN, SHARED = ("alder", "birch"), ("cedar", "oak", "hazel")
 SITES = (*OWN, *SHARED)

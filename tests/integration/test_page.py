@@ -9,6 +9,8 @@ from tests.support.browser import Browser
 from tests.support.deployment import until
 from tests.support.served import HOSTILE, JOB, LATER, LIVE, ROWS, SLASHED, Served, sites_shown
 
+pytestmark = pytest.mark.long
+
 
 def shown(browser: Browser, column: str) -> list[float | None]:
     """The ranking's numbers in a column."""

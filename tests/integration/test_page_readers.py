@@ -14,6 +14,8 @@ from tests.support.browser import Browser
 from tests.support.deployment import Deploy, Deployment, readiness, until
 from tests.support.served import HOSTILE, JOB, ROWS, Served, sites_shown, with_serve
 
+pytestmark = pytest.mark.long
+
 TOKEN = "an-open-sesame"
 
 

@@ -17,6 +17,8 @@ from tests.support.deployment import PATIENCE_S, Deploy, until
 from tests.support.scraped import value
 from tests.support.traces import made_trace, shared_path
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:

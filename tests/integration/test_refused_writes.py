@@ -9,6 +9,8 @@ import pytest
 from deploy.local.stack import Redis, free_port
 from tests.support.deployment import Deploy, metrics, parts, readiness, ready, simulated, until
 
+pytestmark = pytest.mark.long
+
 SITE = "alder"
 
 Change = Callable[[Any], Any]

@@ -24,7 +24,7 @@ from tests.integration.test_doctor import looked
 from tests.support.asked import FRESH_ESTIMATES
 from tests.support.deployment import Deploy, Deployment, interleaved, parts, simulated, unique, until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 OWN, SHARED = ("birch",), ("alder", "cedar", "oak", "hazel")
 SITES = (*OWN, *SHARED)

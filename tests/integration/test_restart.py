@@ -125,6 +125,7 @@ def test_where_redis_has_lost_everything_histories_begin_anew_and_predictions_sa
     assert "Redis has lost entries" in here.log
 
 
+@pytest.mark.long
 def test_while_redis_is_away_the_worker_waits_and_nothing_is_lost(
     deploy: Deploy, events: list[AnyEvent], tmp_path: Path
 ) -> None:

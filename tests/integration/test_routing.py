@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
+import pytest
 
 from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
 from models.simulation.grid import GridSite, Load, RoutingResult, route
@@ -14,6 +15,8 @@ from models.site.job import REQUEST, Job
 from streams.client.client import QuestionClient
 from streams.client.questions import new_id
 from tests.support.deployment import Deploy, Deployment, ready, until
+
+pytestmark = pytest.mark.long
 
 SITES = (
     GridSite("alder", 128, 0.60, "easy"),

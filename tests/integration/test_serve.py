@@ -131,6 +131,7 @@ def test_what_is_hardly_http_is_refused_and_harms_nobody(serve: ServeProcess, re
     assert get(serve, "/healthz")[0] == 200
 
 
+@pytest.mark.long
 def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
     here: Deployment, stack: LocalStack, tmp_path: Path
 ) -> None:

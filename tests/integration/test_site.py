@@ -10,6 +10,8 @@ from models.records import Start, Submit
 from streams.cli.app import main
 from tests.support.deployment import Deploy, until
 
+pytestmark = pytest.mark.long
+
 
 def test_a_site_is_looked_at_and_mended(
     deploy: Deploy,

@@ -24,6 +24,8 @@ from tests.support.followed import await_predictions, command, events, following
 from tests.support.made_slurm import MadeJob, records, squeue
 from tests.support.slurm import RealSlurm
 
+pytestmark = pytest.mark.long
+
 WHOLE = "--format=JobID,JobIDRaw,Submit,Eligible,Start,End,State,TimelimitRaw,Partition,NodeList,ReqTRES,AllocTRES"
 
 

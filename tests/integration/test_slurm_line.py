@@ -9,6 +9,8 @@ import pytest
 
 from tests.deploy.test_slurm_line import SCRIPT, TEXT, Service
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 60.0
 LINE = f"queuecast: {TEXT}\n"
 

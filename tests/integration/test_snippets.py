@@ -18,7 +18,7 @@ from tests.support.command import PATIENCE_S, Command
 from tests.support.snippets import ROOT, Snippet, snippets
 from tests.support.traces import trace_path
 
-pytestmark = pytest.mark.usefixtures("require_stack")
+pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]
 
 USUAL_SERVICE = "http://127.0.0.1:6067"
 

@@ -25,7 +25,7 @@ from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, un
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.soaked import Expected, Twice, hashed, merged
 
-pytestmark = pytest.mark.timeout(6 * 3600)
+pytestmark = [pytest.mark.timeout(6 * 3600), pytest.mark.long]
 
 EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "6000"))
 LONG = EVENTS >= 50_000

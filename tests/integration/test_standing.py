@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import msgspec
+import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from models.engine.asking.answers import standing
@@ -85,6 +86,7 @@ def test_who_begins_to_read_in_mid_run_has_every_shape_of_every_site_at_once(dep
     until(lambda: {shape: in_time(estimate) for shape, estimate in picture(here).items()} == expected)
 
 
+@pytest.mark.long
 def test_estimates_follow_a_burst(deploy: Deploy) -> None:
     here = deploy(estimates=QUICK)
     here.worker.start()
@@ -106,6 +108,7 @@ def test_estimates_follow_a_burst(deploy: Deploy) -> None:
     assert after.predicted_wait_s > before.predicted_wait_s + 3600.0
 
 
+@pytest.mark.long
 def test_asking_is_answered_and_changes_nothing(deploy: Deploy) -> None:
     here = deploy(estimates=QUICK)
     here.worker.start()

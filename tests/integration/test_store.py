@@ -217,6 +217,7 @@ def steps(store: Store) -> int:
     return store.redis.info("commandstats").get("cmdstat_sscan", {}).get("calls", 0)
 
 
+@pytest.mark.long
 def test_a_site_with_a_million_dead_categories_is_healed_in_one_reading(store: Store) -> None:
     new, _ = RunHistory(Closest.templates).learn(Job(id="1", attempt=0, submit=0.0, user="ada", cpus=2), 10.0)
     store.write("alder", Changes(runs=new))

@@ -18,6 +18,8 @@ from tests.support import trained
 from tests.support.deployment import Deploy, Deployment, engine_after, parts, simulated, unique
 from tests.support.packages import install
 
+pytestmark = pytest.mark.long
+
 SITE = "alder"
 ENGINE = {"method": "trained", "shadows": (), "bounds": "", "what_if": "trained", "history": 80}
 

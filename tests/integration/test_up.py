@@ -21,7 +21,7 @@ from streams.settings import Settings, load_settings
 from streams.topics import Topics
 from tests.support.command import PATIENCE_S, Command
 
-pytestmark = pytest.mark.usefixtures("require_stack")
+pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]
 
 SUBMIT = Submit(site="a", time=1000.0, job="1", cpus=4, walltime=3600.0)
 START = Start(site="a", time=1060.0, job="1")

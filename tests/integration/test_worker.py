@@ -32,7 +32,9 @@ def three_real_sites() -> list[AnyEvent]:
     return [step.event for _, step in timeline(source.first(1000) for source in sources)]
 
 
-@pytest.mark.parametrize("workload", [three_simulated_sites, pytest.param(three_real_sites, marks=pytest.mark.trace)])
+@pytest.mark.parametrize(
+    "workload", [three_simulated_sites, pytest.param(three_real_sites, marks=[pytest.mark.trace, pytest.mark.long])]
+)
 def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
     deploy: Deploy, workload: Callable[[], list[AnyEvent]]
 ) -> None:
@@ -49,6 +51,7 @@ def test_three_sites_at_once_are_predicted_as_by_a_replay_to_the_byte(
         assert here.stored(site) == here.expected_in_redis(events, site)
 
 
+@pytest.mark.long
 def test_every_method_says_through_the_stream_and_a_crash_what_it_says_in_a_replay(deploy: Deploy) -> None:
     here = deploy(history=60, publish_shadows=True, shadows=tuple(METHODS), run_shadows=tuple(RUN_METHODS))
     events = interleaved(simulated("alder", 120, 1), simulated("birch", 120, 2))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -188,7 +188,6 @@ def test_the_table_of_student() -> None:
 points = st.lists(st.tuples(st.integers(0, UNIT), st.integers(1, UNIT)), min_size=2, max_size=40)
 
 
-@settings(deadline=None)
 @given(points, st.integers(1, UNIT))
 def test_sums_of_whole_numbers_tell_what_two_passes_do(pairs: list[tuple[int, int]], at: int) -> None:
     sums = NOTHING
@@ -284,7 +283,6 @@ times = st.floats(0, 1e9)
 walltimes = st.none() | st.floats(0, 1e9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 5000), walltimes, times), max_size=20), walltimes, times, st.data())
 def test_no_estimate_is_beyond_the_walltime_or_below_the_elapsed_time(
     ran: list[tuple[int, float | None, float]], walltime: float | None, elapsed_s: float, data: st.DataObject

@@ -2,7 +2,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import End, Start
@@ -96,7 +96,6 @@ def test_one_that_comes_may_take_the_reservation() -> None:
     assert starts(going_by(size=1.0), *jobs, job(5, "e", 3, 7, 10)) == {"1": 0, "2": 0, "4": 3, "5": 200, "3": 210}
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 6), st.integers(1, CPUS), st.integers(1, 20), st.integers(1, 30)),

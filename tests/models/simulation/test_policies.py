@@ -64,7 +64,7 @@ every = pytest.mark.parametrize("policy", sorted(POLICIES))
 
 
 @every
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(workload=workloads(), exact=st.booleans())
 def test_processors_are_not_shared_and_work_is_conserved(policy: str, workload: Workload, exact: bool) -> None:
     jobs, estimated = workload
@@ -100,7 +100,6 @@ def test_processors_are_not_shared_and_work_is_conserved(policy: str, workload: 
 
 
 @pytest.mark.parametrize("policy", ["lerwf", "lerwf-fill", "easy-preemptive"])
-@settings(max_examples=60, deadline=None)
 @given(workload=workloads())
 def test_a_suspended_job_resumes_on_the_processors_that_it_had(policy: str, workload: Workload) -> None:
     jobs, estimated = workload
@@ -114,7 +113,6 @@ def test_a_suspended_job_resumes_on_the_processors_that_it_had(policy: str, work
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "lewf", "lwf"])
-@settings(max_examples=60, deadline=None)
 @given(workload=workloads())
 def test_without_filling_the_first_in_order_starts_first(policy: str, workload: Workload) -> None:
     jobs, estimated = workload
@@ -137,7 +135,6 @@ def test_without_filling_the_first_in_order_starts_first(policy: str, workload: 
 
 
 @pytest.mark.parametrize("policy", ["fcfs-fill", "lewf-fill"])
-@settings(max_examples=60, deadline=None)
 @given(workload=workloads())
 def test_with_filling_nothing_queues_that_fits(policy: str, workload: Workload) -> None:
     jobs, estimated = workload
@@ -146,7 +143,6 @@ def test_with_filling_nothing_queues_that_fits(policy: str, workload: Workload) 
         assert all(job.cpus > site.free for job in site.queue.values())
 
 
-@settings(max_examples=100, deadline=None)
 @given(workload=workloads())
 def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Workload) -> None:
     jobs, _ = workload
@@ -161,7 +157,6 @@ def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Wo
             promised[name] = start
 
 
-@settings(max_examples=100, deadline=None)
 @given(workload=workloads())
 def test_easy_never_delays_the_head_with_true_run_times(workload: Workload) -> None:
     jobs, _ = workload
@@ -210,7 +205,7 @@ def conservative_by_the_second(jobs: list[SimulatedJob], estimates: Estimates) -
     return starts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(workload=workloads())
 def test_conservative_starts_what_a_grid_of_seconds_says(workload: Workload) -> None:
     jobs, estimated = workload
@@ -218,7 +213,7 @@ def test_conservative_starts_what_a_grid_of_seconds_says(workload: Workload) -> 
     assert starts_of("conservative", jobs, estimates) == conservative_by_the_second(jobs, estimates)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(workload=workloads())
 def test_with_true_run_times_gibbons_variants_of_easy_are_one(workload: Workload) -> None:
     jobs, _ = workload

@@ -74,7 +74,6 @@ in_order = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - unordered)
 
 
 @uninterrupted
-@settings(max_examples=50, deadline=None)
 @given(jobs=workloads())
 def test_every_job_runs_once_for_its_time_or_is_withdrawn(policy: str, jobs: list[SimulatedJob]) -> None:
     by_id = {job.job: job for job in jobs}
@@ -108,7 +107,7 @@ def test_every_job_runs_once_for_its_time_or_is_withdrawn(policy: str, jobs: lis
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(jobs=workloads())
 def test_within_a_second_what_ends_comes_first_and_a_start_follows_its_submission(
     policy: str, jobs: list[SimulatedJob]
@@ -128,7 +127,6 @@ def test_within_a_second_what_ends_comes_first_and_a_start_follows_its_submissio
 
 
 @in_order
-@settings(max_examples=50, deadline=None)
 @given(jobs=workloads())
 def test_no_machine_idles_while_the_head_of_the_queue_fits(policy: str, jobs: list[SimulatedJob]) -> None:
     cpus = {job.job: job.cpus for job in jobs}
@@ -149,7 +147,6 @@ def test_no_machine_idles_while_the_head_of_the_queue_fits(policy: str, jobs: li
     assert not queue and free == CPUS
 
 
-@settings(max_examples=100, deadline=None)
 @given(jobs=workloads())
 def test_fcfs_starts_in_the_order_of_submission(jobs: list[SimulatedJob]) -> None:
     started = [int(job) for _, kind, job in happenings(jobs, "fcfs") if kind == "start"]
@@ -164,7 +161,6 @@ def shadow(running: dict[str, int], cpus: dict[str, int], head: str) -> int:
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(jobs=workloads())
 def test_easy_never_delays_the_reservation_of_the_head(jobs: list[SimulatedJob]) -> None:
     site = Easy("a", CPUS, jobs[0].submit)
@@ -235,7 +231,6 @@ def easy_by_the_second(jobs: list[SimulatedJob]) -> dict[str, int]:
     return starts
 
 
-@settings(max_examples=150, deadline=None)
 @given(jobs=workloads())
 def test_easy_starts_what_the_published_algorithm_starts(jobs: list[SimulatedJob]) -> None:
     starts = {job: time for time, kind, job in happenings(jobs, "easy") if kind == "start"}
@@ -292,7 +287,7 @@ def test_the_events_of_one_second_by_hand() -> None:
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(jobs=workloads(), steps=st.lists(st.integers(0, 20), max_size=60))
 def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[SimulatedJob], steps: list[int]) -> None:
     site = POLICIES[policy]("a", CPUS, jobs[0].submit)
@@ -307,7 +302,7 @@ def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[Simulat
 
 
 @every
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(jobs=workloads(), after=st.integers(0, 40))
 def test_a_copy_goes_on_as_the_scheduler_would_and_changes_nothing_in_it(
     policy: str, jobs: list[SimulatedJob], after: int
@@ -387,7 +382,6 @@ def test_another_policy_goes_on_with_the_jobs_that_there_are() -> None:
     assert [event.job for event in events if isinstance(event, Cancel)] == ["5"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(jobs=workloads(), at=st.integers(90, 300), policy=st.sampled_from(["easy", "conservative", "fcfs", "lwf"]))
 def test_a_change_to_the_same_policy_changes_nothing(jobs: list[SimulatedJob], at: int, policy: str) -> None:
     def started(changes: list[tuple[int, str]]) -> list[tuple[float, str]]:

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -37,7 +37,6 @@ def test_same_seed_same_jobs_and_another_seed_others() -> None:
     assert generate(3, 500, 64, 0.7) != generate(4, 500, 64, 0.7)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(1, 60),

@@ -6,7 +6,7 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -140,7 +140,6 @@ def seen(areas: Areas) -> list[Any]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
 @given(events())
 def test_no_sequence_of_events_corrupts_the_sums_of_the_site_or_of_an_area(said: list[AnyEvent]) -> None:
     engine = Engine("s", EngineSettings(method="median", shadows=(), runtimes="walltime", remembered=3))

@@ -1,7 +1,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.site.features import COUNT, FEATURES, features_of
@@ -91,7 +91,6 @@ def histories(draw: st.DrawFn) -> tuple[SiteState, list[Listed], list[Listed], J
     return state, lists[Phase.QUEUED], lists[Phase.RUNNING], target, 2e9
 
 
-@settings(deadline=None, max_examples=60)
 @given(histories())
 def test_features_are_those_of_table_2(
     history: tuple[SiteState, list[Listed], list[Listed], Job, float],

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -12,8 +12,6 @@ from models.site import spearman
 from models.site.spearman import MAX_WINDOW_ROWS, RollingSpearman, warm_up
 
 Floats = npt.NDArray[np.float64]
-
-UNTIMED = settings(deadline=None)  # the first example may compile
 
 TIED = st.sampled_from([0.0, -0.0, 1.0, 2.0])
 ANY = st.floats(allow_nan=False, allow_infinity=False)
@@ -71,7 +69,6 @@ def pushed(x: Floats, y: Floats, size: int) -> RollingSpearman:
     return window
 
 
-@UNTIMED
 @given(streams())
 def test_equals_scipy_after_every_push(stream: tuple[int, Floats, Floats]) -> None:
     size, x, y = stream
@@ -82,7 +79,6 @@ def test_equals_scipy_after_every_push(stream: tuple[int, Floats, Floats]) -> No
         assert_describes(window, x[held], y[held])
 
 
-@UNTIMED
 @given(streams(), st.integers(0, 40))
 def test_a_rebuilt_window_is_the_pushed_one_and_goes_on_like_it(stream: tuple[int, Floats, Floats], cut: int) -> None:
     size, x, y = stream
@@ -100,7 +96,6 @@ def test_a_rebuilt_window_is_the_pushed_one_and_goes_on_like_it(stream: tuple[in
     assert_identical(stored, window)
 
 
-@UNTIMED
 @given(streams(), st.sampled_from([np.nan, np.inf, -np.inf]), st.data())
 def test_a_refused_row_leaves_no_trace(stream: tuple[int, Floats, Floats], bad: float, data: st.DataObject) -> None:
     size, x, y = stream

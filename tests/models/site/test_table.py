@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.engine.engine import Engine
@@ -75,7 +75,6 @@ def new_job(draw: st.DrawFn, number: int) -> Job:
     return job
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_the_table_says_what_the_jobs_say(data: st.DataObject) -> None:
     state = SiteState()

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import DBSCAN
 
@@ -10,7 +10,6 @@ from models.waits.dbscan import NOISE, dbscan, noise
 coordinate = st.integers(0, 40).map(lambda eighths: eighths / 8.0)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     points=st.lists(st.tuples(coordinate, coordinate), min_size=1, max_size=120),
     eps=st.sampled_from([0.125, 0.25, 0.5, 1.0, 1.25, 10.0]),

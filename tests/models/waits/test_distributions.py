@@ -1,7 +1,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.method import SiteContext
@@ -39,7 +39,6 @@ def reference(one: list[float], other: list[float], bins: int) -> float:
     return float(sum((a - b) ** 2 / (a + b) for a, b in zip(p, q, strict=True) if a + b))
 
 
-@settings(deadline=None)
 @given(one=st.lists(VALUE, min_size=1, max_size=SET_VALUES), other=st.lists(VALUE, min_size=1, max_size=SET_VALUES))
 def test_chi_square_is_equation_1(one: list[float], other: list[float]) -> None:
     found = chi_square(padded(one), padded(other), 10)

@@ -4,15 +4,12 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.waits.ibl.attributes import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Request, Seen
 from models.waits.ibl.distance import mean, median, nearest
 from models.waits.ibl.memory import Memory, Selection
-
-UNTIMED = settings(deadline=None, max_examples=60)
-
 
 VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MAX_EXACT_INTEGER // 64]), min_size=6, max_size=6)
 
@@ -117,7 +114,6 @@ states = st.none() | st.builds(state, st.none() | st.integers(0, 64), st.diction
 seens = st.builds(Seen, requests, states)
 
 
-@UNTIMED
 @given(x=seens, learnt=st.lists(seens, min_size=1, max_size=6), share=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_distances_are_within_0_and_1_and_0_for_equals(x: Seen, learnt: list[Seen], share: float) -> None:
     selection = Selection(policy=("queue",))
@@ -127,7 +123,6 @@ def test_distances_are_within_0_and_1_and_0_for_equals(x: Seen, learnt: list[See
     assert not known or distances(selection, x, [*learnt, x], share)[-1] == 0.0
 
 
-@UNTIMED
 @given(seens, seens, st.sampled_from((*JOB, "free_cpus", *VECTORS)))
 def test_one_attribute_is_compared_symmetrically(x: Seen, y: Seen, attribute: str) -> None:
     selection = Selection((attribute,), ("queue",), (attribute,))  # type: ignore[arg-type]
@@ -161,7 +156,6 @@ def test_the_oldest_leave() -> None:
     assert near(memory, 100.0, 99) == [2.0, 3.0, 4.0]
 
 
-@UNTIMED
 @given(st.lists(seens, min_size=1, max_size=40), st.integers(1, 9), seens)
 def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Seen], size: int, x: Seen) -> None:
     ring, anew = (Memory(size, Selection(policy=("queue",))) for _ in range(2))

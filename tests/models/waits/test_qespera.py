@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.engine.engine import Engine
@@ -14,8 +14,6 @@ from models.site.job import Job
 from models.site.runs import RunHistory
 from models.site.state import SiteState
 from models.waits.qespera import MIN_HISTORY_JOBS, PAPER, Floats, Qespera, QesperaParameters, distances, predict
-
-UNTIMED = settings(deadline=None)
 
 
 def columns_of(rows: list[list[float]]) -> Floats:
@@ -56,7 +54,6 @@ def test_without_any_correlation_all_features_weigh_the_same() -> None:
     assert found.tolist() == [0.0, 1.0]
 
 
-@UNTIMED
 @given(
     rows=st.lists(st.lists(st.floats(0, 1e9), min_size=3, max_size=3), min_size=1, max_size=20),
     target=st.lists(st.floats(0, 1e9), min_size=3, max_size=3),
@@ -146,7 +143,6 @@ def test_nothing_is_said_without_history() -> None:
     assert (estimate.wait_s, estimate.reason) == (None, "no history")
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_an_answer_is_within_the_waits_ever_seen_or_zero(data: st.DataObject) -> None:
     count = data.draw(st.integers(MIN_HISTORY_JOBS, 60))

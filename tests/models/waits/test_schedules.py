@@ -175,7 +175,6 @@ CHOICES: dict[str, Callable[[Reference], Sequence[int]]] = {
 
 
 @each
-@settings(deadline=None, max_examples=60)
 @given(state=states())
 def test_as_a_plain_scheduler_does(policy: str, state: Live) -> None:
     reference = Reference(state, CHOICES[policy])
@@ -203,7 +202,6 @@ def busy(seed: int, running: int, queued: int, cpus: int) -> Live:
 
 
 @each
-@settings(deadline=None, max_examples=60)
 @given(state=states())
 def test_never_are_there_more_processors_than_there_are(policy: str, state: Live) -> None:
     assert most_used(state, POLICIES[policy](state, True)) <= state.cpus
@@ -219,7 +217,6 @@ def test_nor_where_the_queue_is_long(policy: str) -> None:
 
 
 @each
-@settings(deadline=None, max_examples=60)
 @given(state=states())
 def test_the_last_job_is_all_that_has_to_be_followed(policy: str, state: Live) -> None:
     before = [array.copy() for jobs in (state.running, state.queued) for array in jobs]
@@ -245,14 +242,12 @@ def first(state: Live, count: int) -> Live:
     return state._replace(queued=columns(rows(state.queued)[:count]))
 
 
-@settings(deadline=None)
 @given(state=states(as_planned=True), data=st.data())
 def test_conservative_backfilling_delays_no_job_for_a_later_one(state: Live, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(state.queued.cpus)))
     assert starts("conservative", state)[:count] == starts("conservative", first(state, count))
 
 
-@settings(deadline=None)
 @given(state=states())
 def test_easy_starts_the_head_no_later_than_it_was_promised(state: Live) -> None:
     alone = first(state, 1)
@@ -261,7 +256,7 @@ def test_easy_starts_the_head_no_later_than_it_was_promised(state: Live) -> None
 
 
 @each
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(state=states())
 def test_the_wait_of_one_more_job_is_its_start_at_the_end_of_the_queue(policy: str, state: Live) -> None:
     *others, (cpus, run_s, planned_s) = rows(state.queued)
@@ -270,7 +265,6 @@ def test_the_wait_of_one_more_job_is_its_start_at_the_end_of_the_queue(policy: s
     assert rows(before.queued) == others
 
 
-@settings(deadline=None, max_examples=60)
 @given(state=states(), cpus=st.integers(1, 40), run_s=st.integers(1, 500), more_s=st.integers(0, 500))
 def test_openings_tell_of_every_shape_what_its_own_schedule_would(
     state: Live, cpus: int, run_s: int, more_s: int

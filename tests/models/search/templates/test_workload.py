@@ -64,7 +64,7 @@ texts = st.tuples(
 ).map(" ".join)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.lists(texts, min_size=1, max_size=6), st.sampled_from(["surest", "weighted"]))
 def test_the_live_method_says_the_same(seed: int, templates: list[str], choice: Choice) -> None:
     workload = random_workload(random.Random(seed), 80)

@@ -31,7 +31,7 @@ def booster(features: Rows, target: Floats, quantile: float, parameters: Boostin
     return lightgbm.train(named, lightgbm.Dataset(features, target, params=named), parameters.trees)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1000),
     rows=st.integers(2, 400),

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.site.notes import JobNotes, Pair
@@ -54,7 +54,6 @@ def run(method: Method, jobs: range) -> None:
 STEPS = st.lists(st.tuples(st.sampled_from(["submit", "start", "restart"]), st.integers(0, 5)), max_size=300)
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_restarts_change_nothing(steps: list[tuple[str, int]]) -> None:
     method, steady = Method(), Method()

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.engine.asking.what_if import consider
@@ -24,7 +24,6 @@ rows = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(rows, max_size=6), st.lists(rows, min_size=1, max_size=15), st.sampled_from([np.inf, 6.0]))
 def test_in_one_room_of_processors_it_is_the_schedule_of_a_site_without_topology(
     on: list[Row], queued: list[Row], several: float

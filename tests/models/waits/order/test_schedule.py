@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.waits.order.aging import FIRST_S
@@ -83,7 +83,6 @@ jobs = st.tuples(st.integers(1, 8), st.floats(1.0, 1e4), st.floats(1.0, 3.0), st
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(jobs, max_size=4),
     st.lists(jobs, min_size=1, max_size=20),
@@ -106,7 +105,6 @@ def test_nobody_starts_before_there_is_room(
         assert job[3] == 0 or start == 0.0 or len(its) == 1 or sum(its) <= several or not alone
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(jobs, max_size=4), jobs)
 def test_one_job_starts_as_under_easy(running: list[Row], job: Row) -> None:
     def columns(rows: Sequence[Row]) -> Jobs:

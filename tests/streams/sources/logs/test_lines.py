@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import UserError
@@ -230,7 +230,6 @@ def written(action: str, log: Path, number: Iterator[int]) -> str:
     return ""
 
 
-@settings(deadline=None)
 @given(st.lists(ACTIONS, max_size=40))
 def test_whatever_is_done_to_a_log_each_line_is_read_once(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]

@@ -88,7 +88,7 @@ def held(engine: Engine) -> tuple[object, ...]:
     return list(live.numbers.items()), jobs, list(live.remembered), [live.entered, live.named], list(kept.items())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 1), st.data())
 def test_after_a_crash_at_any_message_the_state_of_the_last_head_is_read(seed: int, data: st.DataObject) -> None:
     worker = lived(seed)

@@ -115,7 +115,7 @@ def test_other_partitions_and_checkpoints_go_on_and_nothing_is_out_of_order() ->
         assert said == replayed(site)
 
 
-@checks(max_examples=15, deadline=None)
+@checks(max_examples=15)
 @given(st.lists(st.integers(0, 600), max_size=3), st.integers(1, 60))
 def test_wherever_it_dies_a_model_counts_from_the_same_event(crashes: list[int], checkpoint: int) -> None:
     world = two_partitions()

@@ -90,7 +90,7 @@ def test_what_goes_out_is_what_a_replay_gives(undisturbed: World) -> None:
     assert undisturbed.committed == {0: len(messages)}
 
 
-@checks(max_examples=30, deadline=None)
+@checks(max_examples=30)
 @given(st.lists(st.integers(0, 1200), max_size=4), st.integers(1, 120), st.booleans())
 @example([0], 1, False)
 @example([50, 60, 70, 80], 10, True)
