@@ -6,13 +6,16 @@
   its own, from its regrets.
 - `quantiles`: each bound apart, for each kind of job: by how long the site's mixture says that it waits. A kind of
   which little is known leans on the site.
+- `guard`: the estimate that is given: the mixture's, medians of the experts, or the mean of the two that were nearest
+  lately, by their errors in the last week.
 - `at_once`: the probability that a wait is under a minute.
 - `deadlines`: a job that queues beyond a bound is known to exceed it, long before it starts. Of a burst of jobs that
   were all told the same, the first few count so, and the others when they leave.
 - `conditional`: what is left of a wait.
 
 Every estimate counts once its job has started, or as soon as it is known on which side of it the wait will be. A job
-that was cancelled counts as if it had started then, as in the measures. Before anything was learnt the trivial rules,
+that was cancelled counts as if it had started then, as in the measures. Jobs of one user that queue together know no more
+than the first of them did, and are little more evidence than that one. Before anything was learnt the trivial rules,
 "no wait" and "as of late", weigh as much as any expert.
 """
 

@@ -58,12 +58,8 @@ class Deadlines:
             yield heappop(self._heap)
         self.reached = end
 
-    def restore(self, passed: float, within: tuple[JobKey, int] | None, deadlines: Iterable[Deadline]) -> None:
-        """Go on from there; of these `deadlines`, the ones before it were taken.
-
-        Parameters:
-            passed, within: `reached`, of which earlier versions stored the time alone.
-        """
-        reached = self.reached = passed, *(within or _FIRST)
+    def restore(self, reached: Deadline, deadlines: Iterable[Deadline]) -> None:
+        """Go on from `reached`; of these `deadlines`, the ones before it were taken."""
+        self.reached = reached
         self._heap = [deadline for deadline in deadlines if deadline >= reached]
         heapify(self._heap)

@@ -1,5 +1,6 @@
 """The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
 
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ from models.site.table import QUEUED
 from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told, medians_after
 from models.waits.blend.deadlines import Deadline, Deadlines
+from models.waits.blend.guard import CHOICES, Choice, Guard
 from models.waits.blend.mixture import Floats, seconds
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
 from models.waits.blend.recent import RecentQuantiles
@@ -43,6 +45,9 @@ ORDER = len(TRIVIAL) + 1
 FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
 """The two estimates of `Boosted`, by the scale on which its forests learnt."""
 
+RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
+"""The experts of which medians are taken, and their places; the policy is of no use where it is not the site's own."""
+
 AT_ONCE = 2 * QUANTILES
 """The place of the minute behind the marks of `Said`; each of them has a deadline."""
 
@@ -53,7 +58,7 @@ _UNKNOWN = (np.nan,) * QUANTILES
 
 BOUNDS = tuple(f"{probability:g}" for probability in PROBABILITIES)
 
-_HEAD = struct.Struct("<dd")  # since when the job waits; deadlines before this time are not watched
+_HEAD = struct.Struct(f"<dd{len(CHOICES)}d")  # since when the job waits, from when deadlines are watched, the choices
 
 
 class _Note(NamedTuple):
@@ -61,10 +66,11 @@ class _Note(NamedTuple):
 
     ready: float
     watched: float
+    choices_s: Floats
     said: Said
 
     def encode(self) -> bytes:
-        return _HEAD.pack(self.ready, self.watched) + self.said.encode()
+        return _HEAD.pack(self.ready, self.watched, *self.choices_s) + self.said.encode()
 
     @property
     def marks(self) -> list[float]:
@@ -76,8 +82,8 @@ class _Note(NamedTuple):
         said = Said.decode(value[_HEAD.size :], experts)
         if said is None:
             return None
-        ready, watched = _HEAD.unpack_from(value)
-        return cls(ready, watched, said)
+        ready, watched, *choices_s = _HEAD.unpack_from(value)
+        return cls(ready, watched, np.array(choices_s), said)
 
     def deadlines(self, key: JobKey) -> Iterator[Deadline]:
         """When its marks are exceeded."""
@@ -90,9 +96,8 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
     experts: dict[str, bytes]
     quantiles: bytes
     at_once: bytes
-    passed: float
-    put_off: list[tuple[str, int, int]] = []  # of earlier versions, which kept it here
-    within: tuple[JobKey, int] | None = None
+    guard: bytes
+    reached: Deadline
 
 
 class Blend(WaitMethod):
@@ -111,6 +116,7 @@ class Blend(WaitMethod):
         self.rows = self._notes.rows
         self._quantiles = Quantiles(names, [1.0] * len(names), kept=("policy", "order"))
         self._recent = RecentQuantiles(PROBABILITIES)
+        self._guard = Guard(range(len(TRIVIAL)), RIVALS)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
@@ -132,10 +138,11 @@ class Blend(WaitMethod):
         told.append(self.site_policy.beside(job, context, told[-1]))
         self._boosted.predict(job, context)
         forests = self._boosted.said
-        said = self._mixed(job, told, forests, context)
-        estimate = self._estimate(said, forests, context)
-        if said is not None:
-            note = _Note(job.ready, self._deadlines.begin, said)
+        mixed = self._mixed(job, told, forests, context)
+        estimate = self._estimate(mixed, forests, context)
+        if mixed is not None:
+            said, choice = mixed
+            note = _Note(job.ready, self._deadlines.begin, choice.waits_s, said)
             self._notes.note(job.key, note.encode())
             self._deadlines.add(note.deadlines(job.key))
         self._pass(job.submit, context)  # last, so that a considered job is told the same
@@ -151,8 +158,8 @@ class Blend(WaitMethod):
 
     def _mixed(
         self, job: Job, told: Iterable[Estimate], forests: ForestsSaid | None, context: SiteContext
-    ) -> Said | None:
-        """The mixture of what the experts told, in the order of their names; None where none of them told anything.
+    ) -> tuple[Said, Choice] | None:
+        """What the experts told, in the order of their names, mixed and guarded; None where none told anything.
 
         The trivial rules say nothing before a job has started.
         """
@@ -168,7 +175,10 @@ class Blend(WaitMethod):
             self._by_topology(waits_s, job, context)
         if np.isnan(waits_s[MEDIAN]).all():
             return None
-        return self._quantiles.say(waits_s, may_be_alone=context.layout is not None and self._order.knows_run_times)
+        may_be_alone = context.layout is not None and self._order.knows_run_times
+        said = self._quantiles.say(waits_s, may_be_alone, math.sqrt(evidence(job, context)))
+        choice = self._guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN])
+        return said.around(choice.wait_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
         """Have the experts go by what the site says of itself, where it says that much.
@@ -181,19 +191,24 @@ class Blend(WaitMethod):
             waits_s[:, others] = np.nan
         np.maximum(waits_s, context.earliest(job, job.submit) - job.ready, out=waits_s)
 
-    def _estimate(self, said: Said | None, forests: ForestsSaid | None, context: SiteContext) -> Estimate:
-        if said is None:
+    def _estimate(
+        self, mixed: tuple[Said, Choice] | None, forests: ForestsSaid | None, context: SiteContext
+    ) -> Estimate:
+        if mixed is None:
             return Estimate(None, "no history")
-        bounds = dict(zip(BOUNDS, said.bounds.tolist(), strict=True))
+        said, choice = mixed
         weights = self._quantiles.weights(said)
         first = sorted(weights, key=lambda name: -weights[name])[:3]
         reason = ", ".join(f"{name} {weights[name]:.0%}" for name in first if weights[name] >= MIN_NAMED)
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
-        wait_s = said.bounds[MEDIAN].item()
         if context.history.count < MIN_STARTED_JOBS:
-            return Estimate(wait_s, f"{reason}; too few jobs have started for bounds")
-        at_once = consistent(self._at_once.say(_inputs(said)), said.bounds)
-        return Estimate(wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
+            return Estimate(said.wait_s, f"{reason}; too few jobs have started for bounds")
+        if choice.reason and not said.alone:
+            reason = f"{reason}; guarded by {choice.reason}"
+        bounds_s = said.told
+        bounds = dict(zip(BOUNDS, bounds_s.tolist(), strict=True))
+        at_once = consistent(self._at_once.say(_inputs(said)), bounds_s)
+        return Estimate(said.wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
 
     def _pass(self, now: float, context: SiteContext) -> None:
         """Time has passed: jobs that still queue beyond a mark are known to exceed it."""
@@ -226,6 +241,8 @@ class Blend(WaitMethod):
             known = job.ready == note.ready
             if known:
                 self._quantiles.left(note.said, wait_s)
+                medians_s = np.array([seconds(value) for value in note.said.experts[MEDIAN, :-1].tolist()])
+                self._guard.left(note.choices_s, medians_s, wait_s, at, note.said.weight**2)
             for place, mark_s in enumerate(note.marks):
                 deadline = note.ready + mark_s, job.key, place
                 exceeded = known and note.watched <= deadline[0] and deadline < self._deadlines.reached
@@ -313,8 +330,9 @@ class Blend(WaitMethod):
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; 20 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
-        passed, key, place = self._deadlines.reached
-        saved = _Saved(experts, self._quantiles.save(), self._at_once.save(), passed, within=(key, place))
+        saved = _Saved(
+            experts, self._quantiles.save(), self._at_once.save(), self._guard.save(), self._deadlines.reached
+        )
         return msgspec.msgpack.encode(saved)
 
     def load(self, saved: bytes) -> None:
@@ -325,12 +343,18 @@ class Blend(WaitMethod):
                 expert.load(kept.experts[name])
         self._quantiles.load(kept.quantiles)
         self._at_once.load(kept.at_once)
-        for job, attempt, places in kept.put_off:
-            self._put_off.put((job, attempt), places)
+        self._guard.load(kept.guard)
         self._notes.load()
         noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
         watched = (deadline for key, note in noted if note is not None for deadline in note.deadlines(key))
-        self._deadlines.restore(kept.passed, kept.within, watched)
+        self._deadlines.restore(kept.reached, watched)
+
+
+def evidence(job: Job, context: SiteContext) -> float:
+    """As how many jobs a job counts: as one together with those of its user that queue when it is submitted."""
+    if job.user is None:
+        return 1.0
+    return 1.0 / (1.0 + context.everywhere.totals(("user", job.user), Phase.QUEUED).count)
 
 
 def consistent(at_once: float, bounds_s: Floats) -> float:

@@ -8,11 +8,10 @@ and less, so it follows a change of the best one.
 
 Waits are compared on a scale between seconds, where a few long ones decide, and logarithms, where a minute matters as
 much at ten hours as at one: the power of 0.35. On it the mean error of the jobs from the 8001st on is 0.9 % less on CTC
-(up to the 20,371st) and 0.7 % less on KTH than on the fourth root, the scale of earlier versions, with as many waits
-within a factor of 2.
+(up to the 20,371st) and 0.7 % less on KTH than on the fourth root, with as many waits within a factor of 2.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,16 +19,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
-N = TypeVar("N", bound=np.floating)
 
 UNIT_S = 10.0
 """Below this the scale is linear: seconds count where half of the jobs start within some."""
 
-EXPONENT, EARLIER_EXPONENT = 0.35, 0.25
-"""Of the scale, and of that of earlier versions: what these stored is taken over by `rescaled` and `STRETCH`."""
-
-STRETCH = 2.5
-"""How much longer a distance around an hour is on the scale than on the earlier one."""
+EXPONENT = 0.35
+"""Of the scale."""
 
 LONGEST_S = 1e10
 
@@ -74,16 +69,6 @@ def seconds(value: float) -> float:
     (150.0, 0.0)
     """
     return float(min(UNIT_S * ((1.0 + max(value, 0.0)) ** (1.0 / EXPONENT) - 1.0), LONGEST_S))
-
-
-def rescaled(values: NDArray[N]) -> NDArray[N]:
-    """Waits on the earlier scale, on the one of now.
-
-    >>> round(float(rescaled(np.array([1.0]))[0] - scaled(150.0)), 9)
-    0.0
-    """
-    found = (1.0 + values.astype(np.float64)) ** (EXPONENT / EARLIER_EXPONENT) - 1.0
-    return np.asarray(found, values.dtype)
 
 
 class Learnt(NamedTuple):
@@ -164,27 +149,32 @@ def mix(said: Singles, prior: Floats, learnt: Learnt, kind: int, q: int) -> Mixe
 
 
 @njit(cache=True)
-def learn(learnt: Learnt, kind: int, q: int, probability: float, said: Singles, mixed: Mixed, held: bool) -> None:
+def learn(
+    learnt: Learnt, kind: int, q: int, probability: float, said: Singles, mixed: Mixed, held: bool, weight: float
+) -> None:
     """Count in a job of which it is known whether its wait is within the mixture by both: `held`. O(experts).
 
-    That is known at its start, or as soon as it has waited for longer.
+    That is known at its start, or as soon as it has waited for longer. It counts as `weight` jobs.
     """
     slope = 1.0 - probability if held else -probability
-    _learn(learnt, np.int64(0), q, said, mixed.site, slope, 1.0 - 1.0 / SITE_JOBS)
-    _learn(learnt, kind, q, said, mixed.kind, slope, 1.0 - 1.0 / KIND_JOBS)
+    _learn(learnt, np.int64(0), q, said, mixed.site, slope, SITE_JOBS, weight)
+    _learn(learnt, kind, q, said, mixed.kind, slope, KIND_JOBS, weight)
 
 
 @njit(cache=True)
-def _learn(learnt: Learnt, kind: int, q: int, said: Singles, mixed: float, slope: float, keep: float) -> None:
+def _learn(
+    learnt: Learnt, kind: int, q: int, said: Singles, mixed: float, slope: float, memory: float, weight: float
+) -> None:
     total, squares, extent = learnt.total[kind, q], learnt.squares[kind, q], learnt.extent[kind, q]
+    keep = 1.0 - weight / memory
     for k in range(len(said)):
         if not np.isnan(said[k]):
-            regret = slope * (mixed - said[k])
+            regret = weight * slope * (mixed - said[k])
             rate = _rate(len(said), squares[k], extent[k])
             total[k] = keep * total[k] + regret - rate * regret * regret
             squares[k] = keep * squares[k] + regret * regret
             extent[k] = max(extent[k] * keep, abs(regret), MIN_EXTENT)
-    learnt.seen[kind, q] += 1.0
+    learnt.seen[kind, q] += weight
 
 
 @njit(cache=True)

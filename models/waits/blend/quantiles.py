@@ -8,9 +8,6 @@ import numpy as np
 from numba import njit
 
 from models.waits.blend.mixture import (
-    EARLIER_EXPONENT,
-    EXPONENT,
-    STRETCH,
     Floats,
     Learnt,
     Mixed,
@@ -18,7 +15,6 @@ from models.waits.blend.mixture import (
     follow,
     learn,
     mix,
-    rescaled,
     scaled,
     seconds,
     weights,
@@ -42,7 +38,7 @@ though the first few did what was needed. Beyond this a job is judged once it ha
 
 KIND_EDGES_S = (60.0, 3600.0, 4 * 3600.0)
 """Jobs are of one kind by how long the site's mixture says that they wait: the edges, seconds. Those of many hours
-decide the mean error, and other experts know these best. Earlier versions had no third edge."""
+decide the mean error, and other experts know these best."""
 
 KINDS = len(KIND_EDGES_S) + 1
 
@@ -58,17 +54,17 @@ schedule wrong: it is the median alone, while its own mean error is at most this
 ALONE_FLAG = 0x80
 """Beside the kind in what is encoded: the kept expert was the median alone."""
 
-SCALE_FLAG = 0x40
-"""There too: the scale is that of now. Earlier versions stored another one."""
-
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
+
+_PARTS = (QUANTILES * MIXED, QUANTILES * (MIXED + 1), QUANTILES * (MIXED + 2))  # where those of an encoded `Said` end
 
 
 class Said(NamedTuple):
     """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 3) on the scale, by
     the weights of the site, by those of the kind, and by both; and its bounds, (quantiles,) in seconds. The bounds are
     the mixture by both, shifted, but the median where the kept expert says it `alone`. nan: nothing is known. `shifts`,
-    (quantiles,) on the scale, are those of then.
+    (quantiles,) on the scale, are those of then. As evidence the job counts as `weight` jobs.
+    `wait_s` is the estimate that is given, which need not be the median that was mixed.
     """
 
     experts: Singles
@@ -77,33 +73,48 @@ class Said(NamedTuple):
     shifts: Floats
     kind: int
     alone: bool = False
+    weight: float = 1.0
+    wait_s: float = np.nan
 
     @property
     def marks(self) -> list[float]:
         """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
         return [*self.bounds.tolist(), *(seconds(value) for value in self.mixed[:, BOTH].tolist())]
 
+    def around(self, wait_s: float) -> "Said":
+        """The same with this estimate: the other bounds are not on the wrong side of it."""
+        if self.alone:
+            return self._replace(wait_s=self.bounds[MEDIAN].item())
+        bounds = self.bounds.copy()
+        bounds[:MEDIAN] = np.minimum(bounds[:MEDIAN], wait_s)
+        bounds[MEDIAN + 1 :] = np.maximum(bounds[MEDIAN + 1 :], wait_s)
+        return self._replace(bounds=bounds, wait_s=wait_s)
+
+    @property
+    def told(self) -> Floats:
+        """The bounds that are given: that of a half is the estimate."""
+        told = self.bounds.copy()
+        told[MEDIAN] = self.wait_s
+        return told
+
     def encode(self) -> bytes:
-        """As bytes, 290 for eight experts."""
-        parts = (self.mixed, self.bounds, self.shifts)
+        """As bytes, 300 for eight experts."""
+        parts = (self.mixed, self.bounds, self.shifts, np.array([self.weight]))
         whole = (self.experts.astype("<f4"), *(part.astype("<f8") for part in parts))
-        head = self.kind | SCALE_FLAG | (ALONE_FLAG if self.alone else 0)
+        head = self.kind | (ALONE_FLAG if self.alone else 0)
         return bytes([head]) + b"".join(part.tobytes() for part in whole)
 
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said | None":
-        """The inverse; None where there were other experts. Of earlier versions' the shifts are nan."""
-        sizes = (4 * QUANTILES * experts, 8 * QUANTILES * MIXED, 8 * QUANTILES)
-        if len(value) == 1 + sum(sizes):
-            value += np.full(QUANTILES, np.nan).tobytes()
-        if len(value) != 1 + sum(sizes) + 8 * QUANTILES:
+        """The inverse; None where there were other experts."""
+        heard, rest = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
+        if len(value) != 1 + heard + 8 * rest:
             return None
         said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
-        mixed = np.frombuffer(value, "<f8", QUANTILES * MIXED, 1 + sizes[0]).reshape(QUANTILES, MIXED)
-        bounds, shifts = np.frombuffer(value, "<f8", 2 * QUANTILES, 1 + sizes[0] + sizes[1]).reshape(2, QUANTILES)
-        if not value[0] & SCALE_FLAG:
-            said, mixed, shifts = rescaled(said), rescaled(mixed), np.full(QUANTILES, np.nan)
-        return cls(said, mixed, bounds, shifts, value[0] & ~(ALONE_FLAG | SCALE_FLAG), bool(value[0] & ALONE_FLAG))
+        *parts, weight = np.split(np.frombuffer(value, "<f8", rest, 1 + heard), _PARTS)
+        mixed, bounds, shifts = parts
+        kind, alone = value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG)
+        return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, weight.item())
 
 
 class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
@@ -113,8 +124,7 @@ class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     extent: bytes
     seen: bytes
     shift: bytes
-    kept_errors: bytes = bytes(24)
-    exponent: float = EARLIER_EXPONENT
+    kept_errors: bytes
 
 
 class Quantiles:
@@ -142,18 +152,19 @@ class Quantiles:
         """How many there are, the mixed median included."""
         return len(self._names)
 
-    def say(self, waits_s: Floats, may_be_alone: bool = False) -> Said:
+    def say(self, waits_s: Floats, may_be_alone: bool = False, weight: float = 1.0) -> Said:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
 
         Parameters:
             may_be_alone: whether the kept expert may be the median alone, where it is good enough (`ALONE_HARM`).
+            weight: how many jobs it counts as, as evidence.
         """
         said = np.full((QUANTILES, self.experts), np.nan, np.float32)
         mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
         kept, share = self._keeper(waits_s[MEDIAN]), self.kept_share
         alone = may_be_alone and kept >= 0 and self.kept_is_near
         kind = _say(waits_s, self._prior, kept, share, alone, self._learnt, said, mixed, bounds)
-        return Said(said, mixed, bounds, self._shifts(kind), kind, bool(alone))
+        return Said(said, mixed, bounds, self._shifts(kind), kind, bool(alone), weight)
 
     def _shifts(self, kind: int) -> Floats:
         """What is added to the mixtures of such jobs now, (quantiles,) on the scale."""
@@ -181,8 +192,8 @@ class Quantiles:
         if (place := self._keeper(medians)) >= 0:
             without, kept = said.mixed[MEDIAN, BOTH], float(medians[place])
             waits_s = seconds(without + KEPT_SHARE * (kept - without)), seconds(without), seconds(kept)
-            self._kept_errors *= 1.0 - 1.0 / KEPT_JOBS
-            self._kept_errors += np.abs(np.array(waits_s) - wait_s)
+            self._kept_errors *= 1.0 - said.weight / KEPT_JOBS
+            self._kept_errors += said.weight * np.abs(np.array(waits_s) - wait_s)
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -202,12 +213,14 @@ class Quantiles:
         if np.isnan(said.bounds[q]):
             return
         if place >= QUANTILES:
-            learn(self._learnt, said.kind, q, PROBABILITIES[q], said.experts[q], Mixed(*said.mixed[q]), held)
+            mixed = Mixed(*said.mixed[q])
+            learn(self._learnt, said.kind, q, PROBABILITIES[q], said.experts[q], mixed, held, said.weight)
             return
         now_s = self.bound_now(said, place)
         lowest = (said.bounds[q] if now_s is None else now_s) <= 0.0
         if not (held and lowest) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
-            follow(self._learnt, said.kind, q, PROBABILITIES[q], STEPS[q], held)
+            step = STEPS[q] * (said.weight if q == MEDIAN else 1.0)
+            follow(self._learnt, said.kind, q, PROBABILITIES[q], step, held)
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -218,31 +231,21 @@ class Quantiles:
     def save(self) -> bytes:
         """What was learnt, under the experts' names."""
         total, squares, extent, seen, shift, errors = (part.tobytes() for part in (*self._learnt, self._kept_errors))
-        saved = _SavedLearnt(self._names, total, squares, extent, seen, shift, errors, EXPONENT)
+        saved = _SavedLearnt(self._names, total, squares, extent, seen, shift, errors)
         return msgspec.msgpack.encode(saved)
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; of other experts' the names tell which are still here.
-
-        What was learnt on the earlier scale is stretched: the weights stay, and the shifts reach about as far. Where
-        there were fewer kinds, the last begin with what was learnt of the last.
-        """
+        """Take back what `save` gave; of other experts' the names tell which are still here."""
         kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
-        errors = np.frombuffer(kept.kept_errors)
-        self._kept_errors = np.zeros(3)
-        self._kept_errors[: len(errors)] = errors
+        self._kept_errors = np.frombuffer(kept.kept_errors).copy()
         places = {name: place for place, name in enumerate(kept.experts)}
         here = [place for place, name in enumerate(self._names) if name in places]
         there = [places[self._names[place]] for place in here]
-        kinds = np.minimum(np.arange(1 + KINDS), len(kept.shift) // (8 * QUANTILES) - 1)
         for own, part in zip(self._learnt, (kept.total, kept.squares, kept.extent, kept.seen, kept.shift), strict=True):
             if own.ndim == 2:
-                own[:] = np.frombuffer(part).reshape(-1, QUANTILES)[kinds]
+                own[:] = np.frombuffer(part).reshape(own.shape)
             else:
-                own[:, :, here] = np.frombuffer(part).reshape(-1, QUANTILES, len(kept.experts))[kinds][:, :, there]
-        if kept.exponent != EXPONENT:
-            for own, by in zip(self._learnt, (STRETCH, STRETCH**2, STRETCH, 1.0, STRETCH), strict=True):
-                own *= by
+                own[:, :, here] = np.frombuffer(part).reshape(1 + KINDS, QUANTILES, -1)[:, :, there]
 
 
 @njit(cache=True)

@@ -40,8 +40,7 @@ def test_a_restart_between_them_takes_none_twice_and_leaves_none_out(monkeypatch
     for now in (3.0, 3.0, 3.0, 6.5, 6.5, 8.0, 8.0):
         taken += list(watched.until(now))
         anew = Deadlines()
-        time, key, place = watched.reached
-        anew.restore(time, (key, place), every)
+        anew.restore(watched.reached, every)
         watched = anew
     assert sorted(taken) == sorted(every)
     assert len(taken) == len(every)

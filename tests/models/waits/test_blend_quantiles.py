@@ -1,20 +1,16 @@
 """The mixture of the experts' quantiles, its shifts, and the probability to start at once."""
 
-import msgspec
 import numpy as np
 import pytest
 
 from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told
 from models.waits.blend.deadlines import Deadlines
-from models.waits.blend.mixture import EXPONENT, STRETCH
 from models.waits.blend.quantiles import (
     KEPT_SHARE,
-    KINDS,
     MEDIAN,
     PROBABILITIES,
     QUANTILES,
-    SCALE_FLAG,
     Quantiles,
     Said,
 )
@@ -128,11 +124,6 @@ def test_a_bound_that_has_moved_little_is_judged_as_it_was_told() -> None:
     quantiles = Quantiles(["zero"], [1.0])
     said = quantiles.say(told(0.0))
     assert [quantiles.bound_now(said, place) for place in range(len(said.marks))] == [None] * len(said.marks)
-    earlier = Said.decode(said.encode()[: -8 * QUANTILES], quantiles.experts)  # before shifts were stored
-    assert earlier is not None and np.isnan(earlier.shifts).all()
-    for _ in range(2000):
-        quantiles.hear(said, MEDIAN, held=False)
-    assert quantiles.bound_now(earlier, MEDIAN) is None
 
 
 def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
@@ -180,38 +171,6 @@ def test_what_was_learnt_is_kept_and_goes_with_the_experts_names() -> None:
     assert len(quantiles.save()) < 10_000
 
 
-STRETCHED = (STRETCH, STRETCH**2, STRETCH, 1.0, STRETCH)
-"""By how much the parts of what was learnt grow from the earlier scale to this one."""
-
-
-def on_the_earlier_scale(said: Said) -> bytes:
-    """What versions stored that compared waits on the fourth root."""
-    experts, mixed = ((1.0 + part) ** (0.25 / EXPONENT) - 1.0 for part in said[:2])
-    value = said._replace(experts=experts, mixed=mixed).encode()
-    return bytes([value[0] & ~SCALE_FLAG]) + value[1:]
-
-
-def test_what_was_said_and_learnt_on_the_earlier_scale_and_of_fewer_kinds_is_taken_over() -> None:
-    quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
-    for wait in chance.lognormal(7.0, 1.0, 300):
-        become_known(quantiles, quantiles.say(told(wait, 10.0)), wait)
-    said = quantiles.say(told(700.0, np.nan))
-    back = Said.decode(on_the_earlier_scale(said), quantiles.experts)
-    assert back is not None and back.marks == pytest.approx(said.marks) and back.kind == said.kind
-    np.testing.assert_allclose(back.experts, said.experts, rtol=1e-5)
-    assert np.isnan(back.shifts).all()
-    learnt = quantiles._learnt
-    for part, by in zip(learnt, STRETCHED, strict=True):
-        part[-1] = part[-2]  # what is known of the last kind there
-        part /= by
-    names, *parts, errors, _ = msgspec.msgpack.decode(quantiles.save())
-    fewer = [part[: len(part) // (1 + KINDS) * KINDS] for part in parts]
-    earlier = Quantiles(["a", "b"], [1.0] * 2)
-    earlier.load(msgspec.msgpack.encode([names, *fewer, errors]))
-    for one, other, by in zip(earlier._learnt, learnt, STRETCHED, strict=True):
-        np.testing.assert_allclose(one, by * other)
-
-
 def test_the_probability_to_start_at_once_is_calibrated() -> None:
     at_once, chance = AtOnce(2), np.random.default_rng(6)
     said, truth = np.zeros(8000), np.zeros(8000, np.bool_)
@@ -253,7 +212,7 @@ def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
     assert [deadline[1] for deadline in deadlines.until(11.0)] == [("2", 0)]
     assert list(deadlines.until(9.0)) == [] and deadlines.begin == 11.0
     other = Deadlines()
-    other.restore(11.0, None, [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
+    other.restore((11.0, ("", -1), -1), [(5.0, ("1", 0), 0), (15.0, ("1", 0), 1)])
     assert list(other.until(20.0)) == [(15.0, ("1", 0), 1)]
 
 

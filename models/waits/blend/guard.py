@@ -1,0 +1,159 @@
+"""Which estimate is given: that of the mixture, or a plainer one, by the errors of the last week.
+
+The mixture learns which expert is best, and is fooled by what it has not met: thousands of jobs of one user that are
+told a wait before any of them has shown what it is. Medians of the experts, and the mean of the two that were nearest
+lately, learn next to nothing, so nothing can mislead them; and where they say less or more than the mixture, they have
+often been nearer to the waits of bursts. Each choice weighs the more the smaller its error has been (N. Littlestone and
+M. K. Warmuth, "The weighted majority algorithm", 1994; the errors are those in seconds, since these are what counts).
+
+Jobs of one user who are told a wait while others of the same user still queue, know no more than these did: such a job
+counts as one of them all.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numba import njit
+
+from models.waits.blend.mixture import Floats
+
+CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
+MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
+
+PRIOR = (2.0, 1.0, 1.0, 1.0)
+"""The weights before anything was learnt."""
+
+MEMORY_S = 7 * 86400.0
+"""After so long an error counts 1/e."""
+
+UNKNOWN_S = 3600.0
+"""What all errors begin at, together: it keeps the first jobs from deciding."""
+
+SHARPNESS = 20.0
+"""With an error that is a tenth more, a choice weighs 0.15 times as much."""
+
+MIN_NAMED = 0.2
+"""The least weight with which a choice beside the mixture is named in the reason."""
+
+
+class Choice(NamedTuple):
+    """What each choice says of a job's wait, (choices,) in seconds, nan: nothing; and how much each weighs."""
+
+    waits_s: Floats
+    weights: Floats
+
+    @property
+    def wait_s(self) -> float:
+        """The estimate, seconds; nan where nobody says anything."""
+        said = ~np.isnan(self.waits_s)
+        return float(self.waits_s[said] @ self.weights[said]) if said.any() else math.nan
+
+    @property
+    def reason(self) -> str:
+        """What the estimate falls back on, beside the mixture; empty where that is little."""
+        weighed = zip(CHOICES[1:], self.weights[1:].tolist(), strict=True)
+        return ", ".join(f"{name} {weight:.0%}" for name, weight in weighed if weight >= MIN_NAMED)
+
+
+class _Saved(msgspec.Struct, array_like=True, frozen=True):
+    choices: bytes
+    rivals: bytes
+    at: float
+
+
+class Guard:
+    """The errors of the choices and of the experts in the last week, and the estimate that follows; 10 µs a job.
+
+    Parameters:
+        trivial: the places of the trivial rules among the experts.
+        rivals: the other experts that count, and the places of what each says; where these are several, it is their
+            mean.
+    """
+
+    def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]]) -> None:
+        self._trivial, self._rivals = list(trivial), [list(places) for places in rivals.values()]
+        self._apart = [place for places in self._rivals for place in places]
+        self._choice_errors = np.full(len(CHOICES), UNKNOWN_S)
+        self._rival_errors = np.full(len(rivals), UNKNOWN_S)
+        self._at = -math.inf  # until when the errors have faded
+
+    def say(self, mixture_s: float, medians_s: Floats) -> Choice:
+        """What each choice says where the mixture and the experts, (experts,), say this: seconds, nan: nothing."""
+        rivals_s = self._rivals_of(medians_s)
+        experts_s = np.array([mixture_s, *medians_s[self._apart]])
+        every_s = np.concatenate((medians_s[self._trivial], rivals_s))
+        best_s = _mean_of_two(rivals_s, self._rival_errors)
+        waits_s = np.array([mixture_s, _median(experts_s), _median(every_s), best_s])
+        return Choice(waits_s, _weights(waits_s, self._choice_errors))
+
+    def _rivals_of(self, medians_s: Floats) -> Floats:
+        return np.array([_mean(medians_s[places]) for places in self._rivals])
+
+    def left(self, choice: Floats, medians_s: Floats, wait_s: float, at: float, weight: float) -> None:
+        """A job of which the choices and the experts said this left the queue at `at` (Unix seconds).
+
+        Parameters:
+            weight: how much it counts as evidence.
+        """
+        faded = math.exp(-max(at - self._at, 0.0) / MEMORY_S)
+        self._at = max(self._at, at)
+        for errors, said_s in ((self._choice_errors, choice), (self._rival_errors, self._rivals_of(medians_s))):
+            wrong_s = np.abs(np.where(np.isnan(said_s), choice[MIXTURE], said_s) - wait_s)
+            errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S) + weight * wrong_s
+
+    def save(self) -> bytes:
+        """The errors."""
+        return msgspec.msgpack.encode(_Saved(self._choice_errors.tobytes(), self._rival_errors.tobytes(), self._at))
+
+    def load(self, saved: bytes) -> None:
+        """Take back what `save` gave."""
+        kept = msgspec.msgpack.decode(saved, type=_Saved)
+        self._choice_errors, self._rival_errors = np.frombuffer(kept.choices).copy(), np.frombuffer(kept.rivals).copy()
+        self._at = kept.at
+
+
+@njit(cache=True)
+def _mean(values: Floats) -> float:
+    """The mean of those that are known; nan where none is."""
+    whole, known = 0.0, 0
+    for value in values:
+        if not np.isnan(value):
+            whole += value
+            known += 1
+    return float(whole / known) if known else np.nan
+
+
+@njit(cache=True)
+def _median(values: Floats) -> float:
+    """The median of those that are known; nan where none is."""
+    known = np.sort(values[~np.isnan(values)])
+    count = len(known)
+    return float((known[(count - 1) // 2] + known[count // 2]) / 2.0) if count else np.nan
+
+
+@njit(cache=True)
+def _mean_of_two(values: Floats, errors: Floats) -> float:
+    """The mean of the two with the least errors, of those that are known."""
+    first = second = -1
+    for place in range(len(values)):
+        if np.isnan(values[place]):
+            continue
+        if first < 0 or errors[place] < errors[first]:
+            first, second = place, first
+        elif second < 0 or errors[place] < errors[second]:
+            second = place
+    if second < 0:
+        return float(values[first]) if first >= 0 else np.nan
+    return float((values[first] + values[second]) / 2.0)
+
+
+@njit(cache=True)
+def _weights(said: Floats, errors: Floats) -> Floats:
+    found = np.zeros(len(said))
+    for place in range(len(said)):
+        if not np.isnan(said[place]):
+            found[place] = PRIOR[place] * (errors[place] / errors.min()) ** -SHARPNESS
+    return found / found.sum() if found.sum() > 0.0 else found

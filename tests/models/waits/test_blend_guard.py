@@ -1,0 +1,76 @@
+"""The estimate that is given: the mixture's or a plainer one, by the errors of the last week."""
+
+import numpy as np
+import pytest
+
+from models.engine.engine import Engine
+from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard
+from models.waits.blend.method import evidence
+from tests.models.waits.test_blend import BLEND, steady
+from tests.support.engines import engine_after, predicted
+from tests.support.events import submit
+
+HOUR = 3600.0
+
+
+def guard() -> Guard:
+    """With zero and recent as the trivial rules, and three rivals, the last of two experts."""
+    return Guard([0, 1], {"a": [2], "b": [3], "c": [4, 5]})
+
+
+def medians(*hours: float) -> np.ndarray:
+    return HOUR * np.array(hours)
+
+
+def test_the_choices_are_the_mixture_two_medians_and_the_mean_of_the_two_best() -> None:
+    said = guard().say(9 * HOUR, medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0))
+    assert said.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0])
+    assert said.weights.sum() == pytest.approx(1.0)
+    known = guard().say(9 * HOUR, medians(0.0, 1.0, np.nan, np.nan, np.nan, np.nan))
+    assert np.isnan(known.waits_s[TWO_BEST]) and known.waits_s[EXPERTS] == 9 * HOUR
+    assert known.weights[TWO_BEST] == 0.0 and not np.isnan(known.wait_s)
+    assert np.isnan(guard().say(np.nan, np.full(6, np.nan)).wait_s)
+
+
+def test_a_choice_that_was_nearer_lately_weighs_more_until_it_is_not() -> None:
+    one, experts = guard(), medians(0.0, 0.0, 0.1, 0.2, 8.0, 8.0)
+    for number in range(20):
+        one.left(one.say(10 * HOUR, experts).waits_s, experts, 0.1 * HOUR, number * HOUR, 1.0)
+    said = one.say(10 * HOUR, experts)
+    assert said.weights[MIXTURE] < 0.01 and said.wait_s < HOUR and "trivial rules" in said.reason
+    for number in range(40):
+        one.left(one.say(10 * HOUR, experts).waits_s, experts, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0)
+    said = one.say(10 * HOUR, experts)
+    assert said.weights[MIXTURE] > 0.9 and said.reason == ""
+
+
+def test_the_two_best_are_those_of_late() -> None:
+    one, experts = guard(), medians(0.0, 0.0, 1.0, 2.0, 30.0, 30.0)
+    one.left(one.say(HOUR, experts).waits_s, experts, HOUR, 0.0, 1.0)
+    assert one.say(HOUR, medians(0.0, 0.0, 4.0, 6.0, 90.0, 90.0)).waits_s[TWO_BEST] == 5 * HOUR
+
+
+def test_it_goes_on_after_a_restart() -> None:
+    one, again = guard(), guard()
+    for at, wait_s in ((5.0, 700.0), (3.0, 20.0), (900_000.0, 4000.0)):
+        experts = medians(0.0, 1.0, 2.0, 3.0, np.nan, 5.0)
+        one.left(one.say(1000.0, experts).waits_s, experts, wait_s, at, 0.5)
+    again.load(one.save())
+    for each in (one, again):
+        each.left(each.say(1000.0, experts).waits_s, experts, 50.0, 1e6, 1.0)
+    assert again.save() == one.save()
+
+
+def test_jobs_of_a_user_that_queue_together_count_as_one() -> None:
+    engine = engine_after(*(submit(f"u{number}", number, user="ada", cpus=4) for number in range(9)), settings=BLEND)
+    job = engine.context.state.jobs["u0", 0]
+    assert evidence(job, engine.context) == 0.1
+    assert evidence(job, Engine("other", BLEND).context) == 1.0
+
+
+def test_what_the_estimate_falls_back_on_is_said() -> None:
+    engine = engine_after(*steady(60, 300.0), settings=BLEND)
+    said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
+    assert "; guarded by " in said.reason
+    assert said.bounds is not None and said.bounds["0.5"] == said.predicted_wait_s
+    assert list(said.bounds.values()) == sorted(said.bounds.values())
