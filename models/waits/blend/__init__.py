@@ -14,8 +14,8 @@
 - `conditional`: what is left of a wait.
 
 Every estimate counts once its job has started, or as soon as it is known on which side of it the wait will be. A job
-that was cancelled counts as if it had started then, as in the measures. Jobs of one user that queue together know no more
-than the first of them did, and are little more evidence than that one. Before anything was learnt the trivial rules,
+that was cancelled counts as if it had started then, as in the measures. Jobs of one user that queue together knew no
+more than the first of them, and are little more evidence than that one. Before anything was learnt the trivial rules,
 "no wait" and "as of late", weigh as much as any expert.
 """
 

@@ -11,7 +11,7 @@ counts as one of them all.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -23,17 +23,14 @@ from models.waits.blend.mixture import Floats
 CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
 
-PRIOR = (2.0, 1.0, 1.0, 1.0)
-"""The weights before anything was learnt."""
-
 MEMORY_S = 7 * 86400.0
 """After so long an error counts 1/e."""
 
 UNKNOWN_S = 3600.0
 """What all errors begin at, together: it keeps the first jobs from deciding."""
 
-SHARPNESS = 20.0
-"""With an error that is a tenth more, a choice weighs 0.15 times as much."""
+SHARPNESS = 30.0
+"""With an error that is a tenth more, a choice weighs 0.06 times as much."""
 
 MIN_NAMED = 0.2
 """The least weight with which a choice beside the mixture is named in the reason."""
@@ -92,17 +89,31 @@ class Guard:
     def _rivals_of(self, medians_s: Floats) -> Floats:
         return np.array([_mean(medians_s[places]) for places in self._rivals])
 
-    def left(self, choice: Floats, medians_s: Floats, wait_s: float, at: float, weight: float) -> None:
-        """A job of which the choices and the experts said this left the queue at `at` (Unix seconds).
+    def exceeded(self, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float) -> None:
+        """A job of which the choices and the experts said this still queues after `waited_s` seconds.
+
+        By how much they are wrong at least is known now; up to `before_s` it was known before.
 
         Parameters:
             weight: how much it counts as evidence.
         """
+        for errors, said_s in self._judged(choices_s, medians_s):
+            errors += weight * (np.maximum(waited_s - said_s, 0.0) - np.maximum(before_s - said_s, 0.0))
+
+    def left(
+        self, choices_s: Floats, medians_s: Floats, before_s: float, wait_s: float, at: float, weight: float
+    ) -> None:
+        """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
         faded = math.exp(-max(at - self._at, 0.0) / MEMORY_S)
         self._at = max(self._at, at)
-        for errors, said_s in ((self._choice_errors, choice), (self._rival_errors, self._rivals_of(medians_s))):
-            wrong_s = np.abs(np.where(np.isnan(said_s), choice[MIXTURE], said_s) - wait_s)
-            errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S) + weight * wrong_s
+        for errors, said_s in self._judged(choices_s, medians_s):
+            new_s = np.abs(wait_s - said_s) - np.maximum(min(before_s, wait_s) - said_s, 0.0)
+            errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S) + weight * new_s
+
+    def _judged(self, choices_s: Floats, medians_s: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """The errors, and what those said whose errors they are; who said nothing is judged by the mixture."""
+        for errors, said_s in ((self._choice_errors, choices_s), (self._rival_errors, self._rivals_of(medians_s))):
+            yield errors, np.where(np.isnan(said_s), choices_s[MIXTURE], said_s)
 
     def save(self) -> bytes:
         """The errors."""
@@ -155,5 +166,5 @@ def _weights(said: Floats, errors: Floats) -> Floats:
     found = np.zeros(len(said))
     for place in range(len(said)):
         if not np.isnan(said[place]):
-            found[place] = PRIOR[place] * (errors[place] / errors.min()) ** -SHARPNESS
+            found[place] = (errors[place] / errors.min()) ** -SHARPNESS
     return found / found.sum() if found.sum() > 0.0 else found

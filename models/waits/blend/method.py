@@ -1,6 +1,5 @@
 """The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
 
-import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -51,6 +50,9 @@ RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
 AT_ONCE = 2 * QUANTILES
 """The place of the minute behind the marks of `Said`; each of them has a deadline."""
 
+JUDGED = range(MEDIAN, QUANTILES)
+"""The marks beyond which a job that still queues tells how wrong the choices are at least."""
+
 MIN_NAMED = 0.05
 """The least weight with which an expert is named in the reason."""
 
@@ -77,6 +79,11 @@ class _Note(NamedTuple):
         """Of which waits, in seconds, it matters whether the job's exceeds them."""
         return [*self.said.marks, AT_ONCE_S]
 
+    @property
+    def medians_s(self) -> Floats:
+        """What the experts said, seconds."""
+        return np.array([seconds(value) for value in self.said.experts[MEDIAN, :-1].tolist()])
+
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note | None":
         said = Said.decode(value[_HEAD.size :], experts)
@@ -84,6 +91,11 @@ class _Note(NamedTuple):
             return None
         ready, watched, *choices_s = _HEAD.unpack_from(value)
         return cls(ready, watched, np.array(choices_s), said)
+
+    def exceeded_s(self, key: JobKey, reached: Deadline) -> float:
+        """The longest of the judged marks that the job was known to exceed when the deadlines were taken so far."""
+        judged = (deadline for deadline in self.deadlines(key) if deadline[2] in JUDGED and deadline < reached)
+        return max((deadline[0] - self.ready for deadline in judged), default=0.0)
 
     def deadlines(self, key: JobKey) -> Iterator[Deadline]:
         """When its marks are exceeded."""
@@ -176,7 +188,7 @@ class Blend(WaitMethod):
         if np.isnan(waits_s[MEDIAN]).all():
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.say(waits_s, may_be_alone, math.sqrt(evidence(job, context)))
+        said = self._quantiles.say(waits_s, may_be_alone, evidence(job, context))
         choice = self._guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN])
         return said.around(choice.wait_s), choice
 
@@ -219,6 +231,9 @@ class Blend(WaitMethod):
             note = _Note.decode(value, self._quantiles.experts)
             if note is None or note.ready != job.ready or time < note.watched:
                 continue
+            if place in JUDGED:
+                before_s = note.exceeded_s(key, (time, key, place))
+                self._guard.exceeded(note.choices_s, note.medians_s, before_s, note.marks[place], note.said.weight)
             if self._quantiles.bound_now(note.said, place) is None:
                 self._hear(note.said, place, held=False)
             else:
@@ -241,8 +256,8 @@ class Blend(WaitMethod):
             known = job.ready == note.ready
             if known:
                 self._quantiles.left(note.said, wait_s)
-                medians_s = np.array([seconds(value) for value in note.said.experts[MEDIAN, :-1].tolist()])
-                self._guard.left(note.choices_s, medians_s, wait_s, at, note.said.weight**2)
+                before_s = note.exceeded_s(job.key, self._deadlines.reached)
+                self._guard.left(note.choices_s, note.medians_s, before_s, wait_s, at, note.said.weight)
             for place, mark_s in enumerate(note.marks):
                 deadline = note.ready + mark_s, job.key, place
                 exceeded = known and note.watched <= deadline[0] and deadline < self._deadlines.reached

@@ -117,6 +117,13 @@ class Said(NamedTuple):
         return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, weight.item())
 
 
+UPPER = [place for place in range(QUANTILES) if place > MEDIAN]
+
+DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
+"""Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
+should the bound is made to hold meanwhile, as a share of that."""
+
+
 class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     experts: list[str]
     total: bytes
@@ -125,6 +132,7 @@ class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     seen: bytes
     shift: bytes
     kept_errors: bytes
+    deficits: bytes
 
 
 class Quantiles:
@@ -144,6 +152,7 @@ class Quantiles:
         self._names = [*experts, "median"]
         self._kept = [self._names.index(name) for name in kept]
         self._kept_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
+        self._deficits = np.zeros(QUANTILES)  # of the bounds: the share that holds is so much less than it should be
         self._prior = np.array([*prior, np.mean(prior)], np.float64)
         self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
 
@@ -186,8 +195,23 @@ class Quantiles:
         """Whether the mean error of the kept expert alone is little more than the mixture's, of late."""
         return bool(self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1])
 
+    def _aim(self, q: int) -> float:
+        """How often the bound at this place is made to hold: more often, where it has held less often than it should.
+
+        That is adaptive conformal inference (Gibbs and Candès 2021). Who judges a bound by that of now, where that has
+        moved `FAR`, does not see how many jobs of a burst exceeded what they had been told.
+        """
+        left = 1.0 - PROBABILITIES[q]
+        aim = PROBABILITIES[q] + CATCH_UP * self._deficits[q]
+        return float(min(max(aim, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
+
     def left(self, said: Said, wait_s: float) -> None:
-        """A job of which this was said has left the queue after so long: whether the kept expert helped is known."""
+        """A job of which this was said has left the queue after so long: which bounds held, and whether the kept expert
+        helped, is known.
+        """
+        for q in UPPER:
+            exceeded = PROBABILITIES[q] - (wait_s <= said.bounds[q])
+            self._deficits[q] += (exceeded - self._deficits[q]) / DEFICIT_JOBS
         medians = said.experts[MEDIAN]
         if (place := self._keeper(medians)) >= 0:
             without, kept = said.mixed[MEDIAN, BOTH], float(medians[place])
@@ -219,8 +243,7 @@ class Quantiles:
         now_s = self.bound_now(said, place)
         lowest = (said.bounds[q] if now_s is None else now_s) <= 0.0
         if not (held and lowest) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
-            step = STEPS[q] * (said.weight if q == MEDIAN else 1.0)
-            follow(self._learnt, said.kind, q, PROBABILITIES[q], step, held)
+            follow(self._learnt, said.kind, q, self._aim(q), STEPS[q], held)
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -230,14 +253,16 @@ class Quantiles:
 
     def save(self) -> bytes:
         """What was learnt, under the experts' names."""
-        total, squares, extent, seen, shift, errors = (part.tobytes() for part in (*self._learnt, self._kept_errors))
-        saved = _SavedLearnt(self._names, total, squares, extent, seen, shift, errors)
+        total, squares, extent, seen, shift = (part.tobytes() for part in self._learnt)
+        saved = _SavedLearnt(
+            self._names, total, squares, extent, seen, shift, self._kept_errors.tobytes(), self._deficits.tobytes()
+        )
         return msgspec.msgpack.encode(saved)
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave; of other experts' the names tell which are still here."""
         kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
-        self._kept_errors = np.frombuffer(kept.kept_errors).copy()
+        self._kept_errors, self._deficits = np.frombuffer(kept.kept_errors).copy(), np.frombuffer(kept.deficits).copy()
         places = {name: place for place, name in enumerate(kept.experts)}
         here = [place for place, name in enumerate(self._names) if name in places]
         there = [places[self._names[place]] for place in here]

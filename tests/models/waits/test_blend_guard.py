@@ -35,18 +35,18 @@ def test_the_choices_are_the_mixture_two_medians_and_the_mean_of_the_two_best() 
 def test_a_choice_that_was_nearer_lately_weighs_more_until_it_is_not() -> None:
     one, experts = guard(), medians(0.0, 0.0, 0.1, 0.2, 8.0, 8.0)
     for number in range(20):
-        one.left(one.say(10 * HOUR, experts).waits_s, experts, 0.1 * HOUR, number * HOUR, 1.0)
+        one.left(one.say(10 * HOUR, experts).waits_s, experts, 0.0, 0.1 * HOUR, number * HOUR, 1.0)
     said = one.say(10 * HOUR, experts)
     assert said.weights[MIXTURE] < 0.01 and said.wait_s < HOUR and "trivial rules" in said.reason
     for number in range(40):
-        one.left(one.say(10 * HOUR, experts).waits_s, experts, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0)
+        one.left(one.say(10 * HOUR, experts).waits_s, experts, 0.0, 10 * HOUR, 4 * MEMORY_S + number * HOUR, 1.0)
     said = one.say(10 * HOUR, experts)
     assert said.weights[MIXTURE] > 0.9 and said.reason == ""
 
 
 def test_the_two_best_are_those_of_late() -> None:
     one, experts = guard(), medians(0.0, 0.0, 1.0, 2.0, 30.0, 30.0)
-    one.left(one.say(HOUR, experts).waits_s, experts, HOUR, 0.0, 1.0)
+    one.left(one.say(HOUR, experts).waits_s, experts, 0.0, HOUR, 0.0, 1.0)
     assert one.say(HOUR, medians(0.0, 0.0, 4.0, 6.0, 90.0, 90.0)).waits_s[TWO_BEST] == 5 * HOUR
 
 
@@ -54,10 +54,10 @@ def test_it_goes_on_after_a_restart() -> None:
     one, again = guard(), guard()
     for at, wait_s in ((5.0, 700.0), (3.0, 20.0), (900_000.0, 4000.0)):
         experts = medians(0.0, 1.0, 2.0, 3.0, np.nan, 5.0)
-        one.left(one.say(1000.0, experts).waits_s, experts, wait_s, at, 0.5)
+        one.left(one.say(1000.0, experts).waits_s, experts, 0.0, wait_s, at, 0.5)
     again.load(one.save())
     for each in (one, again):
-        each.left(each.say(1000.0, experts).waits_s, experts, 50.0, 1e6, 1.0)
+        each.left(each.say(1000.0, experts).waits_s, experts, 0.0, 50.0, 1e6, 1.0)
     assert again.save() == one.save()
 
 
