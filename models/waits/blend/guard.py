@@ -6,8 +6,9 @@ lately, learn next to nothing, so nothing can mislead them; and where they say l
 often been nearer to the waits of bursts. Each choice weighs the more the smaller its error has been (N. Littlestone and
 M. K. Warmuth, "The weighted majority algorithm", 1994; the errors are those in seconds, since these are what counts).
 
-Jobs of one user who are told a wait while others of the same user still queue, know no more than these did: such a job
-counts as one of them all.
+A job that is told a wait while others of its user still queue knows no more than these did: it counts as one together
+with them. How wrong each choice has been for the job's own user, job by job, counts beside that, less sharply: so the
+later jobs of a burst gain by what the first have shown.
 """
 
 import math
@@ -32,15 +33,28 @@ UNKNOWN_S = 3600.0
 SHARPNESS = 30.0
 """With an error that is a tenth more, a choice weighs 0.06 times as much."""
 
+USERS, USER_KEEP = 200, 0.99
+"""Users whose own errors are kept, those whose jobs left last; and the share of them that is kept with each job."""
+
+USER_UNKNOWN_S, USER_SHARPNESS = 360_000.0, 20.0
+"""As `UNKNOWN_S` and `SHARPNESS`, of the errors for the job's user: all jobs of a burst count here."""
+
+FAR_FACTOR, FAR_S = 2.0, 3600.0
+"""No estimate and no bound is longer than the longest wait that the site has shown times this, and so much more, but
+where the simulated schedule says so."""
+
 MIN_NAMED = 0.2
 """The least weight with which a choice beside the mixture is named in the reason."""
 
 
 class Choice(NamedTuple):
-    """What each choice says of a job's wait, (choices,) in seconds, nan: nothing; and how much each weighs."""
+    """What each choice says of a job's wait, (choices,) in seconds, nan: nothing; how much each weighs; and what no
+    estimate or bound exceeds, seconds.
+    """
 
     waits_s: Floats
     weights: Floats
+    most_s: float
 
     @property
     def wait_s(self) -> float:
@@ -59,6 +73,8 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
     choices: bytes
     rivals: bytes
     at: float
+    longest_s: float
+    users: list[tuple[str, bytes]]
 
 
 class Guard:
@@ -68,23 +84,31 @@ class Guard:
         trivial: the places of the trivial rules among the experts.
         rivals: the other experts that count, and the places of what each says; where these are several, it is their
             mean.
+        schedule: the place of the simulated schedule, which may say more than any job has waited.
     """
 
-    def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]]) -> None:
+    def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]], schedule: int) -> None:
         self._trivial, self._rivals = list(trivial), [list(places) for places in rivals.values()]
         self._apart = [place for places in self._rivals for place in places]
         self._choice_errors = np.full(len(CHOICES), UNKNOWN_S)
         self._rival_errors = np.full(len(rivals), UNKNOWN_S)
         self._at = -math.inf  # until when the errors have faded
+        self._schedule, self._longest_s = schedule, 0.0
+        self._users: dict[str, Floats] = {}  # the errors of the choices for their last jobs; who came last is the last
 
-    def say(self, mixture_s: float, medians_s: Floats) -> Choice:
-        """What each choice says where the mixture and the experts, (experts,), say this: seconds, nan: nothing."""
+    def say(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:
+        """What each choice says where the mixture and the experts, (experts,), say this of a job of the user.
+
+        All are in seconds, nan: nothing.
+        """
         rivals_s = self._rivals_of(medians_s)
         experts_s = np.array([mixture_s, *medians_s[self._apart]])
         every_s = np.concatenate((medians_s[self._trivial], rivals_s))
         best_s = _mean_of_two(rivals_s, self._rival_errors)
-        waits_s = np.array([mixture_s, _median(experts_s), _median(every_s), best_s])
-        return Choice(waits_s, _weights(waits_s, self._choice_errors))
+        most_s = np.fmax(FAR_FACTOR * self._longest_s + FAR_S, medians_s[self._schedule])
+        waits_s = np.minimum([mixture_s, _median(experts_s), _median(every_s), best_s], most_s)
+        own = USER_UNKNOWN_S + self._users.get(user or "", np.zeros(len(CHOICES)))
+        return Choice(waits_s, _weights(waits_s, self._choice_errors, own), float(most_s))
 
     def _rivals_of(self, medians_s: Floats) -> Floats:
         return np.array([_mean(medians_s[places]) for places in self._rivals])
@@ -97,18 +121,32 @@ class Guard:
         Parameters:
             weight: how much it counts as evidence.
         """
+        self._longest_s = max(self._longest_s, waited_s)
         for errors, said_s in self._judged(choices_s, medians_s):
             errors += weight * (np.maximum(waited_s - said_s, 0.0) - np.maximum(before_s - said_s, 0.0))
 
     def left(
-        self, choices_s: Floats, medians_s: Floats, before_s: float, wait_s: float, at: float, weight: float
+        self,
+        choices_s: Floats,
+        medians_s: Floats,
+        before_s: float,
+        wait_s: float,
+        at: float,
+        weight: float,
+        user: str | None = None,
     ) -> None:
         """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
-        faded = math.exp(-max(at - self._at, 0.0) / MEMORY_S)
-        self._at = max(self._at, at)
+        faded = math.exp(-max(at - self._at, 0.0) / MEMORY_S) if math.isfinite(self._at) else 1.0
+        self._at, self._longest_s = max(self._at, at), max(self._longest_s, wait_s)
         for errors, said_s in self._judged(choices_s, medians_s):
             new_s = np.abs(wait_s - said_s) - np.maximum(min(before_s, wait_s) - said_s, 0.0)
             errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S) + weight * new_s
+        if user is not None:
+            said_s = np.where(np.isnan(choices_s), choices_s[MIXTURE], choices_s)
+            earlier = self._users.pop(user, np.zeros(len(CHOICES)))
+            self._users[user] = USER_KEEP * earlier + np.abs(wait_s - said_s)
+            if len(self._users) > USERS:
+                del self._users[next(iter(self._users))]
 
     def _judged(self, choices_s: Floats, medians_s: Floats) -> Iterator[tuple[Floats, Floats]]:
         """The errors, and what those said whose errors they are; who said nothing is judged by the mixture."""
@@ -116,14 +154,17 @@ class Guard:
             yield errors, np.where(np.isnan(said_s), choices_s[MIXTURE], said_s)
 
     def save(self) -> bytes:
-        """The errors."""
-        return msgspec.msgpack.encode(_Saved(self._choice_errors.tobytes(), self._rival_errors.tobytes(), self._at))
+        """The errors, and the longest wait; up to 10 KB."""
+        errors = self._choice_errors.tobytes(), self._rival_errors.tobytes()
+        users = [(user, own.tobytes()) for user, own in self._users.items()]
+        return msgspec.msgpack.encode(_Saved(*errors, self._at, self._longest_s, users))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
         kept = msgspec.msgpack.decode(saved, type=_Saved)
         self._choice_errors, self._rival_errors = np.frombuffer(kept.choices).copy(), np.frombuffer(kept.rivals).copy()
-        self._at = kept.at
+        self._at, self._longest_s = kept.at, kept.longest_s
+        self._users = {user: np.frombuffer(own) for user, own in kept.users}
 
 
 @njit(cache=True)
@@ -162,9 +203,10 @@ def _mean_of_two(values: Floats, errors: Floats) -> float:
 
 
 @njit(cache=True)
-def _weights(said: Floats, errors: Floats) -> Floats:
+def _weights(said: Floats, errors: Floats, own: Floats) -> Floats:
     found = np.zeros(len(said))
     for place in range(len(said)):
         if not np.isnan(said[place]):
-            found[place] = (errors[place] / errors.min()) ** -SHARPNESS
+            by_user = (own[place] / own.min()) ** -USER_SHARPNESS
+            found[place] = (errors[place] / errors.min()) ** -SHARPNESS * by_user
     return found / found.sum() if found.sum() > 0.0 else found

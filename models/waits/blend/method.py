@@ -128,7 +128,7 @@ class Blend(WaitMethod):
         self.rows = self._notes.rows
         self._quantiles = Quantiles(names, [1.0] * len(names), kept=("policy", "order"))
         self._recent = RecentQuantiles(PROBABILITIES)
-        self._guard = Guard(range(len(TRIVIAL)), RIVALS)
+        self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
         self._told: tuple[Seen | None, Floats] = (None, np.empty((0, QUANTILES)))
@@ -189,8 +189,8 @@ class Blend(WaitMethod):
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
         said = self._quantiles.say(waits_s, may_be_alone, evidence(job, context))
-        choice = self._guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN])
-        return said.around(choice.wait_s), choice
+        choice = self._guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN], job.user)
+        return said.around(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
         """Have the experts go by what the site says of itself, where it says that much.
@@ -257,7 +257,7 @@ class Blend(WaitMethod):
             if known:
                 self._quantiles.left(note.said, wait_s)
                 before_s = note.exceeded_s(job.key, self._deadlines.reached)
-                self._guard.left(note.choices_s, note.medians_s, before_s, wait_s, at, note.said.weight)
+                self._guard.left(note.choices_s, note.medians_s, before_s, wait_s, at, note.said.weight, job.user)
             for place, mark_s in enumerate(note.marks):
                 deadline = note.ready + mark_s, job.key, place
                 exceeded = known and note.watched <= deadline[0] and deadline < self._deadlines.reached

@@ -81,13 +81,13 @@ class Said(NamedTuple):
         """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
         return [*self.bounds.tolist(), *(seconds(value) for value in self.mixed[:, BOTH].tolist())]
 
-    def around(self, wait_s: float) -> "Said":
-        """The same with this estimate: the other bounds are not on the wrong side of it."""
+    def around(self, wait_s: float, most_s: float) -> "Said":
+        """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
         if self.alone:
             return self._replace(wait_s=self.bounds[MEDIAN].item())
         bounds = self.bounds.copy()
         bounds[:MEDIAN] = np.minimum(bounds[:MEDIAN], wait_s)
-        bounds[MEDIAN + 1 :] = np.maximum(bounds[MEDIAN + 1 :], wait_s)
+        bounds[MEDIAN + 1 :] = np.clip(bounds[MEDIAN + 1 :], wait_s, max(most_s, wait_s))
         return self._replace(bounds=bounds, wait_s=wait_s)
 
     @property

@@ -15,7 +15,7 @@ HOUR = 3600.0
 
 def guard() -> Guard:
     """With zero and recent as the trivial rules, and three rivals, the last of two experts."""
-    return Guard([0, 1], {"a": [2], "b": [3], "c": [4, 5]})
+    return Guard([0, 1], {"a": [2], "b": [3], "c": [4, 5]}, 3)
 
 
 def medians(*hours: float) -> np.ndarray:
@@ -26,8 +26,8 @@ def test_the_choices_are_the_mixture_two_medians_and_the_mean_of_the_two_best() 
     said = guard().say(9 * HOUR, medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0))
     assert said.waits_s / HOUR == pytest.approx([9.0, 7.0, 2.0, 16.0])
     assert said.weights.sum() == pytest.approx(1.0)
-    known = guard().say(9 * HOUR, medians(0.0, 1.0, np.nan, np.nan, np.nan, np.nan))
-    assert np.isnan(known.waits_s[TWO_BEST]) and known.waits_s[EXPERTS] == 9 * HOUR
+    known = guard().say(0.5 * HOUR, medians(0.0, 1.0, np.nan, np.nan, np.nan, np.nan))
+    assert np.isnan(known.waits_s[TWO_BEST]) and known.waits_s[EXPERTS] == 0.5 * HOUR
     assert known.weights[TWO_BEST] == 0.0 and not np.isnan(known.wait_s)
     assert np.isnan(guard().say(np.nan, np.full(6, np.nan)).wait_s)
 
@@ -48,6 +48,26 @@ def test_the_two_best_are_those_of_late() -> None:
     one, experts = guard(), medians(0.0, 0.0, 1.0, 2.0, 30.0, 30.0)
     one.left(one.say(HOUR, experts).waits_s, experts, 0.0, HOUR, 0.0, 1.0)
     assert one.say(HOUR, medians(0.0, 0.0, 4.0, 6.0, 90.0, 90.0)).waits_s[TWO_BEST] == 5 * HOUR
+
+
+def test_no_estimate_is_far_over_the_longest_wait_unless_the_schedule_says_so() -> None:
+    one, experts = guard(), medians(0.0, 0.0, 90.0, np.nan, 90.0, 90.0)
+    one.exceeded(one.say(HOUR, experts).waits_s, experts, 0.0, 2 * HOUR, 1.0)  # it still queues
+    assert one.say(90 * HOUR, experts).wait_s == 5 * HOUR
+    experts[3] = 80 * HOUR
+    assert one.say(90 * HOUR, experts).waits_s[MIXTURE] == 80 * HOUR
+
+
+def test_a_job_that_still_queues_tells_what_its_end_would() -> None:
+    one, other, experts = guard(), guard(), medians(0.0, 1.0, 2.0, 30.0, 5.0, 7.0)
+    choices_s = one.say(4 * HOUR, experts).waits_s
+    one.exceeded(choices_s, experts, 0.0, 3 * HOUR, 0.5)
+    assert one.say(4 * HOUR, experts).weights[MIXTURE] > other.say(4 * HOUR, experts).weights[MIXTURE]
+    one.exceeded(choices_s, experts, 3 * HOUR, 8 * HOUR, 0.5)
+    one.left(choices_s, experts, 8 * HOUR, 9 * HOUR, 0.0, 0.5)
+    other.left(choices_s, experts, 0.0, 9 * HOUR, 0.0, 0.5)
+    weights = [each.say(4 * HOUR, experts).weights for each in (one, other)]
+    np.testing.assert_allclose(*weights, rtol=1e-2)  # but for what has faded
 
 
 def test_it_goes_on_after_a_restart() -> None:

@@ -1,0 +1,149 @@
+"""The guard over generated workloads: bursts, storms of cancellations, a user who fills the machine, outages.
+
+Experts are drawn, not run: in each episode each errs by a factor of its own, which all jobs of the episode share, as
+jobs of a burst do that are told the same. So thousands of jobs can be mixed and guarded within a second.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from models.waits.blend.guard import Guard
+from models.waits.blend.method import ORDER, RIVALS, TRIVIAL
+from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles
+
+EXPERTS = [*TRIVIAL, "qespera", "order", "policy", "boosted by logs", "boosted by roots"]
+HOUR, STRETCH = 3600.0, 2000
+KINDS = ["calm", "calm", "calm", "burst", "storm", "week", "outage", "doubles"]
+
+
+class Told(NamedTuple):
+    """One job: when it is submitted, how long it waits, whose it is, what the experts say (but the trivial), and in
+    which episode.
+    """
+
+    submit: float
+    wait_s: float
+    user: int
+    said_s: np.ndarray
+    episode: int
+
+
+def episode(kind: str, begin: float, level_s: float, number: int, dice: np.random.Generator) -> list[Told]:
+    """Jobs of one kind of episode, from `begin` on."""
+    spread = np.exp(dice.normal(0.0, [0.3, 0.3, 0.3, 0.3]))
+    if kind == "calm":
+        jobs = int(dice.integers(300, 1500))
+        submits = begin + np.cumsum(dice.exponential(120.0, jobs))
+        waits, users = level_s * dice.lognormal(0.0, 1.0, jobs), -dice.integers(1, 40, jobs)
+    else:
+        jobs = int(10 ** dice.uniform(1.0, 4.0))
+        submits, users = begin + np.sort(dice.uniform(0.0, 600.0, jobs)), np.full(jobs, number)
+        spread = np.exp(dice.normal(0.0, [2.0, 0.7, 1.0, 1.5]))  # nobody has met it
+        waits = level_s + dice.uniform(0.0, 20.0) * np.arange(jobs)
+    if kind == "storm":  # withdrawn soon
+        waits = dice.uniform(60.0, 1200.0, jobs)
+    elif kind == "week":
+        submits = begin + np.sort(dice.uniform(0.0, 7 * 86400.0, jobs))
+        waits = np.linspace(level_s, 40 * HOUR, jobs)
+    elif kind == "outage":
+        waits = begin + 12 * HOUR - submits + dice.uniform(0.0, HOUR, jobs)
+    said = waits[:, None] * spread * dice.lognormal(0.0, 0.4, (jobs, 4))
+    return [Told(*row, number) for row in zip(submits.tolist(), waits.tolist(), users.tolist(), said, strict=True)]
+
+
+def workload(seed: int, jobs: int = 12_000) -> Iterator[Told]:
+    """Episodes one after another, some beside others, in the order of submission."""
+    dice, begin, level_s, found = np.random.default_rng(seed), 0.0, 2 * HOUR, list[Told]()
+    for number in count():
+        if len(found) >= jobs:
+            break
+        kind = str(dice.choice(KINDS)) if number > 1 else "calm"
+        if kind == "doubles":  # the machine
+            level_s = max(level_s / 2.0, HOUR / 2.0)
+            continue
+        found += episode(kind, begin, level_s, number, dice)
+        begin += dice.uniform(0.2, 2.0) * 86400.0
+    return iter(sorted(found, key=lambda job: job.submit)[:jobs])
+
+
+class Errors(NamedTuple):
+    """Of each job, in the order of submission, seconds."""
+
+    guarded: np.ndarray
+    mixture: np.ndarray
+    zero: np.ndarray
+    recent: np.ndarray
+    held: np.ndarray  # by the bound of 0.9
+    episode: np.ndarray
+
+    def by_episode(self, of: np.ndarray) -> float:
+        """The mean over episodes, each of which counts once."""
+        _, places = np.unique(self.episode, return_inverse=True)
+        return float((np.bincount(places, of) / np.bincount(places)).mean())
+
+    def stretches(self, of: np.ndarray) -> np.ndarray:
+        """Means over stretches of 2000 jobs; the first is left out, where everybody learns."""
+        return of[STRETCH : len(of) // STRETCH * STRETCH].reshape(-1, STRETCH).mean(axis=1)
+
+
+def run(jobs: Iterator[Told]) -> Errors:
+    """Mix and guard what the experts say, and learn as the jobs leave."""
+    quantiles = Quantiles(EXPERTS, [1.0] * len(EXPERTS), kept=("order",))
+    guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
+    recent, queued, leaving, rows, longest_s = deque([0.0], maxlen=1000), dict[int, int](), [], [], 0.0
+    for number, job in enumerate(jobs):
+        while leaving and leaving[0][0] <= job.submit:
+            at, _, left, said, choice, medians = heappop(leaving)
+            queued[left.user] -= 1
+            recent.append(left.wait_s)
+            longest_s = max(longest_s, left.wait_s)
+            quantiles.left(said, left.wait_s)
+            guard.left(choice.waits_s, medians, 0.0, left.wait_s, at, said.weight, str(left.user))
+            for place, mark_s in enumerate(said.marks):
+                now_s = quantiles.bound_now(said, place)
+                quantiles.hear(said, place, left.wait_s <= (mark_s if now_s is None else now_s))
+        waits_s = np.full((QUANTILES, len(EXPERTS)), np.nan)
+        waits_s[:, 0], waits_s[:, 1] = 0.0, np.quantile(recent, PROBABILITIES)
+        waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.said_s, [longest_s, np.inf, longest_s, longest_s])
+        said = quantiles.say(waits_s, weight=1.0 / (1.0 + queued.get(job.user, 0)))
+        choice = guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN], str(job.user))
+        said = said.around(choice.wait_s, choice.most_s)
+        queued[job.user] = queued.get(job.user, 0) + 1
+        heappush(leaving, (job.submit + job.wait_s, number, job, said, choice, waits_s[MEDIAN]))
+        told = np.array([said.wait_s, said.bounds[MEDIAN], 0.0, waits_s[MEDIAN, 1]])
+        rows.append([*np.abs(told - job.wait_s), job.wait_s <= said.bounds[2], job.episode])
+    return Errors(*np.array(rows).T)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 14, 16])
+def test_no_stretch_is_much_worse_than_the_better_trivial_rule(seed: int) -> None:
+    errors = run(workload(seed, 8000))
+    trivial = np.minimum(errors.stretches(errors.zero), errors.stretches(errors.recent))
+    assert (errors.stretches(errors.guarded) <= 1.15 * trivial).all()
+    assert errors.by_episode(errors.guarded) < 0.8 * errors.by_episode(
+        np.minimum(errors.zero, errors.recent).clip(60.0)
+    )
+
+
+def trap(burst: int) -> Iterator[Told]:
+    """The best expert of late says far too much of a burst of jobs that start soon."""
+    dice = np.random.default_rng(5)
+    for number in range(2000):
+        wait_s = 2 * HOUR * dice.lognormal(0.0, 1.0)
+        said_s = wait_s * dice.lognormal(0.0, [0.3, 0.6, 0.6, 0.6])
+        yield Told(300.0 * number, wait_s, -(number % 20), said_s, 0)
+    for number in range(burst):
+        yield Told(600_000.0 + number / 10.0, 300.0, 1, HOUR * np.array([50.0, 0.1, 4.0, 12.0]), 1)
+
+
+def test_the_later_jobs_of_a_burst_gain_by_what_the_first_have_shown() -> None:
+    errors = run(trap(burst=4500))
+    first, last = errors.guarded[2000:3000].mean(), errors.guarded[-1000:].mean()  # the first start after 3000 more
+    assert last < 0.05 * first
+    assert first < errors.mixture[2000:3000].mean()
