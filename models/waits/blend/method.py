@@ -343,7 +343,7 @@ class Blend(WaitMethod):
         return Estimate(waits[MEDIAN], "given how long it has waited", dict(zip(BOUNDS, waits, strict=True)))
 
     def save(self) -> bytes:
-        """What was learnt, and what the experts keep; 20 KB."""
+        """What was learnt, and what the experts keep; up to 30 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
         saved = _Saved(
             experts, self._quantiles.save(), self._at_once.save(), self._guard.save(), self._deadlines.reached
