@@ -1,7 +1,7 @@
 """Builds the worker's Faust app: one agent that processes events, and what runs beside it."""
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,15 +21,20 @@ from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, more_parti
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.questions import Questions
+from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
+from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, connect
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
-from streams.worker.intake.messages import Places
+from streams.worker.intake.intake import Intake
+from streams.worker.intake.places import Places
+from streams.worker.metrics.health import Health
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.event_logs import EventLogs
-from streams.worker.ownership.ledger import Ledger
-from streams.worker.ownership.processor import Processor
+from streams.worker.ownership.outbox import Outbox
+from streams.worker.ownership.owner import Owner
+from streams.worker.ownership.partition import Means
 
 HEARTBEAT_S = 0.5
 """Seconds between heartbeats; by their answers a worker learns that others join or leave."""
@@ -44,44 +49,53 @@ def build_app(settings: Settings, directory: str, partitions: int | None = None)
     """
     partitions = partitions or settings.topics.partitions
     topics = Topics(settings.kafka.prefix)
-    app = QueuecastApp(topics.group, datadir=directory, **_options(settings, partitions))
+    pulse, holder = Pulse(settings.worker.session_seconds / 2), partial(holder_of, settings)
+    app = QueuecastApp(topics.group, pulse=pulse, holder_of=holder, datadir=directory, **_options(settings, partitions))
     names = list(event_topics(settings))
     events = app.topic(*names, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     # States are large, so only a few are held at a time while the changelog is read.
     table = app.Table("sites", partitions=partitions, key_type=bytes, value_type=bytes, recovery_buffer_size=4)
-    store = SiteStore(connect(settings.redis), settings.redis.prefix)
-    ledger = Ledger(table, store, settings.engine, settings.worker, forget_days=settings.sites.forget_days)
-    metrics = Metrics(ledger, settings.worker.metric_sites)
-    ledger.loader.events = logs = EventLogs(app, settings, metrics)
+    metrics, scores = Metrics(settings.worker.metric_sites), AnswerScores()
+    logs = EventLogs(app, settings, metrics)
     freshness = Freshness(logs.place, logs.end)
-    processor = Processor(app, settings, ledger, metrics, places=Places(settings, partitions), freshness=freshness)
-    turns = Turns()
-    app.holder_of = partial(holder_of, settings)
-    app.pulse = processor.pulse
-    ledger.before_write = store.claims.before_send = app.pulse.check
+    intake = Intake(Places(settings, partitions), metrics.unknown_field)
+    redis = connect(settings.redis)
+    means = Means(
+        settings,
+        table,
+        lambda token: SiteStore(redis, settings.redis.prefix, token.check),
+        logs,
+        intake,
+        Outbox(partial(_send, app), settings, metrics, scores, freshness),
+        pulse.check,
+        app.supervised,
+    )
+    owner = Owner(means, metrics, freshness)
+    inbox: list[asyncio.Queue[Any]] = []  # what Faust has fetched; there once the agent has begun
+    turns = Turns(lambda: owner.behind > 0 or any(not queue.empty() for queue in inbox))
 
     @app.agent(events, concurrency=1, name="process_events")
     async def process_events(stream: StreamT[bytes]) -> None:
-        """Process every event of this worker's partitions, in order; acknowledging them is the ledger's."""
+        """Give every event to its partition, in order; acknowledging them is the checkpoints'."""
         async with app.stopping_on_error():
-            turns.waiting = partial(_waits, stream.channel.queue)
+            inbox[:] = [stream.channel.queue]
             async for message in stream.noack().events():
-                await processor.take(message)
+                await owner.take(message)
 
     @app.timer(min(settings.worker.checkpoint_seconds / 2, 1.0))
     async def checkpoint() -> None:
         """Begin the checkpoints that are due, also when no further event comes."""
         async with app.stopping_on_error():
-            await processor.checkpoint_due()
+            owner.checkpoint_due()
 
-    _follow_partitions(app, processor, table, names, partitions)
-    _add_estimates_and_answers(app, settings, processor, ledger, metrics, freshness, turns)
-    _add_pages(app, processor, ledger, metrics, names)
+    _follow_partitions(app, owner, table, names, partitions)
+    _add_estimates_and_answers(app, settings, owner, intake, metrics, freshness, scores, turns)
+    _add_pages(app, owner, Health(settings), metrics, names)
     return app
 
 
 def _follow_partitions(
-    app: QueuecastApp, processor: Processor, table: SiteTable, events: Collection[str], partitions: int
+    app: QueuecastApp, owner: Owner, table: SiteTable, events: Collection[str], partitions: int
 ) -> None:
     """Load the sites of partitions that come, and hand over those of partitions that go."""
 
@@ -93,65 +107,61 @@ def _follow_partitions(
             for topic in events:
                 if (found := app.consumer.partitions_of(topic)) not in (0, partitions):
                     raise UserError(more_partitions(topic, found, partitions))
-            await processor.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic in events})
+            await owner.take_over({tp.partition for tp in app.consumer.assignment() if tp.topic in events})
 
     @app.on_partitions_revoked.connect(weak=False)
     async def hand_over(_: faust.App, revoked: set[Any], **__: Any) -> None:
-        await processor.hand_over({tp.partition for tp in revoked if tp.topic in events})
+        await owner.hand_over({tp.partition for tp in revoked if tp.topic in events})
 
     @app.on_before_shutdown.connect(weak=False)
     async def hand_over_all(*_: Any, **__: Any) -> None:
         if app.failed is None:
-            await processor.hand_over(processor.partitions)
+            await owner.hand_over(owner.partitions)
 
 
 def _add_estimates_and_answers(
     app: QueuecastApp,
     settings: Settings,
-    processor: Processor,
-    ledger: Ledger,
+    owner: Owner,
+    intake: Intake,
     metrics: Metrics,
     freshness: Freshness,
+    scores: AnswerScores,
     turns: Turns,
 ) -> None:
     """Keep standing estimates fresh and answer questions, beside the events."""
     send = partial(_send, app, Topics(settings.kafka.prefix).estimates)
-    scores = processor.answer_scores
-    standing = StandingEstimates(
-        ledger.handles, settings.estimates, send, freshness=freshness, scores=scores, turns=turns
-    )
-    metrics.show(standing, ledger, freshness, scores)
+    standing = StandingEstimates(owner, settings.estimates, send, freshness=freshness, scores=scores, turns=turns)
+    metrics.show(owner.values(), standing, freshness, scores)
     answering = Answering(
-        ledger.handles,
+        owner,
         freshness,
         standing,
-        processor.unknown_fields.of,
+        intake.unknown_fields.of,
         scores,
-        ledger.late.is_late,
+        owner.is_unread,
         worker=lambda: WorkerState(
             name=settings.worker.name,
-            undurable_s=ledger.age_s,
-            checkpoint=ledger.checkpointed,
+            undurable_s=owner.age_s,
+            checkpoint=owner.checkpointed,
             rejected=dict(metrics.rejections),
         ),
     )
-    questions = Questions(settings.kafka, settings.questions, lambda: processor.partitions, metrics, answering, turns)
+    questions = Questions(settings.kafka, settings.questions, lambda: owner.partitions, metrics, answering, turns)
     app.task(standing.run)
     app.task(questions.run)
 
 
-def _add_pages(
-    app: QueuecastApp, processor: Processor, ledger: Ledger, metrics: Metrics, events: Collection[str]
-) -> None:
+def _add_pages(app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics, events: Collection[str]) -> None:
     """The pages for Prometheus and for those who watch over the process."""
 
     @app.page("/metrics")
     async def show_metrics(*_: Any) -> Response:
         with suppress(ConsumerNotStarted):
             metrics.lag(app.consumer, events)
-        await processor.health.look()
-        metrics.servers(processor.health)
-        metrics.checkpoint_age(ledger.age_s)
+        await health.look()
+        metrics.servers(health)
+        metrics.checkpoint_age(owner.age_s)
         return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.page("/healthz")
@@ -160,16 +170,29 @@ def _add_pages(
 
     @app.page("/readyz")
     async def show_readiness(*_: Any) -> Response:
-        hindrance = await processor.hindrance()
+        hindrance = await _hindrance(owner, health)
         return Response(text="ready\n") if hindrance is None else Response(status=503, text=f"{hindrance}\n")
 
 
-def _waits(queue: asyncio.Queue[Any]) -> bool:
-    return not queue.empty()
+async def _hindrance(owner: Owner, health: Health) -> str | None:
+    """Why this worker can't process events now; None when it can."""
+    if not owner.partitions:
+        return "no partitions: joining, reading back their states, or more workers than partitions"
+    if owner.trouble is not None:
+        return owner.trouble
+    await health.look()
+    return health.broker or health.store
 
 
-async def _send(app: QueuecastApp, topic: str, key: bytes, value: bytes | None, partition: int) -> Awaitable[Any]:
-    sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, [])
+async def _send(
+    app: QueuecastApp,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    partition: int | None,
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> Awaitable[Any]:
+    sent: Awaitable[Any] = await app.producer.send(topic, key, value, partition, None, list(headers))
     return sent
 
 

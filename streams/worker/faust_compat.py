@@ -305,8 +305,11 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
     """
 
     failed: BaseException | None = None
-    pulse: Pulse
-    holder_of: Callable[[str], str | None]
+
+    def __init__(self, *arguments: Any, pulse: Pulse, holder_of: Callable[[str], str | None], **options: Any) -> None:
+        self.pulse = pulse
+        self.holder_of = holder_of
+        super().__init__(*arguments, **options)
 
     def _new_web(self) -> Web:
         return WorkerWeb(self)
@@ -336,6 +339,11 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         except Exception as error:
             await self.give_up(error)
             raise
+
+    async def supervised(self, work: Awaitable[None]) -> None:
+        """Do work whose error stops the worker."""
+        async with self.stopping_on_error():
+            await work
 
     async def give_up(self, error: BaseException) -> None:
         """Stop the worker because of an error."""

@@ -1,4 +1,4 @@
-"""A million events through processor, ledger and a real Redis that loses its last second: memory stays flat.
+"""A million events through a partition, its checkpoints and a real Redis that loses its last second: memory stays flat.
 
 As `tests/integration/test_soak.py`, with Kafka and Faust in memory and a cheap method, so that there is time for it: an
 event takes 1 ms of one processor, losses included.
@@ -28,6 +28,7 @@ from streams.settings import RedisSettings, Settings, WorkerSettings
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore, connect
 from streams.worker.checkpoint.stored import Log, Range
+from streams.worker.checkpoint.token import Token
 from tests.support.fakes import MemoryTable, Message, Process, World
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.soaked import Twice, hashed, merged
@@ -109,8 +110,8 @@ class Changelog(MemoryTable):
         super().__init__(world)
         self._states: deque[tuple[bytes, bytes]] = deque(maxlen=KEPT_STATES)
 
-    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
-        await super().put(key, value, partition)
+    def arrived(self, key: bytes, value: bytes | None, partition: int) -> None:
+        super().arrived(key, value, partition)
         self._states.append((key, value or b""))
 
     async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
@@ -138,9 +139,12 @@ async def soak(redis: Redis) -> None:
     client = connect(RedisSettings(url=redis.url))
     world, twice, lost, sizes = Endless(), Twice(5000), 0, list[tuple[float, float]]()
     table, kinds = Changelog(world), Counter[type]()
-    process = Process(world, SETTINGS, store=SiteStore(client, "soak"), table=table)
-    process.ledger.loader.events = table  # type: ignore[assignment]
-    await process.processor.take_over({0})
+
+    def store(_: World, token: Token) -> SiteStore:
+        return SiteStore(client, "soak", token.check)
+
+    process = Process(world, SETTINGS, store=store, table=table, events=table)
+    await process.take_over(0)
     load = islice(merged(SITES), EVENTS)
     for number, block in enumerate(iter(lambda: list(islice(load, BLOCK)), [])):
         kinds.update(map(type, block))
@@ -153,7 +157,8 @@ async def soak(redis: Redis) -> None:
         else:
             await take(process, twice, block[BLOCK // 2 :])
         sizes.append((psutil.Process().memory_info().rss / 1e6, memory_of(redis) / 1e6))
-    await process.ledger.checkpoint(0)
+    scores = [handle.engine.scores for handle in process.owner.values()]
+    await process.hand_over(0)
     said = world.said_so_far
     print(f"\n{len(world.messages[0])} events, {twice.jobs} jobs twice, {lost} bytes lost by Redis, {said.records}")
     for kind, name in enumerate(("worker", "Redis")):
@@ -161,14 +166,13 @@ async def soak(redis: Redis) -> None:
     assert said.repeats == 0
     assert said.records["predictions"] == kinds[Submit]
     assert said.records["outcomes"] == kinds[Start] + kinds[Cancel] + kinds[End]
-    scores = [handle.engine.scores for handle in process.ledger]
     scored = sum(one["zero"].jobs for kept in scores for one in (kept.accuracy, kept.cancelled))
     assert scored == kinds[Start] + kinds[Cancel]
     assert all(is_flat([size[kind] for size in sizes]) for kind in (0, 1))
-    again = Process(world, SETTINGS, store=SiteStore(client, "soak"), table=table)
-    await again.processor.take_over({0})  # without events to make anything anew from: all that is counted is there
-    assert [one.engine.degraded for one in again.ledger] == [None] * len(SITES)
-    assert all(one.generation == 0 for one in again.ledger)
+    again = Process(world, SETTINGS, store=store, table=table)
+    await again.take_over(0)  # without events to make anything anew from: all that is counted is there
+    assert [one.engine.degraded for one in again.owner.values()] == [None] * len(SITES)
+    assert all(one.generation == 0 for one in again.owner.values())
     await client.aclose()
 
 
@@ -184,7 +188,8 @@ async def take(process: Process, twice: Twice, events: list[AnyEvent]) -> None:
     for event in events:
         for one in twice.of(event):
             process.world.publish(one.site.encode(), msgspec.json.encode(one))
-            await process.processor.take(Message(process.world, list.__getitem__(log, -1)))
+            await process.owner.take(Message(process.world, list.__getitem__(log, -1)))
+    await process.done()
     log.shorten()
 
 

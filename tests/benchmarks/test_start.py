@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from typing import Any
-from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -17,7 +16,9 @@ from models.records import Capacity, Submit
 from models.simulation import generate, run
 from streams.settings import RedisSettings, Settings
 from streams.worker.checkpoint.store import SiteStore, connect
-from streams.worker.ownership.ledger import Ledger
+from streams.worker.checkpoint.token import Token
+from streams.worker.ownership.partition import OwnedPartition
+from tests.support.fakes import Process, World
 
 SITES, HISTORY, LIVE = 100, 6000, 1000
 NAMES = [f"site-{number:03d}" for number in range(SITES)]
@@ -58,18 +59,24 @@ class Stored:
         self.table = Values()
         self._redis: Any = redis.Redis.from_url(settings.redis.url)
 
-    def ledger(self) -> Ledger:
-        """That of a worker which begins."""
-        store = SiteStore(connect(self.settings.redis), self.settings.redis.prefix)
-        return Ledger(self.table, store, self.settings.engine, self.settings.worker)
+    async def taken_over(self) -> OwnedPartition:
+        """The partition, of a worker which begins."""
+        client = connect(self.settings.redis)
+
+        def store(_: World, token: Token) -> SiteStore:
+            return SiteStore(client, self.settings.redis.prefix, token.check)
+
+        process = Process(World(), self.settings, table=self.table, store=store)
+        await process.take_over(0)
+        return process.partition()
 
     async def write(self, engine: Engine) -> None:
         """Store the site as a worker does, and then copies of it under other names."""
-        ledger = self.ledger()
-        handle = await ledger.handle("model", 0)
+        partition = await self.taken_over()
+        handle = await partition.sites.get("model", own=False)
         handle.engine, handle.offset = engine, 1
-        ledger.record(0, Mock(), "model", [])
-        await ledger.checkpoint(0)
+        partition._pending.batch.sites.add("model")
+        await partition.revoke()
         prefix = f"{self.settings.redis.prefix}:{{model}}:"
         entries = {key: self._redis.dump(key) for key in self._redis.scan_iter(f"{prefix}*", count=10_000)}
         values = dict(self.table)
@@ -91,13 +98,13 @@ def test_the_first_event_of_a_worker_with_a_hundred_sites(local_stack: LocalStac
     asyncio.run(stored.write(grown(settings.engine)))
 
     async def start() -> tuple[float, float]:
-        ledger, begun = stored.ledger(), time.perf_counter()
-        await ledger.take_over([0])
-        handle = await ledger.handle(NAMES[0], 0)
+        begun = time.perf_counter()
+        partition = await stored.taken_over()
+        handle = await partition.sites.get(NAMES[0], own=False)
         handle.engine.apply(Submit(site=NAMES[0], time=handle.engine.time, job="first", cpus=1))
         first_s = time.perf_counter() - begun
         for name in NAMES:
-            assert len((await ledger.handle(name, 0)).engine.context.state) >= LIVE
+            assert len((await partition.sites.get(name, own=False)).engine.context.state) >= LIVE
         return first_s, time.perf_counter() - begun
 
     first_s, all_s = asyncio.run(start())

@@ -15,6 +15,7 @@ from models.site.runs import Run
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost
 from streams.worker.checkpoint.store import SiteStore, Stored, connect
+from streams.worker.checkpoint.token import Revoked, Token
 
 SITE = "alder"
 EARLY = Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)])
@@ -55,6 +56,19 @@ class Workers:
         return f"{self.settings.prefix}:{{{SITE}}}:info"
 
 
+class Taken:
+    """Lets one look pass; at the second, another takes the site."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._looks = 0
+
+    def __call__(self) -> None:
+        self._looks += 1
+        if self._looks == 2:
+            self._workers.redis.hset(self._workers.info, "owner", "another")
+
+
 @pytest.fixture
 def workers(local_stack: LocalStack) -> Iterator[Workers]:
     found = Workers(local_stack.redis.url)
@@ -84,9 +98,13 @@ def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothin
         async with workers.store() as sleeper:
             await sleeper.claim(SITE)
             await sleeper.write(SITE, EARLY)
-            sleeper.claims.before_send = lambda: workers.redis.hset(workers.info, "owner", "another")
+            sleeper.claims._check = lambda: workers.redis.hset(workers.info, "claims", "2")
+            with pytest.raises(redis.WatchError):
+                await sleeper.claim(SITE)
+            sleeper.claims._check = Taken(workers)
             with pytest.raises(redis.WatchError):
                 await sleeper.write(SITE, LATE)
+            sleeper.claims._check = lambda: None
             assert workers.redis.hlen(f"{workers.settings.prefix}:{{{SITE}}}:runs:user:ada") == 1
             with pytest.raises(Superseded):  # when it is tried again
                 await sleeper.write(SITE, LATE)
@@ -94,15 +112,35 @@ def test_who_falls_asleep_after_the_question_and_before_the_write_changes_nothin
     asyncio.run(story())
 
 
-def test_a_store_of_an_earlier_version_is_adopted(workers: Workers) -> None:
-    workers.redis.hset(workers.info, "generation", 3)
-
+def test_who_has_had_its_partition_revoked_writes_nothing_more(workers: Workers) -> None:
     async def story() -> None:
-        async with workers.store() as store:
+        client, token = connect(workers.settings), Token(0)
+        store = SiteStore(client, workers.settings.prefix, token.check)
+        await store.claim(SITE)
+        await store.write(SITE, EARLY)
+        before = workers.dump()
+        token.revoke()
+        with pytest.raises(Revoked):
             await store.claim(SITE)
-            await store.write(SITE, EARLY, 3)
-            assert [run.number for run in (await store.read(SITE, 3)).runs] == [1]
-            assert await store.begin(SITE) == 4
+        for write in WRITES.values():
+            with pytest.raises(Revoked):
+                await write(store)
+        assert workers.dump() == before
+        await client.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_site_that_was_forgotten_and_comes_back_is_kept_for_good(workers: Workers) -> None:
+    async def story() -> None:
+        async with workers.store() as store, workers.store() as other:
+            await store.claim(SITE)
+            await store.forget(SITE)
+            assert workers.redis.ttl(workers.info) > 0
+            await other.claim(SITE)
+            with pytest.raises(Superseded):
+                await store.forget(SITE)
+            assert workers.redis.ttl(workers.info) == -1
 
     asyncio.run(story())
 

@@ -103,7 +103,7 @@ def test_nothing_is_written_by_a_process_that_stood_still_while_it_encoded(store
         raise RuntimeError("this process stood still")
 
     async def write(own: SiteStore) -> None:
-        own.claims.before_send = stood_still
+        own.claims._check = stood_still
         await own.write("alder", Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)]))
 
     with pytest.raises(RuntimeError):

@@ -16,8 +16,8 @@ class Changelog(MemoryTable):
         self.states: list[tuple[bytes, bytes]] = []
         self._compacted = compacted
 
-    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
-        await super().put(key, value, partition)
+    def arrived(self, key: bytes, value: bytes | None, partition: int) -> None:
+        super().arrived(key, value, partition)
         if value is not None:
             self.states.append((key, value))
 

@@ -1,10 +1,10 @@
 """Kafka, Redis and the table of sites in memory, and a crash at any step of what becomes durable there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 
@@ -15,11 +15,19 @@ from models.site.rows import Row
 from models.site.runs import Run
 from streams.settings import Settings
 from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import AnswerScores
+from streams.worker.answers.standing import StandingEstimates
+from streams.worker.checkpoint.claims import Superseded
+from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, Stored
-from streams.worker.intake.messages import Places
+from streams.worker.checkpoint.stored import Log, Range
+from streams.worker.checkpoint.token import Token
+from streams.worker.intake.intake import Intake
+from streams.worker.intake.places import Places
 from streams.worker.metrics.process import Metrics
-from streams.worker.ownership.ledger import Ledger
-from streams.worker.ownership.processor import Processor
+from streams.worker.ownership.outbox import Outbox
+from streams.worker.ownership.owner import Owner
+from streams.worker.ownership.partition import Means, OwnedPartition
 
 TOPIC = "queuecast.events"
 
@@ -32,13 +40,14 @@ class World:
     """What outlives a worker's process, and the steps by which that changed, in order.
 
     After `steps` further ones it crashes: the next step does not happen, nor any after it. An `eager` Kafka has what is
-    sent at once, else when that is waited for.
+    sent at once, else when that is waited for. `pause` is called wherever a server would take its time.
     """
 
     def __init__(self, eager: bool = False) -> None:
         self.log: list[str] = []
         self.steps: int | None = None
         self.eager = eager
+        self.claims: dict[str, object] = {}  # who may write a site's entries
         self.messages: dict[int, list[SimpleNamespace]] = {}
         self.committed: dict[int, int] = {}
         self.outputs: list[tuple[str, bytes | None, bytes]] = []
@@ -56,6 +65,14 @@ class World:
         if self.steps is not None:
             self.steps -= 1
         self.log.append(what)
+
+    def claim(self, site: str, owner: object) -> None:
+        """From now on the owner alone may write the site's entries."""
+        self.claims[site] = owner
+
+    async def pause(self) -> None:
+        """A server takes its time: others get their turn, and much may happen."""
+        await asyncio.sleep(0)
 
     @staticmethod
     def place(site: str, generation: int) -> str:
@@ -98,10 +115,11 @@ class Message:
 
 
 class MemoryTable:
-    """The table of sites."""
+    """The table of sites. What was handed over to the broker arrives, whoever still waits for it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._on_their_way: set[asyncio.Task[None]] = set()
 
     def get(self, key: bytes) -> bytes | None:
         return self._world.table.get(key)
@@ -109,8 +127,20 @@ class MemoryTable:
     def keys(self) -> Iterable[bytes]:
         return self._world.table.keys()
 
-    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
+    def put(self, key: bytes, value: bytes | None, partition: int) -> Awaitable[None]:
+        sent = asyncio.ensure_future(self._arrive(key, value, partition))
+        self._on_their_way.add(sent)
+        sent.add_done_callback(self._on_their_way.discard)
+        return asyncio.shield(sent)
+
+    async def _arrive(self, key: bytes, value: bytes | None, partition: int) -> None:
+        await self._world.pause()
         self._world.step(f"table {key.decode(errors='replace')}")
+        self.arrived(key, value, partition)
+        await self._world.pause()
+
+    def arrived(self, key: bytes, value: bytes | None, partition: int) -> None:
+        """The changelog has it."""
         if value is None:
             self._world.table.pop(key, None)
         else:
@@ -118,63 +148,103 @@ class MemoryTable:
 
 
 class MemoryStore(SiteStore):
-    """The store of histories."""
+    """The store of histories, as one owner of a partition has it."""
+
+    def __init__(self, world: World, token: Token) -> None:
+        self._world = world
+        self._token = token
+
+    async def claim(self, site: str) -> None:
+        await self._world.pause()
+        self._token.check()
+        self._world.claim(site, self)
+        await self._world.pause()
+
+    async def _begin(self, what: str, site: str, generation: int = 0, writes: bool = True) -> str:
+        """Where the entries are, once the server has the request."""
+        await self._world.pause()
+        if writes:
+            self._token.check()
+            if self._world.claims.get(site) is not self:
+                raise Superseded(f"{what} {site}")
+        self._world.step(f"{what} {site}")
+        return self._world.place(site, generation)
+
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+        place = await self._begin("write", site, generation)
+        self._world.started.setdefault(place, {}).update((row.number, row) for row in changes.started)
+        self._world.runs.setdefault(place, {}).update((run.number, run) for run in changes.runs)
+        for method, rows in changes.rows.items():
+            own = self._world.rows.setdefault(place, {}).setdefault(method, {})
+            own.update((row.number, row) for row in rows)
+        await self._world.pause()
+
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
+        place = await self._begin("trim", site, generation)
+        started, runs = self._world.started.get(place, {}), self._world.runs.get(place, {})
+        self._world.started[place] = {number: row for number, row in started.items() if number >= oldest}
+        for run in changes.forgotten_runs:
+            runs.pop(run.number, None)
+        for method, oldest_row in changes.oldest.items():
+            own = self._world.rows[place][method]
+            self._world.rows[place][method] = {number: row for number, row in own.items() if number >= oldest_row}
+        await self._world.pause()
+
+    async def read(self, site: str, generation: int = 0) -> Stored:
+        place = await self._begin("read", site, generation, writes=False)
+        rows = {method: list(own.values()) for method, own in self._world.rows.get(place, {}).items()}
+        started, runs = self._world.started.get(place, {}), self._world.runs.get(place, {})
+        found = Stored(list(started.values()), list(runs.values()), rows)
+        await self._world.pause()
+        return found
+
+    async def clean(self, site: str, stored: Stored, kept: Stored, generation: int = 0) -> None:
+        place = await self._begin("clean", site, generation)
+        self._world.started[place] = {row.number: row for row in kept.started}
+        self._world.runs[place] = {run.number: run for run in kept.runs}
+        self._world.rows[place] = {name: {row.number: row for row in rows} for name, rows in kept.rows.items()}
+        await self._world.pause()
+
+    async def begin(self, site: str) -> int:
+        await self._begin("begin", site, writes=False)
+        generation = 0
+        while (place := self._world.place(site, generation)) in self._world.started or place in self._world.runs:
+            generation += 1
+        await self._world.pause()
+        return generation
+
+    async def take_back(self, site: str, generation: int) -> None:
+        await self._world.pause()
+
+    async def forget(self, site: str, generation: int = 0) -> None:
+        place = await self._begin("forget", site, generation)
+        for kept in (self._world.started, self._world.runs, self._world.rows):
+            kept.pop(place, None)
+        await self._world.pause()
+
+
+class MemoryEvents:
+    """The topic of events as it is read once more. Nothing of it was deleted, and no earlier states are there."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def claim(self, site: str) -> None:
-        pass
+    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+        await self._world.pause()
+        return {log: Range(0, 1 << 62) for log in logs}
 
-    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
-        self._world.step(f"write {site}")
-        site = self._world.place(site, generation)
-        self._world.started.setdefault(site, {}).update((row.number, row) for row in changes.started)
-        self._world.runs.setdefault(site, {}).update((run.number, run) for run in changes.runs)
-        for method, rows in changes.rows.items():
-            own = self._world.rows.setdefault(site, {}).setdefault(method, {})
-            own.update((row.number, row) for row in rows)
+    def renewed(self, partition: int) -> None:
+        raise AssertionError(partition)
 
-    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
-        self._world.step(f"trim {site}")
-        site = self._world.place(site, generation)
-        started, runs = self._world.started.get(site, {}), self._world.runs.get(site, {})
-        self._world.started[site] = {number: row for number, row in started.items() if number >= oldest}
-        for run in changes.forgotten_runs:
-            runs.pop(run.number, None)
-        for method, oldest_row in changes.oldest.items():
-            own = self._world.rows[site][method]
-            self._world.rows[site][method] = {number: row for number, row in own.items() if number >= oldest_row}
+    def lost(self, partition: int, events: int) -> None:
+        assert not events
 
-    async def read(self, site: str, generation: int = 0) -> Stored:
-        self._world.step(f"read {site}")
-        place = self._world.place(site, generation)
-        rows = {method: list(own.values()) for method, own in self._world.rows.get(place, {}).items()}
-        started, runs = self._world.started.get(place, {}), self._world.runs.get(place, {})
-        return Stored(list(started.values()), list(runs.values()), rows)
+    async def read(self, log: Log, first: int, last: int, key: bytes) -> list[SimpleNamespace]:
+        await self._world.pause()
+        return [one for one in self._world.messages[log.partition][first : last + 1] if one.key == key]
 
-    async def clean(self, site: str, stored: Stored, kept: Stored, generation: int = 0) -> None:
-        self._world.step(f"clean {site}")
-        place = self._world.place(site, generation)
-        self._world.started[place] = {row.number: row for row in kept.started}
-        self._world.runs[place] = {run.number: run for run in kept.runs}
-        self._world.rows[place] = {name: {row.number: row for row in rows} for name, rows in kept.rows.items()}
-
-    async def begin(self, site: str) -> int:
-        self._world.step(f"begin {site}")
-        generation = 0
-        while (place := self._world.place(site, generation)) in self._world.started or place in self._world.runs:
-            generation += 1
-        return generation
-
-    async def take_back(self, site: str, generation: int) -> None:
-        pass
-
-    async def forget(self, site: str, generation: int = 0) -> None:
-        self._world.step(f"forget {site}")
-        place = self._world.place(site, generation)
-        for kept in (self._world.started, self._world.runs, self._world.rows):
-            kept.pop(place, None)
+    async def earlier_states(self, partition: int, key: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        return []
 
 
 class AnyPlace(Places):
@@ -184,20 +254,19 @@ class AnyPlace(Places):
         return True
 
 
-class MemoryProducer:
-    """Faust's producer: gives what has to be waited for until a message is at the broker."""
+class Producer:
+    """Sends to Kafka: gives what has to be waited for until a message is at the broker."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def send(
-        self, topic: str, key: bytes | None, value: bytes, partition: int | None, __: None, headers: Any
-    ) -> "Delivery":
+    async def send(self, topic: str, key: bytes | None, value: bytes, _: int | None, headers: Any) -> "Delivery":
         def deliver() -> None:
             self._world.step(f"send {topic}")
             self._world.outputs.append((topic, key, value))
             self._world.headers.append(headers)
 
+        await self._world.pause()
         if not self._world.eager:
             return Delivery(deliver)
         deliver()
@@ -216,27 +285,88 @@ class Delivery:
 
 
 class Process:
-    """A worker over a world, as long as it lives; `clock` tells it whether it was asleep."""
+    """A worker over a world, as long as it lives; `clock` tells it whether it was asleep.
+
+    Parameters:
+        fakes: `table`, `events` and `places` in the place of the usual ones; `store`, which makes a store from a world
+            and a token; `now`, a clock for checkpoints.
+    """
 
     def __init__(self, world: World, settings: Settings, **fakes: Any) -> None:
         self.world = world
         self.error: Exception | None = None
-        self.ledger = Ledger(
-            fakes.get("table", MemoryTable(world)),
-            fakes.get("store", MemoryStore(world)),
-            settings.engine,
-            settings.worker,
-            forget_days=settings.sites.forget_days,
-        )
-        self.metrics = Metrics(self.ledger, settings.worker.metric_sites)
-        app: Any = SimpleNamespace(producer=MemoryProducer(world), stopping_on_error=self._noting_errors)
-        places = fakes.get("places", AnyPlace(settings, settings.topics.partitions))
+        self.metrics = Metrics(settings.worker.metric_sites)
+        self.pulse = Pulse(settings.worker.session_seconds / 2, fakes.get("clock", lambda: 0.0))
         self.freshness = Freshness(
             lambda handle: (TOPIC, handle.partition), lambda place: len(world.messages[place[1]])
         )
-        self.processor = Processor(
-            app, settings, self.ledger, self.metrics, fakes.get("clock", lambda: 0.0), places, self.freshness
+        self.intake = Intake(
+            fakes.get("places", AnyPlace(settings, settings.topics.partitions)), self.metrics.unknown_field
         )
+        self.scores = AnswerScores()
+        store = fakes.get("store", MemoryStore)
+        self.means = Means(
+            settings,
+            fakes.get("table", MemoryTable(world)),
+            lambda token: store(world, token),
+            fakes.get("events", MemoryEvents(world)),
+            self.intake,
+            Outbox(Producer(world).send, settings, self.metrics, self.scores, self.freshness),
+            self.pulse.check,
+            self._supervised,
+        )
+        self.means.clock = fakes.get("now", self.means.clock)
+        self.owner = Owner(self.means, self.metrics, self.freshness)
+        self.metrics.show(
+            self.owner.values(),
+            StandingEstimates(self.owner, settings.estimates, AsyncMock()),
+            self.freshness,
+            self.scores,
+        )
+
+    async def take_over(self, *partitions: int) -> None:
+        """Partitions become its own.
+
+        Raises:
+            Exception: whatever stops the worker.
+        """
+        await self.owner.take_over(set(partitions))
+        self._raise()
+
+    async def take_on(self, *partitions: int) -> None:
+        """The same, with all that is there, until all of it is processed.
+
+        Raises:
+            Exception: whatever stops the worker.
+        """
+        await self.take_over(*partitions)
+        for partition in partitions:
+            await self.take_all(partition)
+        await self.done()
+
+    async def take_all(self, partition: int = 0) -> None:
+        """Give it what Kafka delivers of a partition."""
+        for message in self.world.delivered(partition):
+            await self.owner.take(message)
+
+    async def done(self) -> None:
+        """All that it was given is processed.
+
+        Raises:
+            Exception: whatever stops the worker.
+        """
+        while self.owner.behind and self.error is None:
+            await asyncio.sleep(0)
+        self._raise()
+
+    async def hand_over(self, *partitions: int) -> None:
+        """Partitions are taken away.
+
+        Raises:
+            Exception: whatever stops the worker.
+        """
+        await self.owner.hand_over(set(partitions))
+        self._raise()
 
     async def live(self) -> None:
         """Take over all partitions, process what they hold, and leave in good order.
@@ -244,21 +374,21 @@ class Process:
         Raises:
             Exception: whatever stops the worker.
         """
-        owned = set(self.world.messages)
-        await self.processor.take_over(owned)
-        for partition in sorted(owned):
-            for message in self.world.delivered(partition):
-                await self.processor.take(message)
-        while self.processor.parking and self.error is None:
-            await asyncio.sleep(0.001)
+        owned = sorted(self.world.messages)
+        await self.take_on(*owned)
+        await self.hand_over(*owned)
+
+    def partition(self, number: int = 0) -> OwnedPartition:
+        """One of its own."""
+        return self.owner._partitions[number]
+
+    def _raise(self) -> None:
         if self.error is not None:
             raise self.error
-        await self.processor.hand_over(owned)
 
-    @asynccontextmanager
-    async def _noting_errors(self) -> AsyncIterator[None]:
+    async def _supervised(self, work: Awaitable[None]) -> None:
         try:
-            yield
+            await work
         except Exception as error:
-            self.error = error
+            self.error = self.error or error
             raise

@@ -37,24 +37,36 @@ class Claims:
 
     Parameters:
         key: gives that hash's key.
+        check: raises when nothing may be written any more.
     """
 
-    def __init__(self, client: "redis.asyncio.Redis", key: Callable[[str], str]) -> None:
-        self.before_send: Callable[[], None] = lambda: None  # raises when nothing may be written any more
+    def __init__(
+        self, client: "redis.asyncio.Redis", key: Callable[[str], str], check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._check = check
         self._client = client
         self._key = key
         self._held: dict[str, Claim] = {}
 
     async def claim(self, site: str) -> None:
-        """Be the one who writes a site's entries, from now on; a site that nobody has claimed before too."""
+        """Be the one who writes a site's entries, from now on; a site that nobody has claimed before too.
+
+        Raises:
+            redis.WatchError: another has claimed it just now. A claim that was on its way for long never counts more
+                than one that came later.
+        """
         key, owner = self._key(site), uuid4().hex
-        with suppress(ResponseError):  # a user of Redis who may not do this could not have it expire either
-            await self._client.persist(key)
         async with self._client.pipeline(transaction=True) as pipe:
+            await pipe.watch(key)
+            await pipe.hget(key, "claims")
+            self._check()
+            pipe.multi()  # type: ignore[no-untyped-call]
             pipe.hincrby(key, "claims", 1)
             pipe.hset(key, mapping={"owner": owner, "writes": 0})
             number, _ = await pipe.execute()
         self._held[site] = Claim(number, owner)
+        with suppress(ResponseError):  # a user of Redis who may not do this could not have it expire either
+            await self._client.persist(key)
 
     async def execute(self, site: str, fill: Callable[[Any], None]) -> list[Any]:
         """Do what `fill` puts into a transaction, if the site is still this process' own; returns the results.
@@ -70,17 +82,18 @@ class Claims:
         async with self._client.pipeline(transaction=True) as pipe:
             await pipe.watch(key)
             found: Any = await pipe.hmget(key, ["claims", "owner", "writes"])
-            _check(site, claim, *found)
+            self._check()
+            _compare(site, claim, *found)
             pipe.multi()  # type: ignore[no-untyped-call]
             fill(pipe)
             pipe.hset(key, "writes", str(claim.writes + 1))
-            self.before_send()  # that took a while: if the process stood still then, these are another's by now
+            self._check()  # that took a while: if the partition was revoked then, these are another's by now
             *results, _ = await pipe.execute()
         claim.writes += 1
         return results
 
 
-def _check(site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None) -> None:
+def _compare(site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None) -> None:
     if owner == claim.owner.encode():
         # One more than is known here was done by an attempt of which the answer did not arrive.
         if int(writes or 0) < claim.writes:

@@ -30,11 +30,11 @@ STATES_AT_A_TIME = (64, 1024, None)
 class SiteLoader:
     """Makes the handles of sites: new ones, and those of stored states.
 
-    `replay` applies a message to a handle's engine as the worker would, and sends nothing. What takes long, which is to
-    read a state and to make an engine of it, is done in another thread.
+    What takes long, which is to read a state and to make an engine of it, is done in another thread.
 
     Parameters:
         segment: gives the value of a segment of a site's jobs by its key, as the table has it.
+        replay: applies a message to a handle's engine as the worker would, and sends nothing.
     """
 
     def __init__(
@@ -42,10 +42,12 @@ class SiteLoader:
         store: SiteStore,
         settings: EngineSettings,
         retries: Retries,
-        segment: Callable[[bytes], bytes | None] = lambda _: None,
+        events: Events,
+        segment: Callable[[bytes], bytes | None],
+        replay: Callable[[SiteHandle, Any], None],
     ) -> None:
-        self.events: Events | None = None
-        self.replay: Callable[[SiteHandle, Any], None] = lambda *_: None
+        self._events = events
+        self._replay = replay
         self._store = store
         self._settings = settings
         self._segment = segment
@@ -65,12 +67,11 @@ class SiteLoader:
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own)
         fresh.offset, fresh.epoch, fresh.stamp = handle.offset, handle.epoch, handle.stamp
-        assert self.events is not None
-        read = partial(self.events.read, handle.log, 0, offset - 1, site.encode())
+        read = partial(self._events.read, handle.log, 0, offset - 1, site.encode())
         messages = await self._until_done("kafka: reading events", read, site)
         for number, message in enumerate(messages):
             await until_ready(fresh.engine)
-            self.replay(fresh, message)
+            self._replay(fresh, message)
             if number % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
@@ -89,8 +90,8 @@ class SiteLoader:
         await self.claim(site)
         entries = await self._read(site, stored)
         handle, mended = await self._handle(site, stored, read, entries)
-        if mended or read.whole:
-            await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs or ()))
+        if mended:
+            await asyncio.to_thread(handle.jobs.fill, handle.engine, keys_of(site, stored.runs))
         else:
             handle.jobs = read.jobs
         log.info("the site goes on, %d live jobs", len(handle.engine.context.state), extra=_where(site, stored))
@@ -164,10 +165,10 @@ class SiteLoader:
         That gives the same state again, to the byte. A Redis that lost its last seconds has all entries of the state
         from before, and the changelog has that state: it is compacted only after a while. None where it is not so.
         """
-        if self.events is None or not (entries.started or entries.runs or not (saved.started or saved.runs_kept)):
+        if (saved.started or saved.runs_kept) and not (entries.started or entries.runs):
             return None
         for most in STATES_AT_A_TIME:
-            read = partial(self.events.earlier_states, stored.partition, site.encode(), most)
+            read = partial(self._events.earlier_states, stored.partition, site.encode(), most)
             found = await self._until_done("kafka: reading states", read, site)
             heads = [decode_stored(value) for key, value in found if site_of(key) == key]
             segments = dict(reversed(found))  # keys that are written once
@@ -201,16 +202,15 @@ class SiteLoader:
 
     async def _catch_up(self, handle: SiteHandle, stored: StoredState, saved: SavedState) -> bool:
         """Apply a site's events up to a stored state; returns whether that came to the same."""
-        assert self.events is not None
         log_of, key = handle.log, handle.engine.site.encode()
-        ranges = await self._until_done("kafka: the ends of partitions", partial(self.events.ranges, [log_of]))
+        ranges = await self._until_done("kafka: the ends of partitions", partial(self._events.ranges, [log_of]))
         if ranges[log_of].first > handle.offset + 1:
             return False
-        read = partial(self.events.read, log_of, handle.offset + 1, stored.offset, key)
+        read = partial(self._events.read, log_of, handle.offset + 1, stored.offset, key)
         for message in await self._until_done("kafka: reading events", read, handle.engine.site):
             await until_ready(handle.engine)
             try:
-                self.replay(handle, message)
+                self._replay(handle, message)
             except Exception:  # an event that is in the dead letters as `engine_failed`, and half in this engine
                 log.exception("the engine failed", extra={"site": handle.engine.site})
                 return False

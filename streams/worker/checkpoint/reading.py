@@ -10,13 +10,11 @@ from streams.worker.checkpoint.stored import StoredState, decode_segment
 
 
 class ReadState(NamedTuple):
-    """A state as far as it is there. `fault` says what is wrong with it; `whole` that it was stored as one value, by an
-    earlier version."""
+    """A state as far as it is there. `fault` says what is wrong with it."""
 
     saved: SavedState
     jobs: JobLog
     fault: str | None = None
-    whole: bool = False
 
 
 def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | None]) -> ReadState:
@@ -29,8 +27,6 @@ def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | No
         ValueError: it is of a later version, or not such a state at all.
     """
     saved = read_saved(zlib.decompress(stored.state))
-    if stored.runs is None:
-        return ReadState(saved, JobLog(site), whole=True)
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))
     found = JobLog.read(site, stored.runs, zlib.decompress(stored.tail), segments)
     first = saved.named - saved.names

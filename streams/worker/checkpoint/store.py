@@ -21,7 +21,7 @@ method's rows as many as it remembers.
 
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -179,11 +179,15 @@ class SiteStore:
 
     Whoever reads or writes a site's entries claims it first (`claim`). What writes raises `Superseded` once another
     process has claimed the site, and `WritesLost` where Redis has lost what was written before; see `claims`.
+
+    Parameters:
+        check: called right before each write; raises when nothing may be written any more.
     """
 
-    def __init__(self, client: "redis.asyncio.Redis", prefix: str) -> None:
-        self.claims = Claims(client, lambda site: self.key(site, "info"))
+    def __init__(self, client: "redis.asyncio.Redis", prefix: str, check: Callable[[], None] = lambda: None) -> None:
+        self.claims = Claims(client, lambda site: self.key(site, "info"), check)
         self._client = client
+        self._check = check
         self._prefix = prefix
 
     def key(self, site: str, *parts: str, generation: int = 0) -> str:
@@ -268,6 +272,7 @@ class SiteStore:
 
     async def _with_runs(self, site: str, key: str, prefix: str, categories: list[str]) -> list[str]:
         """Those of the categories that have runs; the others leave the set. Without scripts 20 times as slow."""
+        self._check()
         try:
             found: Any = await self._client.eval(DROP_EMPTY, 1, key, prefix, *categories)
             return [category.decode() for category in found]
@@ -320,6 +325,7 @@ class SiteStore:
         generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
         while await self._has_entries(site, generation):
             await self.retire(site, generation)
+            self._check()
             generation = await self._client.hincrby(self.key(site, "info"), "generation", 1)
         return generation
 
@@ -342,6 +348,7 @@ class SiteStore:
     async def take_back(self, site: str, generation: int) -> None:
         """Keep a generation that had been retired: a state counts it after all."""
         try:
+            self._check()
             base = [self.key(site, name, generation=generation) for name in BASE_KEYS]
             if any([await self._client.persist(key) for key in base]):
                 async for keys in self._keys(site, generation):

@@ -1,4 +1,4 @@
-"""What the ledger holds and stores of a site, and what it needs of Kafka and Faust."""
+"""What a worker holds and stores of a site, and what it needs of Kafka and Faust."""
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from models.engine.engine import Engine
-from models.records import AnyEvent, DoneOperation
+from models.records import DoneOperation
 from streams.worker.checkpoint.arrivals import Arrivals
 from streams.worker.checkpoint.job_log import JobLog, Run
 
@@ -15,11 +15,11 @@ from streams.worker.checkpoint.job_log import JobLog, Run
 class StoredState(msgspec.Struct, array_like=True):
     """A site's state with the offset of the last event in it, as one value in the table.
 
-    `v` is the version of this record. `state` is compressed with zlib. Where there are `runs` it is what is bounded;
-    the live jobs are in these segments and in the `tail` (`JobLog`). Else it is the whole, of an earlier version.
-    `epoch` counts how often the offsets that count for the site have begun again. `own` says whether they are those of
-    the site's own topic. `generation` is that of its entries in Redis (`SiteStore`). `stamp` is the broker's time of
-    its last event, Unix seconds. `arrivals` tell how often its events come, `operations` what operators did.
+    `v` is the version of this record. `state` is what is bounded; the live jobs are in the segments of the `runs` and
+    in the `tail` (`JobLog`). State and tail are compressed with zlib. `epoch` counts how often the offsets that count
+    for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that of
+    its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds. `arrivals` tell
+    how often its events come, `operations` what operators did.
     """
 
     v: int
@@ -32,7 +32,7 @@ class StoredState(msgspec.Struct, array_like=True):
     stamp: float = 0.0
     arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
     operations: list[DoneOperation] = msgspec.field(default_factory=list)
-    runs: list[Run] | None = None
+    runs: list[Run] = []
     tail: bytes = b""
 
 
@@ -81,7 +81,7 @@ class Range(NamedTuple):
 
 
 class Table(Protocol):
-    """What the ledger needs of the table of sites: Faust's, or a test's. `job_log` tells which keys there are."""
+    """What a worker needs of the table of sites: Faust's, or a test's. `job_log` tells which keys there are."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
@@ -94,7 +94,7 @@ class Table(Protocol):
 
 
 class Events(Protocol):
-    """What the ledger needs of the topics of events and of the changelog."""
+    """What a worker needs of the topics of events and of the changelog."""
 
     async def ranges(self, logs: Iterable[Log]) -> Mapping[Log, Range]:
         """What each log holds; raises OSError while the broker does not answer."""
@@ -149,34 +149,7 @@ class SiteHandle:
         """Where its events come."""
         return Log(self.engine.site if self.own else None, self.partition)
 
-
-class AppliedEvent(NamedTuple):
-    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown)."""
-
-    event: AnyEvent
-    offset: int
-    arrived: float | None
-
-
-class Gone(NamedTuple):
-    """What is to be deleted of a site that has lost its place: a generation, and keys of the table."""
-
-    generation: int
-    keys: list[bytes]
-
-
-@dataclass
-class PendingBatch:
-    """Events of one partition that were processed and are not durable yet, and what followed from them.
-
-    `since` is when the first of them came, on the ledger's clock. `gone` are sites that have lost their places.
-    `applied` are those events that are in an engine. `dropped` is set once the partition is another's.
-    """
-
-    since: float
-    events: list[Delivered] = field(default_factory=list)
-    sends: list[Awaitable[Any]] = field(default_factory=list)
-    sites: set[str] = field(default_factory=set)
-    gone: dict[str, Gone] = field(default_factory=dict)
-    applied: list[AppliedEvent] = field(default_factory=list)
-    dropped: bool = False
+    def passed(self, offset: int, stamp: float) -> None:
+        """Its state includes the event at this offset, which came to the broker at `stamp` (0: unknown)."""
+        self.offset, self.stamp = offset, max(stamp, self.stamp)
+        self.arrivals.add(stamp)

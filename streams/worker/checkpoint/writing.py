@@ -11,7 +11,7 @@ from streams.worker.checkpoint.job_log import Written
 from streams.worker.checkpoint.stored import SiteHandle, StoredSegment, StoredState, encode_stored
 
 HEAD_VERSION = 2
-"""Version of a state that is stored as a head and segments."""
+"""Version of a stored head."""
 
 
 class SiteCut(NamedTuple):

@@ -18,14 +18,13 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Metrics:
-    """The counters of this process and the collector of the engines' counters, in a registry of their own."""
+    """The counters of this process and the collectors of what its sites count, in a registry of their own."""
 
-    def __init__(self, handles: Iterable[SiteHandle], most_sites: int) -> None:
+    def __init__(self, most_sites: int) -> None:
         self.registry = CollectorRegistry()
         self._most_sites = most_sites
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.registry.register(EngineCollector(handles, most_sites))
         self._read = Counter("queuecast_messages_read", "Messages read from the events topic.", registry=self.registry)
         self._rejected = Counter(
             "queuecast_rejects", "Messages sent to the dead letters, by reason.", ["reason"], registry=self.registry
@@ -135,12 +134,13 @@ class Metrics:
 
     def show(
         self,
-        standing: StandingEstimates,
         handles: Iterable[SiteHandle],
+        standing: StandingEstimates,
         freshness: Freshness,
         answer_scores: AnswerScores,
     ) -> None:
-        """Show the standing estimates too, how fresh the sites are, and how right what is told of them."""
+        """Show the sites: what their engines count, standing estimates, freshness, and how right what is told is."""
+        self.registry.register(EngineCollector(handles, self._most_sites))
         self.registry.register(AnswersCollector(handles, answer_scores, self._most_sites))
         self.registry.register(StandingCollector(standing, self._most_sites))
         self.registry.register(FreshnessCollector(handles, freshness, self._most_sites))

@@ -47,7 +47,7 @@ class AskedWorker:
         for event in run(generate(3, 60, cpus=32, load=0.9), 32, "alder"):
             self.engine.apply(event)
         self.sent: list[tuple[str, bytes | None, Any, int | None]] = []
-        self.metrics = Metrics([], 10)  # type: ignore[arg-type]
+        self.metrics = Metrics(10)
         handles = {"alder": SiteHandle(self.engine, 3)}
         producer: Any = SimpleNamespace(send=self._send)
         self.turns = Turns()

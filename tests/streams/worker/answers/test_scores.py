@@ -136,9 +136,9 @@ def test_prometheus_is_shown_them() -> None:
 def test_a_worker_scores_what_it_told_as_it_reads_events() -> None:
     world = World()
     process = Process(world, Settings(engine=EngineSettings(method="median", shadows=(), bounds="")))
-    process.processor.answer_scores.published("s", ESTIMATES)
+    process.scores.published("s", ESTIMATES)
     came = submit("1", 10.0, cpus=4, walltime=600.0, queue="batch")
     world.publish_events([came, start("1", 510.0), end("1", 900.0)])
     asyncio.run(process.live())
-    [found] = process.processor.answer_scores.accuracy("s")
+    [found] = process.scores.accuracy("s")
     assert (found.kind, found.jobs, found.mean_error_s, found.predicted_error_s) == ("standing", 1, 400.0, 500.0)

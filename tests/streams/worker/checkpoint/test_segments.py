@@ -48,7 +48,7 @@ def segments(world: World) -> set[bytes]:
 
 
 def named(world: World) -> set[bytes]:
-    return {*keys_of("alder", decode_stored(world.table[b"alder"]).runs or ())}
+    return {*keys_of("alder", decode_stored(world.table[b"alder"]).runs)}
 
 
 def test_the_segments_that_are_left_are_those_that_the_head_names() -> None:
@@ -93,9 +93,7 @@ def test_a_segment_that_is_lost_is_made_good_from_an_earlier_state_and_the_event
     lost = next(key for key, _ in reversed(table.states) if key in named(world))
     del world.table[lost]
     table.states = [one for one in table.states if one[0] != lost]
-    process = Process(world, SETTINGS, table=table)
-    process.ledger.loader.events = table  # type: ignore[assignment]
-    asyncio.run(process.live())
+    live(world, table=table, events=table)
     assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
     assert whole(saved_state(world.table)) == whole(saved_state(undisturbed.table))
     assert segments(world) == named(world)
@@ -131,21 +129,5 @@ def test_a_site_that_is_made_anew_leaves_no_segments_of_before() -> None:
     world.arrived = 1e9
     world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1e9, by="ada")))
     table = Changelog(world)
-    process = Process(world, SETTINGS, table=table)
-    process.ledger.loader.events = table  # type: ignore[assignment]
-    asyncio.run(process.live())
+    live(world, table=table, events=table)
     assert segments(world) == named(world) and not named(world) & before
-
-
-def test_what_an_earlier_version_stored_is_stored_in_segments_at_the_next_checkpoint() -> None:
-    world, undisturbed = begun(80), begun()
-    live(world)
-    live(undisturbed)
-    stored, saved = decode_stored(world.table[b"alder"]), saved_state(world.table)
-    stored.state, stored.runs, stored.tail = zlib.compress(whole(saved)), None, b""
-    world.table = {b"alder": encode_stored(stored)}
-    world.publish_events(EVENTS[80:])
-    live(world)
-    assert named(world) and segments(world) == named(world)
-    assert whole(saved_state(world.table)) == whole(saved_state(undisturbed.table))
-    assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs

@@ -21,35 +21,8 @@ SETTINGS = Settings(
 )
 
 
-class EventsOf:
-    """The events topic of a world, as the loader reads it."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def ranges(self, logs: Any) -> Any:
-        return {}
-
-    async def read(self, log: Any, first: int, last: int, key: bytes) -> list[Any]:
-        return [one for one in self._world.messages[log.partition][first : last + 1] if one.key == key]
-
-
-def process(world: World) -> Process:
-    found = Process(world, SETTINGS)
-    found.ledger.loader.events = EventsOf(world)  # type: ignore[assignment]
-    found.ledger.loader.replay = found.processor.replay
-    return found
-
-
-async def lived(world: World, one: Process) -> None:
-    one.processor._partitions = frozenset(world.messages)
-    for message in world.delivered():
-        await one.processor.take(message)
-    await one.processor.hand_over(set(world.messages))
-
-
 def live(world: World) -> StoredState:
-    asyncio.run(lived(world, process(world)))
+    asyncio.run(Process(world, SETTINGS).live())
     return stored(world)
 
 
@@ -146,12 +119,10 @@ def test_an_operation_is_not_an_event_that_is_still_to_be_read() -> None:
     world = World()
     world.publish_events(list(run(generate(3, 20, cpus=32, load=0.9), 32, "alder")))
     world.publish(b"alder", msgspec.json.encode(SetCapacity(site="alder", time=1e9, by="ada", cpus=64)))
-    one = process(world)
+    one = Process(world, SETTINGS)
 
     async def read_all() -> None:
-        await one.processor.take_over({0})
-        for message in world.delivered():
-            await one.processor.take(message)
+        await one.take_on(0)
+        assert one.freshness.of(one.owner["alder"]).lag_events == 0
 
     asyncio.run(read_all())
-    assert one.freshness.of(one.ledger.handles["alder"]).lag_events == 0

@@ -17,8 +17,8 @@ from models.simulation import generate, run
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
 from streams.topics import partition_of
-from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored
-from streams.worker.intake.messages import Places
+from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
+from streams.worker.intake.places import Places
 from tests.support.fakes import TOPIC, MemoryTable, Process, World
 from tests.support.stored import saved_state
 
@@ -34,6 +34,18 @@ def live(world: World, chosen: Settings, **fakes: Any) -> Process:
     process = Process(world, chosen, **fakes)
     asyncio.run(process.live())
     return process
+
+
+def read_back(world: World, **fakes: Any) -> SiteHandle:
+    """The one site, as a worker that comes has it."""
+    process = Process(world, settings(), **fakes)
+
+    async def read() -> SiteHandle:
+        await process.take_over(0)
+        (handle,) = process.owner.values()
+        return handle
+
+    return asyncio.run(read())
 
 
 def letters(world: World) -> list[tuple[str, int]]:
@@ -87,7 +99,7 @@ def test_a_state_in_a_partition_that_is_not_its_site_s_is_refused() -> None:
     process = Process(world, settings(), places=Places(settings(), 13))
     before = dict(world.table), {site: dict(rows) for site, rows in world.started.items()}
     with pytest.raises(UserError, match=r"the state of 'alder' is in partition \d+, to which its key does not belong"):
-        asyncio.run(process.processor.take_over({home}))
+        asyncio.run(process.take_over(home))
     assert (world.table, world.started) == before
 
 
@@ -177,8 +189,8 @@ class HistoryTable(MemoryTable):
         super().__init__(world)
         self.states: list[tuple[bytes, bytes]] = []
 
-    async def put(self, key: bytes, value: bytes | None, partition: int) -> None:
-        await super().put(key, value, partition)
+    def arrived(self, key: bytes, value: bytes | None, partition: int) -> None:
+        super().arrived(key, value, partition)
         if value is not None:
             self.states.append((key, value))
 
@@ -207,9 +219,7 @@ def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
 def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
     world, table, whole = simulated(failover=True)
     assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).started
-    process = Process(world, settings())
-    process.ledger.loader.events = Logs(world, table.states)  # type: ignore[assignment]
-    asyncio.run(process.live())
+    live(world, settings(), events=Logs(world, table.states))
     assert list(dict.fromkeys(world.outputs)) == whole.outputs
     assert not any(b"gap" in value for value in world.said("predictions"))
     assert [(n, row.job, row.wait_s) for n, row in sorted(world.started["alder"].items())] == [
@@ -225,9 +235,7 @@ def test_where_that_cannot_be_the_rest_is_kept_and_said_to_have_a_gap_until_it_h
     latest = max(kept)
     for number in (latest, latest - 1):
         del world.started["alder"][number]
-    process = Process(world, settings())
-    process.ledger.loader.events = Logs(world, table.states, first=255)  # type: ignore[assignment]
-    asyncio.run(process.live())
+    live(world, settings(), events=Logs(world, table.states, first=255))
     stored = decode_stored(world.table[b"alder"])
     assert stored.generation == 1
     told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")[before:]]
@@ -236,9 +244,7 @@ def test_where_that_cannot_be_the_rest_is_kept_and_said_to_have_a_gap_until_it_h
     changes = sum(one != other for one, other in pairwise(told))
     assert changes == 1
     # Whoever loads it again finds it whole, and says the same.
-    again = Process(world, settings())
-    asyncio.run(again.processor.take_over({0}))
-    (handle,) = again.ledger
+    handle = read_back(world)
     assert len(handle.engine.context.history) == ENGINE.history
     assert handle.generation == 1
 
@@ -247,16 +253,12 @@ def test_events_that_were_deleted_unread_are_noticed_and_told_of() -> None:
     world, _, _ = simulated()
     before = len(world.said("predictions"))
     world.committed = {0: 300}
-    process = Process(world, settings())
-    process.ledger.loader.events = logs = Logs(world, first=300, committed=260)  # type: ignore[assignment]
-    asyncio.run(process.live())
+    logs = Logs(world, first=300, committed=260)
+    live(world, settings(), events=logs)
     assert logs.lost_events == {0: 40}
     told = {msgspec.json.decode(value)["degraded"] for value in world.said("predictions")[before:]}
     assert told == {"events were lost"}
-    again = Process(world, settings())
-    again.ledger.loader.events = Logs(world, first=300, committed=len(world.messages[0]))  # type: ignore[assignment]
-    asyncio.run(again.processor.take_over({0}))
-    (handle,) = again.ledger
+    handle = read_back(world, events=Logs(world, first=300, committed=len(world.messages[0])))
     assert handle.engine.degraded == "events were lost"
 
 
@@ -264,24 +266,23 @@ def test_events_that_are_deleted_while_a_worker_runs_are_noticed_and_told_of() -
     world = World()
     world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
     del world.messages[0][200:240]
-    process = Process(world, settings())
-    process.ledger.loader.events = logs = Logs(world)  # type: ignore[assignment]
+    logs = Logs(world)
+    process = Process(world, settings(), events=logs)
 
     async def overtaken() -> None:
-        await process.processor.take_over({0})
+        await process.take_over(0)
         for message in world.delivered():
             if message.message.offset == 240:
                 logs.given["first"] = 240
-            await process.processor.take(message)
-        await process.processor.hand_over({0})
+            await process.owner.take(message)
+        await process.done()
+        await process.hand_over(0)
 
     asyncio.run(overtaken())
     assert logs.lost_events == {0: 40}
     told = [msgspec.json.decode(value)["degraded"] for value in world.said("predictions")]
     assert set(told[-10:]) == {"events were lost"} and "events were lost" not in told[:50]
-    again = Process(world, settings())
-    asyncio.run(again.processor.take_over({0}))
-    (handle,) = again.ledger
+    handle = read_back(world)
     assert handle.engine.degraded == "events were lost"
 
 
@@ -290,22 +291,23 @@ def test_offsets_that_are_no_events_are_not_lost() -> None:
     world = World()
     world.publish_events(run(generate(3, 120, 32, 0.9), 32, "alder"))
     del world.messages[0][1::3]
-    process = Process(world, settings())
-    process.ledger.loader.events = logs = Logs(world)  # type: ignore[assignment]
-    asyncio.run(process.live())
+    logs = Logs(world)
+    live(world, settings(), events=logs)
     assert logs.lost_events == {}
 
 
 def test_the_age_of_what_is_not_durable_is_told() -> None:
-    now = 100.0
-    process = Process(World(), settings())
-    process.ledger._clock = lambda: now
-    assert process.ledger.age_s == 0.0
-    process.ledger.record(0, SimpleNamespace(ack=lambda: True), None, [])
-    now += 30.0
-    assert process.ledger.age_s == 30.0
+    now, world = 100.0, World()
+    world.publish_events(jobs("alder", range(1)))
+    process = Process(world, settings(), now=lambda: now)
 
+    async def scenario() -> None:
+        nonlocal now
+        assert process.owner.age_s == 0.0
+        await process.take_on(0)
+        now += 30.0
+        assert process.owner.age_s == 30.0
+        await process.hand_over(0)
+        assert process.owner.age_s == 0.0
 
-def test_states_of_an_earlier_version_are_read() -> None:
-    old = decode_stored(msgspec.msgpack.encode([1, 3, 17, b"state", 2]))
-    assert old == StoredState(1, 3, 17, b"state", 2, False, 0, 0.0)
+    asyncio.run(scenario())

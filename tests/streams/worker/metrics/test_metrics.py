@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections import defaultdict
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client import generate_latest
@@ -21,6 +21,10 @@ from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.features import FEATURES
 from models.site.job import Estimate, Job
+from streams.settings import EstimateSettings
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import AnswerScores
+from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.metrics.engines import MAX_SHOWN_PARTITIONS
 from streams.worker.metrics.process import Metrics
@@ -38,8 +42,13 @@ def engine(site: str, jobs: int = 150, settings: EngineSettings = ENGINE) -> Eng
 
 
 def metrics(*engines: Engine, most_sites: int = 10) -> Metrics:
-    ledger: Any = [SiteHandle(one, 0) for one in engines]
-    return Metrics(ledger, most_sites)
+    return showing([SiteHandle(one, 0) for one in engines], most_sites)
+
+
+def showing(handles: list[SiteHandle], most_sites: int = 10) -> Metrics:
+    found, standing = Metrics(most_sites), StandingEstimates({}, EstimateSettings(), AsyncMock())
+    found.show(handles, standing, Freshness(), AnswerScores())
+    return found
 
 
 def samples(shown: Metrics) -> Samples:
@@ -170,8 +179,7 @@ def test_sites_beyond_the_bound_are_left_out_and_yet_counted() -> None:
 
 def test_a_site_that_left_is_no_longer_shown() -> None:
     handles = [SiteHandle(engine("a", 5), 0)]
-    ledger: Any = handles
-    shown = Metrics(ledger, 10)
+    shown = showing(handles)
     assert samples(shown)["queuecast_events_total"]
     handles.clear()
     assert not samples(shown)["queuecast_events_total"]

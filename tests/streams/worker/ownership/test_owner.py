@@ -20,7 +20,7 @@ from models.records import AnyEvent, Capacity, DeadLetter, Start, Submit
 from models.simulation import generate, run
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ownership import ledger, processor
+from streams.worker.ownership import partition
 from tests.support.fakes import TOPIC, Crash, MemoryStore, Process, World
 from tests.support.stored import heads, saved_state, whole
 
@@ -142,10 +142,11 @@ def process() -> Process:
 
 def test_an_event_that_is_seen_again_changes_nothing_and_says_nothing(process: Process) -> None:
     async def twice() -> None:
-        await process.processor.take_over({0})
-        for message in process.world.delivered() * 2:
-            await process.processor.take(message)
-        await process.processor.hand_over({0})
+        await process.take_over(0)
+        await process.take_all()
+        await process.take_all()
+        await process.done()
+        await process.hand_over(0)
 
     asyncio.run(twice())
     assert len(process.world.outputs) == 2
@@ -154,10 +155,9 @@ def test_an_event_that_is_seen_again_changes_nothing_and_says_nothing(process: P
 
 def test_messages_of_partitions_that_are_others_are_left_alone(process: Process) -> None:
     async def others() -> None:
-        await process.processor.take_over({1})
-        for message in process.world.delivered():
-            await process.processor.take(message)
-        await process.processor.hand_over({1})
+        await process.take_over(1)
+        await process.take_all(0)
+        await process.hand_over(1)
 
     asyncio.run(others())
     assert process.world.log == []
@@ -180,7 +180,7 @@ def test_a_flaw_in_a_method_stops_neither_the_site_nor_the_others(
     (letter,) = (msgspec.json.decode(value, type=DeadLetter) for value in process.world.said("dead-letters"))
     assert (letter.reason, letter.site, letter.offset) == ("engine_failed", "alder", 1)
     assert "ZeroDivisionError" in letter.detail
-    (record,) = (record for record in caplog.records if record.name == "streams.worker.ownership.processor")
+    (record,) = (record for record in caplog.records if record.name == "streams.worker.ownership.partition")
     assert (record.site, record.partition, record.offset) == ("alder", 0, 1)  # type: ignore[attr-defined]
 
 
@@ -200,7 +200,7 @@ def test_too_many_sites_of_a_partition_are_turned_away_and_again_after_a_restart
 def test_sites_that_are_read_back_by_their_next_event_make_no_difference(
     undisturbed: World, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FIRST_S", -1.0)
+    monkeypatch.setattr(partition, "FIRST_S", -1.0)
     world = mixed()
     for world.steps in crashes:
         process = Process(world, settings(20))
@@ -210,8 +210,9 @@ def test_sites_that_are_read_back_by_their_next_event_make_no_difference(
     process = Process(world, settings(20))
 
     async def scenario() -> None:
-        await process.processor.take_over({0})
-        assert set(process.ledger.late) == {key.decode() for key in world.table}
+        await process.take_over(0)
+        assert not list(process.owner)
+        assert all(process.owner.is_unread(key.decode()) for key in world.table)
         await process.live()
 
     asyncio.run(scenario())
@@ -225,11 +226,11 @@ def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypat
         async def write(self, *_: Any) -> None:
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(processor, "HAND_OVER_S", 0.05)
+    monkeypatch.setattr(partition, "HAND_OVER_S", 0.05)
     world = a_few(World())
-    process = Process(world, settings(), store=Stuck(world))
+    process = Process(world, settings(), store=Stuck)
     live(process)
-    assert list(process.ledger) == []
+    assert list(process.owner) == []
     assert (world.table, world.committed) == ({}, {})
     live(Process(world, settings()))
     assert world.committed == {0: 2}
@@ -239,12 +240,12 @@ def test_what_cannot_be_made_durable_in_time_is_left_to_the_next_owner(monkeypat
 def test_a_process_that_stood_still_writes_nothing_more() -> None:
     now = 1000.0
     process = Process(a_few(World()), settings(), clock=lambda: now)
-    process.processor.pulse.check()
+    process.pulse.check()
     now += 29.0
-    process.processor.pulse.check()
+    process.pulse.check()
     now += 31.0
     with pytest.raises(RuntimeError, match="stood still for 31 s"):
-        process.processor.pulse.check()
+        process.pulse.check()
     with pytest.raises(RuntimeError, match="stood still"):
         live(process)
 
@@ -281,8 +282,12 @@ def test_a_partition_that_comes_back_is_not_behind_because_of_what_others_read_m
     asyncio.run(process.live())
     world.committed[0] += 10  # by another worker
     world.messages[0] += world.messages[0][:10]
-    asyncio.run(process.processor.take_over({0}))
-    assert {process.freshness.of(handle).lag_events for handle in process.ledger} == {0}
+
+    async def come_back() -> None:
+        await process.take_over(0)
+        assert {process.freshness.of(handle).lag_events for handle in process.owner.values()} == {0}
+
+    asyncio.run(come_back())
     consumer = SimpleNamespace(assignment=lambda: [TP(TOPIC, 0)], highwater=lambda _: len(world.messages[0]))
     process.metrics.lag(consumer, [TOPIC])
     assert "queuecast_event_lag{" not in generate_latest(process.metrics.registry).decode()

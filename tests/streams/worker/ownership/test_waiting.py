@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from functools import cache
 
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import settings as checks
 from hypothesis import strategies as st
 
-from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Prediction
 from models.registry import METHODS
@@ -20,7 +18,7 @@ from models.simulation import generate, run
 from models.site.notes import Pair
 from streams.offline.replay import replay
 from streams.settings import Settings, WorkerSettings
-from streams.worker.ownership import parking
+from streams.worker.ownership.partition import MOST_WAITING
 from tests.support.fakes import Crash, Process, World
 from tests.support.trained import Trained
 
@@ -81,29 +79,31 @@ def test_models_come_into_force() -> None:
     assert reasons[0] == "no model" and reasons[-1] == "mean"
 
 
+async def waits(process: Process, partition: int = 0) -> None:
+    """A partition waits for a training."""
+    owned = process.partition(partition)
+    while not len(owned) or owned._one.locked() or owned._awaited(owned._messages[0]) is None:
+        await asyncio.sleep(0)
+
+
 def test_other_partitions_and_checkpoints_go_on_and_nothing_is_out_of_order() -> None:
     world, alder, birch = two_partitions(), events("alder"), events("birch")
     GATE.clear()
-    process = Process(world, settings(20))
 
     async def scenario() -> None:
-        await process.processor.take_over({0, 1})
-        for message in world.delivered(0):
-            await process.processor.take(message)
-        assert process.processor.parking and not process.ledger.handles.keys() - {"alder"}
-        waiting = process.ledger.handles["alder"].offset
+        process = Process(world, settings(20))
+        await process.take_over(0, 1)
+        await process.take_all(0)
+        await waits(process)
+        assert not process.owner.keys() - {"alder"}
+        waiting = process.owner["alder"].offset
         assert 5 < waiting < len(alder) - 1
-        before = Engine("birch", ENGINE)
-        for message, event in zip(world.delivered(1), birch, strict=True):
-            if before.pending() is not None:
-                break
-            before.apply(event)
-            await process.processor.take(message)
-            process.processor.pulse.check()
-        assert process.ledger.handles["birch"].offset > 5
-        assert process.ledger.handles["alder"].offset == waiting
-        await process.ledger.checkpoint(1)
-        assert b"birch" in world.table
+        await process.take_all(1)
+        await waits(process, 1)
+        assert 5 < process.owner["birch"].offset < len(birch) - 1
+        assert process.owner["alder"].offset == waiting
+        await process.hand_over(1)
+        assert b"birch" in world.table and process.owner.behind
 
     asyncio.run(scenario())
     GATE.set()
@@ -133,60 +133,45 @@ def test_a_partition_that_is_taken_away_meanwhile_is_left_as_it_is() -> None:
     world, alder = World(), events("alder")
     world.publish_events(alder)
     GATE.clear()
-    process = Process(world, settings())
 
     async def scenario() -> None:
-        processor = process.processor
-        await processor.take_over({0})
-        for message in world.delivered():
-            await processor.take(message)
-        assert processor.parking
-        await processor.hand_over({0})
-        assert not processor.parking
+        process = Process(world, settings())
+        await process.take_over(0)
+        await process.take_all()
+        await waits(process)
+        await process.hand_over(0)
+        assert not process.owner.behind and process.means.room._value == MOST_WAITING
         offset = msgspec.msgpack.decode(world.table[b"alder"])[2]
-        await processor.take_over({0})
-        for message in world.delivered():
-            await processor.take(message)
+        await process.take_over(0)
+        await process.take_all()
         GATE.set()
-        while processor.parking:
-            await asyncio.sleep(0.001)
-        assert offset < process.ledger.handles["alder"].offset == len(alder) - 1
-        await processor.hand_over({0})
+        await process.done()
+        assert offset < process.owner["alder"].offset == len(alder) - 1
+        await process.hand_over(0)
 
     asyncio.run(scenario())
     assert world.said("predictions", "outcomes") == replayed("alder")
 
 
-def test_only_so_many_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "MOST_PARKED", 4)
+def test_only_so_many_messages_wait() -> None:
     world = World()
     world.publish_events(events("alder"))
     GATE.clear()
-    process = Process(world, settings())
 
     async def scenario() -> None:
-        await process.processor.take_over({0})
-        taken = 0
-
-        async def take() -> None:
-            nonlocal taken
-            for message in world.delivered():
-                await process.processor.take(message)
-                taken += 1
-
-        taking = asyncio.ensure_future(take())
-        while not process.processor.parking:
+        process = Process(world, settings())
+        process.means.room = asyncio.Semaphore(4)
+        await process.take_over(0)
+        taking = asyncio.ensure_future(process.take_all())
+        await waits(process)
+        while process.owner.behind < 4:
             await asyncio.sleep(0)
-        done = process.ledger.handles["alder"].offset
-        deadline = time.monotonic() + 0.2
-        while time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-        assert taken <= done + 1 + 1 + 4
+        await asyncio.sleep(0)
+        assert process.owner.behind == 4 and not taking.done()
         GATE.set()
         await taking
-        while process.processor.parking:
-            await asyncio.sleep(0.001)
-        await process.processor.hand_over({0})
+        await process.done()
+        await process.hand_over(0)
 
     asyncio.run(scenario())
     assert set(world.said("predictions", "outcomes")) == expected("alder")
@@ -199,13 +184,12 @@ def test_an_error_in_what_waited_stops_the_worker(monkeypatch: pytest.MonkeyPatc
     process = Process(world, settings())
 
     async def scenario() -> None:
-        await process.processor.take_over({0})
-        for message in world.delivered():
-            await process.processor.take(message)
-        monkeypatch.setattr(process.ledger, "record", lambda *_: 1 / 0)
+        await process.take_over(0)
+        await process.take_all()
+        await waits(process)
+        monkeypatch.setattr(process.partition(), "_look_for_gap", lambda _: 1 / 0)
         GATE.set()
-        while process.error is None:
-            await asyncio.sleep(0.001)
+        with pytest.raises(ZeroDivisionError):
+            await process.done()
 
     asyncio.run(scenario())
-    assert isinstance(process.error, ZeroDivisionError)

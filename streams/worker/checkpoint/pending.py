@@ -1,0 +1,85 @@
+"""What was processed of a partition and is not durable yet."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from models.records import AnyEvent
+from streams.worker.checkpoint.stored import Delivered
+
+
+class AppliedEvent(NamedTuple):
+    """An event in an engine: the event, its offset, and when it arrived at the broker (Unix seconds; None: unknown)."""
+
+    event: AnyEvent
+    offset: int
+    arrived: float | None
+
+
+class Gone(NamedTuple):
+    """What is to be deleted of a site that has lost its place: a generation, and keys of the table."""
+
+    generation: int
+    keys: list[bytes]
+
+
+@dataclass
+class PendingBatch:
+    """Events of one partition that were processed and are not durable yet, and what followed from them.
+
+    `since` is when the first of them came, on the worker's clock. `sites` are those whose state has changed, if only by
+    the offset. `gone` are sites that have lost their places. `applied` are those events that are in an engine.
+    """
+
+    since: float
+    events: list[Delivered] = field(default_factory=list)
+    sends: list[Awaitable[Any]] = field(default_factory=list)
+    sites: set[str] = field(default_factory=set)
+    gone: dict[str, Gone] = field(default_factory=dict)
+    applied: list[AppliedEvent] = field(default_factory=list)
+
+
+class Pending:
+    """The pending batch of a partition: the events since the last checkpoint began.
+
+    Parameters:
+        most: events with which a checkpoint is due.
+        seconds: after which it is due in any case.
+    """
+
+    def __init__(self, most: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._clock = clock
+        self._batch: PendingBatch | None = None
+
+    @property
+    def batch(self) -> PendingBatch:
+        """The batch; a new one where nothing is pending."""
+        if self._batch is None:
+            self._batch = PendingBatch(self._clock())
+        return self._batch
+
+    @property
+    def since(self) -> float | None:
+        """When its first event came; None where nothing is pending."""
+        return None if self._batch is None else self._batch.since
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many events as there may be."""
+        return self._batch is not None and len(self._batch.events) >= self._most
+
+    @property
+    def due(self) -> bool:
+        """Whether its events are many enough, or old enough, for a checkpoint."""
+        return self.full or (self._batch is not None and self._batch.since <= self._clock() - self._seconds)
+
+    def is_gone(self, site: str) -> bool:
+        """Whether a site has lost its place, which is still to be made durable."""
+        return self._batch is not None and site in self._batch.gone
+
+    def take(self) -> PendingBatch | None:
+        """The batch, for a checkpoint; what follows belongs to the next one. None where nothing is pending."""
+        batch, self._batch = self._batch, None
+        return batch

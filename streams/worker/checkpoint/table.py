@@ -1,0 +1,56 @@
+"""The table of sites as the owner of a partition writes it."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from streams.worker.checkpoint.job_log import site_of
+from streams.worker.checkpoint.stored import StoredState, Table, decode_segment, decode_stored
+from streams.worker.checkpoint.token import Token
+
+
+class StoredSites(NamedTuple):
+    """What the table has of one partition: the sites' heads, and the keys of all segments by site."""
+
+    heads: dict[str, StoredState]
+    segments: dict[str, list[bytes]]
+
+
+class OwnedTable:
+    """The table, written with a token of the partition."""
+
+    def __init__(self, table: Table, token: Token) -> None:
+        self.get = table.get
+        self._table = table
+        self._token = token
+
+    async def put(self, values: Mapping[bytes, bytes | None]) -> None:
+        """Set values, None to delete one; done when the changelog has them all.
+
+        What was handed over to the broker cannot be taken back. So whoever is cancelled meanwhile ends only when it is
+        there: the next owner must not read the changelog before.
+
+        Raises:
+            Revoked: the partition is another worker's; nothing was written.
+        """
+        self._token.check()
+        puts = asyncio.gather(*(self._table.put(key, value, self._token.partition) for key, value in values.items()))
+        try:
+            await asyncio.shield(puts)
+        except asyncio.CancelledError:
+            await asyncio.wait([puts])
+            raise
+
+
+def stored_sites(table: Table, partitions: Iterable[int]) -> dict[int, StoredSites]:
+    """What a table has of each of these partitions; O(all keys)."""
+    found = {partition: StoredSites({}, {}) for partition in partitions}
+    for key in list(table.keys()):
+        value, site = table.get(key) or b"", site_of(key)
+        if site == key:
+            stored = decode_stored(value)
+            if stored.partition in found:
+                found[stored.partition].heads[key.decode()] = stored
+        elif (partition := decode_segment(value).partition) in found:
+            found[partition].segments.setdefault(site.decode(), []).append(key)
+    return found

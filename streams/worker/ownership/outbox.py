@@ -1,0 +1,98 @@
+"""What goes out of an event: predictions and outcomes, or the letter that says why it was refused."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from models.engine.outgoing import Record
+from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from streams.settings import Settings
+from streams.topics import LATE, Topics
+from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.scores import AnswerScores
+from streams.worker.intake.messages import dead_letter
+from streams.worker.metrics.process import Metrics
+
+Headers = list[tuple[str, bytes]]
+
+Send = Callable[[str, bytes | None, bytes, int | None, Headers], Awaitable[Awaitable[Any]]]
+"""Sends to a topic a key, a value, to a partition (None: that of the key), headers; gives what is done on arrival."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Outbox:
+    """Sends what followed from messages, and counts it.
+
+    A record goes to the partition of the site's events, which is that of its key.
+    """
+
+    def __init__(
+        self, send: Send, settings: Settings, metrics: Metrics, scores: AnswerScores, freshness: Freshness
+    ) -> None:
+        self._send = send
+        self._metrics = metrics
+        self._scores = scores
+        self._freshness = freshness
+        self._topics = Topics(settings.kafka.prefix)
+        self._method = settings.engine.method
+        self._late_s = settings.worker.late_seconds
+
+    def note_read(self, raw: Any) -> None:
+        """A message is behind us, as the lag and the freshness of its sites count."""
+        self._metrics.read(raw.topic, raw.partition, raw.offset, raw.timestamp)
+        self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
+
+    async def send(self, event: AnyEvent, records: list[Record], raw: Any) -> list[Awaitable[Any]]:
+        """Send what followed from an event: all but the anomalies of events that were accepted."""
+        sends = []
+        for record in records:
+            if isinstance(record, Prediction):
+                headers = self._lateness(raw.timestamp)
+                sends.append(await self._out(self._topics.predictions, raw, record, raw.partition, headers))
+            elif isinstance(record, Outcome):
+                sends.append(await self._out(self._topics.outcomes, raw, record, raw.partition))
+            elif record.rejected:
+                sends.append(await self.reject(record.reason, record.detail, event.site, raw, record.quarantine))
+        if isinstance(event, Submit):
+            self._metrics.predicted(raw.timestamp)
+        self._score(event, records)
+        return sends
+
+    async def reject(
+        self, reason: str, detail: str, site: str | None, raw: Any, quarantine: bool = False
+    ) -> Awaitable[Any]:
+        """Send a message to the dead letters."""
+        self._metrics.rejected(reason, quarantine)
+        letter = dead_letter(reason, detail, site, raw.topic, raw.partition, raw.offset, raw.value, quarantine)
+        return await self._out(self._topics.dead_letters, raw, letter)
+
+    async def _out(
+        self,
+        topic: str,
+        raw: Any,
+        record: Prediction | Outcome | DeadLetter,
+        partition: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> Awaitable[Any]:
+        return await self._send(topic, raw.key, _encode(record), partition, list(headers))
+
+    def _lateness(self, arrived: float) -> Headers:
+        """The header of a prediction that leaves late; not a field, so that a repeat has the same value."""
+        seconds = time.time() - arrived
+        if seconds <= self._late_s:
+            return []
+        self._metrics.late()
+        return [(LATE, b"%d" % seconds)]
+
+    def _score(self, event: AnyEvent, records: Iterable[Record]) -> None:
+        """Score what was told of jobs, by when they leave the queue."""
+        if isinstance(event, Submit):
+            if any(isinstance(record, Prediction) and record.job == event.job for record in records):
+                self._scores.came(event)
+            return
+        for record in records:
+            if isinstance(record, Outcome) and record.method == self._method:
+                self._scores.left(record)

@@ -1,0 +1,122 @@
+"""The partitions that are this worker's, and which of them has which site."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
+
+import faust
+
+from streams.errors import UserError
+from streams.worker.answers.freshness import Freshness
+from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.table import stored_sites
+from streams.worker.metrics.process import Metrics
+from streams.worker.ownership.partition import Means, OwnedPartition
+
+
+class Owner(Mapping[str, SiteHandle]):
+    """Gives each message to its partition; partitions come and go as the group says.
+
+    As a mapping it has the sites in memory of the partitions that are served.
+    """
+
+    def __init__(self, means: Means, metrics: Metrics, freshness: Freshness) -> None:
+        self._means = means
+        self._metrics = metrics
+        self._freshness = freshness
+        self._partitions: dict[int, OwnedPartition] = {}
+
+    def __getitem__(self, site: str) -> SiteHandle:
+        for partition in self._served:
+            if (handle := partition.sites.handles.get(site)) is not None:
+                return handle
+        raise KeyError(site)
+
+    def __iter__(self) -> Iterator[str]:
+        return (site for partition in self._served for site in partition.sites.handles)
+
+    def __len__(self) -> int:
+        return sum(len(partition.sites.handles) for partition in self._served)
+
+    @property
+    def _served(self) -> list[OwnedPartition]:
+        return [partition for partition in self._partitions.values() if partition.is_served]
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose events, and questions, are this worker's now."""
+        return frozenset(partition.number for partition in self._served)
+
+    @property
+    def behind(self) -> int:
+        """How many messages wait to be processed."""
+        return sum(map(len, self._partitions.values()))
+
+    @property
+    def trouble(self) -> str | None:
+        """The server that is being waited for, and its error; None while there is none."""
+        return next(filter(None, (partition.trouble for partition in self._partitions.values())), None)
+
+    @property
+    def age_s(self) -> float:
+        """For how long the oldest event that is not durable yet has been waiting for that, seconds; 0 without one."""
+        since = (partition.since for partition in self._partitions.values())
+        return max((self._means.clock() - one for one in since if one is not None), default=0.0)
+
+    @property
+    def checkpointed(self) -> float | None:
+        """When the last checkpoint ended, Unix seconds; None before the first."""
+        return max(filter(None, (one.checkpointed for one in self._partitions.values())), default=None)
+
+    def is_unread(self, site: str) -> bool:
+        """Whether a site is stored and not in memory yet; it is read back then."""
+        return any(partition.sites.reading(site) is not None for partition in self._served)
+
+    async def take(self, message: faust.EventT) -> None:
+        """Have a message of the events topic processed in its turn. Waits while too many wait already."""
+        if message.message.partition in self._partitions:
+            await self._means.room.acquire()
+            partition = self._partitions.get(message.message.partition)
+            if partition is not None and partition.is_served:
+                partition.put(message)
+            else:  # it is another worker's, or was taken away meanwhile: its next owner sees it again
+                self._means.room.release()
+
+    async def take_over(self, partitions: Collection[int]) -> None:
+        """Begin to serve partitions that have become this worker's; what it had is given up first.
+
+        Done when each is served, or revoked already.
+
+        Raises:
+            UserError: a site's state is not in the partition to which its key belongs.
+        """
+        await self.hand_over(list(self._partitions))
+        stored = stored_sites(self._means.table, partitions)
+        for number, found in stored.items():
+            for site in found.heads:
+                self._check_home(site, number)
+        taken = {number: OwnedPartition(number, self._means, found) for number, found in stored.items()}
+        self._partitions.update(taken)
+        await asyncio.gather(*(partition.begun() for partition in taken.values()))
+
+    def _check_home(self, site: str, partition: int) -> None:
+        if not self._means.intake.places.is_home(site, partition):
+            raise UserError(
+                f"the state of {site!r} is in partition {partition}, to which its key does not belong: partitions were "
+                "added, or its events were partitioned by another hash than murmur2; stop all workers and sources, "
+                "then `queuecast topics --rehash` moves the sites"
+            )
+
+    async def hand_over(self, partitions: Collection[int]) -> None:
+        """Give partitions up; when this returns, nothing more is done for them."""
+        given = [self._partitions[number] for number in partitions if number in self._partitions]
+        await asyncio.gather(*(partition.revoke() for partition in given))
+        for partition in given:
+            if self._partitions.get(partition.number) is partition:
+                del self._partitions[partition.number]
+        self._metrics.forget(partitions)
+        self._freshness.forget(partitions)
+
+    def checkpoint_due(self) -> None:
+        """Begin a checkpoint of each partition that is due and has none running."""
+        for partition in self._partitions.values():
+            partition.checkpoint_due()

@@ -1,0 +1,346 @@
+"""One partition that is this worker's: all that is known of it, and all that is done for it."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import faust
+
+from models.durations import DAY_S
+from models.records import AnyEvent, AnyOperation, Rebuild
+from streams.settings import Settings
+from streams.worker.checkpoint.checkpoint import Checkpoint
+from streams.worker.checkpoint.histories import Histories
+from streams.worker.checkpoint.loader import SiteLoader
+from streams.worker.checkpoint.log_gaps import LogGaps
+from streams.worker.checkpoint.pending import AppliedEvent, Pending, PendingBatch
+from streams.worker.checkpoint.retries import Retries
+from streams.worker.checkpoint.store import SiteStore
+from streams.worker.checkpoint.stored import Events, Log, SiteHandle, Table
+from streams.worker.checkpoint.table import OwnedTable, StoredSites
+from streams.worker.checkpoint.token import Revoked, Token
+from streams.worker.intake.intake import Intake, arrived
+from streams.worker.intake.messages import Unreadable
+from streams.worker.intake.operations import change, note, rebuilt_lately
+from streams.worker.ownership.outbox import Outbox
+from streams.worker.ownership.sites import PartitionSites
+
+log = logging.getLogger(__name__)
+
+FIRST_S = 1.0
+"""Seconds within which a partition that comes begins to read its sites back before it serves any."""
+
+HAND_OVER_S = 5.0
+"""Seconds that a last checkpoint may take when a partition is revoked."""
+
+
+MOST_WAITING = 10_000
+"""Messages that wait in all partitions at most; some 5 MB. While there are so many, no further one is taken."""
+
+CLAIMS_AT_A_TIME = 8
+"""Sites that are claimed in Redis at a time."""
+
+READ_AT_A_TIME = 2
+"""Sites that are read back at a time while nothing else is done: one's entries come from Redis meanwhile."""
+
+
+@dataclass
+class Means:
+    """What the partitions of a worker have in common.
+
+    `store` makes a store that asks a token, `alive` raises where the process may write nothing any more, `supervised`
+    runs a task whose error stops the worker, `clock` is a steady one in seconds. `room` bounds how many messages wait.
+    So many sites at a time are claimed (`claiming`), read back before a partition is served (`reading_first`), and
+    after that (`reading`).
+    """
+
+    settings: Settings
+    table: Table
+    store: Callable[[Token], SiteStore]
+    events: Events
+    intake: Intake
+    outbox: Outbox
+    alive: Callable[[], None]
+    supervised: Callable[[Awaitable[None]], Awaitable[None]]
+    clock: Callable[[], float] = time.monotonic
+    compressing: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
+    room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_WAITING))
+    claiming: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CLAIMS_AT_A_TIME))
+    reading_first: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READ_AT_A_TIME))
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+
+
+class OwnedPartition:
+    """One partition of the events, from its assignment until it is revoked.
+
+    All that is done for it is done in one task scope, and all that is written asks its token. So once `revoke` has
+    returned nothing more happens here, and the next owner may begin. What fails in the scope stops the worker.
+
+    Its messages are processed one by one, in order, each as soon as its site need not wait for anything (a training, or
+    the site is still to be read back). Those that follow wait behind it; other partitions go on. What waits has not
+    been processed: no checkpoint counts it, and it is delivered again after a crash.
+
+    Parameters:
+        stored: what the table has of it.
+    """
+
+    def __init__(self, number: int, means: Means, stored: StoredSites) -> None:
+        self.number = number
+        self.checkpointed: float | None = None  # when the last checkpoint ended, Unix seconds
+        self._means = means
+        self._stored: StoredSites | None = stored
+        settings, self.token = means.settings, Token(number, means.alive)
+        self._intake, self._outbox = means.intake, means.outbox
+        self._table = OwnedTable(means.table, self.token)
+        self._retries = Retries(self.token.check)
+        store = means.store(self.token)
+        loader = SiteLoader(store, settings.engine, self._retries, means.events, self._table.get, self._intake.replay)
+        self._histories = Histories(store, loader, self._retries, lambda site: self._table.get(site.encode()))
+        worker = settings.worker
+        self._pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
+        self.sites = PartitionSites(
+            number,
+            self._table,
+            loader,
+            LogGaps(means.events, self._retries, self._table),
+            self._pending,
+            self._begin,
+            worker.partition_sites,
+            settings.sites.forget_days * DAY_S,
+        )
+        self._next: dict[str, int] = {}  # the offset of the next event, by topic
+        self._messages: deque[faust.EventT] = deque()
+        self._some = asyncio.Event()  # there are messages
+        self._one = asyncio.Lock()  # an event and the beginning of a checkpoint take turns
+        self._running: tuple[PendingBatch, asyncio.Task[None]] | None = None  # a checkpoint
+        self._due: asyncio.Task[None] | None = None  # begins one
+        self._begun, self._leaving = asyncio.Event(), asyncio.Event()
+        self._scope = asyncio.TaskGroup()
+        self._life = asyncio.ensure_future(means.supervised(self._live()))
+        self._life.add_done_callback(_known)
+
+    # --- its life ---
+
+    async def _live(self) -> None:
+        """From the first claim to the last checkpoint. This is where a void token ends what was under way."""
+        try:
+            async with self._scope:
+                stored, self._stored = self._stored, None
+                assert stored is not None
+                await self.sites.take_over(stored, self._means.claiming)
+                await self.sites.read_back(self._means.reading_first, FIRST_S)
+                self._begun.set()
+                self._begin(self.sites.read_back(self._means.reading))
+                self._begin(self._work_off())
+                await self._leaving.wait()
+                async with self._one:
+                    await self._checkpoint()
+                self.token.revoke()
+                raise Revoked("the partition is handed over")
+        except BaseExceptionGroup as failed:
+            for error in failed.exceptions:
+                if not isinstance(error, Revoked):
+                    raise error from None
+        finally:
+            self.token.revoke()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return self._scope.create_task(work)
+
+    async def begun(self) -> None:
+        """Done when the partition is served, or will never be."""
+        begun = asyncio.ensure_future(self._begun.wait())
+        await asyncio.wait([begun, self._life], return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+
+    async def revoke(self) -> None:
+        """Make a last checkpoint, if there is time; when this returns, nothing more is done for the partition."""
+        self._forget_messages()
+        if self._begun.is_set():
+            self._leaving.set()
+            await asyncio.wait([self._life], timeout=HAND_OVER_S)
+        if not self._life.done():
+            log.warning("no last checkpoint; the next owner will see those events again", extra=self._where)
+        self.token.revoke()
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        self._forget_messages()
+        self._running = None
+        self.sites.handles.clear()  # engines are large, and not to be kept until Python looks for cycles
+
+    @property
+    def is_served(self) -> bool:
+        """Whether its messages are processed, and questions about its sites answered."""
+        return self._begun.is_set() and not self._leaving.is_set() and not self._life.done()
+
+    @property
+    def trouble(self) -> str | None:
+        """The server that is being waited for, and its error; None while there is none."""
+        return self._retries.trouble
+
+    @property
+    def since(self) -> float | None:
+        """When the oldest event came that is not durable yet, on the worker's clock; None where there is none."""
+        return self._pending.since if self._running is None else self._running[0].since
+
+    @property
+    def _where(self) -> dict[str, int]:
+        return {"partition": self.number}
+
+    # --- its messages ---
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, message: faust.EventT) -> None:
+        """Have a message processed in its turn."""
+        self._messages.append(message)
+        self._some.set()
+
+    def _forget_messages(self) -> None:
+        for _ in self._messages:
+            self._means.room.release()
+        self._messages.clear()
+
+    async def _work_off(self) -> None:
+        while True:
+            await self._some.wait()
+            while self._messages and (awaited := self._awaited(self._messages[0])) is not None:
+                await asyncio.wait([awaited])
+            if not self._messages:  # none is left: there was one before, or the partition is being revoked
+                self._some.clear()
+                continue
+            async with self._one:
+                if self._messages:
+                    await self._process(self._messages[0])
+            if self._messages:
+                self._messages.popleft()
+                self._means.room.release()
+            await asyncio.sleep(0)  # a backlog must not hold up what else the loop has to do
+
+    def _awaited(self, message: faust.EventT) -> "asyncio.Future[Any] | None":
+        """What a message has to wait for before it can be processed."""
+        site = (message.message.key or b"").decode(errors="replace")
+        handle = self.sites.handles.get(site)
+        awaited: Any = self.sites.reading(site) if handle is None else handle.engine.pending()
+        return asyncio.wrap_future(awaited) if isinstance(awaited, Future) else awaited
+
+    async def _process(self, message: faust.EventT) -> None:
+        """Take one message in: what followed from it is on its way to the broker, and pending."""
+        raw = message.message
+        self.token.check()
+        await self._look_for_gap(raw)
+        operated, sends = False, list[Awaitable[Any]]()
+        try:
+            what, own = self._intake.read(raw)
+            if self._is_going(what.site):  # and comes back: all of it is deleted first
+                await self._checkpoint()
+            if isinstance(what, AnyOperation):
+                await self._operate(what, own, raw)
+                operated = True
+            else:
+                handle = await self.sites.admit(what.site, own, raw.timestamp)
+                if raw.offset > handle.offset:  # else its state includes it already
+                    sends = await self._apply(what, handle, raw)
+        except Unreadable as error:
+            sends = [await self._outbox.reject(error.reason, error.detail, None, raw)]
+        self._outbox.note_read(raw)
+        self._pending.batch.events.append(message)
+        self._pending.batch.sends.extend(sends)
+        if operated:  # which is durable at once
+            await self._checkpoint()
+        elif self._pending.full:
+            await self._begin_checkpoint()
+
+    async def _look_for_gap(self, raw: Any) -> None:
+        """Notice offsets that were passed over: events may have been deleted while this worker was behind."""
+        expected = self._next.get(raw.topic, raw.offset)
+        if raw.offset > expected:
+            await self.sites.look_for_gap(Log(self._intake.places.owner(raw.topic), self.number), expected, raw.offset)
+        self._next[raw.topic] = raw.offset + 1
+
+    async def _apply(self, event: AnyEvent, handle: SiteHandle, raw: Any) -> list[Awaitable[Any]]:
+        """Apply an event to its site's engine, as a whole or not at all; gives its outputs, on their way."""
+        self._intake.unknown_fields.look(event, raw.value)
+        try:
+            records = handle.engine.apply(event, arrived(raw))
+        except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
+            log.exception("the engine failed", extra={"site": event.site, **self._where, "offset": raw.offset})
+            await self._end_of_checkpoint()
+            handle = await self.sites.rebuild(event.site, self._pending.batch.applied)
+            sends = [await self._outbox.reject("engine_failed", repr(error), event.site, raw)]
+        else:
+            self._pending.batch.applied.append(AppliedEvent(event, raw.offset, arrived(raw)))
+            sends = await self._outbox.send(event, records, raw)
+        handle.passed(raw.offset, raw.timestamp)
+        self._pending.batch.sites.add(event.site)
+        return sends
+
+    async def _operate(self, operation: AnyOperation, own: bool, raw: Any) -> None:
+        """Change a site as an operator says.
+
+        Raises:
+            Unreadable: there is no such site here, or it was rebuilt a short time ago.
+        """
+        site = operation.site
+        if not self.sites.knows(site):
+            raise Unreadable("unknown_site", "an operation for a site of which no event has come")
+        handle = await self.sites.get(site, own)
+        if raw.offset > handle.offset:
+            if not isinstance(operation, Rebuild):
+                note(handle, operation, raw.timestamp, change(handle.engine, operation))
+            elif rebuilt_lately(handle, raw.timestamp):
+                raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")
+            else:
+                await self._end_of_checkpoint()
+                handle, count = await self.sites.begin_again(handle, raw.offset)
+                note(handle, operation, raw.timestamp, f"made anew from {count} messages", rebuilt=True)
+            handle.offset = raw.offset
+        self._pending.batch.sites.add(site)
+
+    # --- its checkpoints ---
+
+    def checkpoint_due(self) -> None:
+        """Begin a checkpoint if one is due and none is running."""
+        if self.is_served and self._running is None and self._pending.due and (self._due is None or self._due.done()):
+            self._due = self._begin(self._checkpoint_in_turn())
+
+    async def _checkpoint_in_turn(self) -> None:
+        async with self._one:
+            if self._pending.due:
+                await self._begin_checkpoint()
+
+    async def _checkpoint(self) -> None:
+        """Make everything durable that followed from the pending events, then acknowledge them."""
+        await self._begin_checkpoint()
+        await self._end_of_checkpoint()
+
+    async def _begin_checkpoint(self) -> None:
+        """Begin a checkpoint of the partition as it is now, after the end of an earlier one."""
+        await self._end_of_checkpoint()
+        if (batch := self._pending.take()) is not None:
+            checkpoint = Checkpoint(batch, self.sites.handles, self.token)
+            self._running = batch, self._begin(self._run(checkpoint))
+
+    async def _run(self, checkpoint: Checkpoint) -> None:
+        await checkpoint.run(self._table, self._histories, self._means.compressing)
+        self.checkpointed, self._running = time.time(), None
+
+    async def _end_of_checkpoint(self) -> None:
+        if self._running is not None:
+            await self._running[1]
+
+    def _is_going(self, site: str) -> bool:
+        """Whether a site has lost its place, and not all of it is deleted yet."""
+        return self._pending.is_gone(site) or (self._running is not None and site in self._running[0].gone)
+
+
+def _known(life: "asyncio.Future[None]") -> None:
+    """What stopped the worker is known by now; else asyncio would tell of it once more."""
+    if not life.cancelled():
+        life.exception()

@@ -1,0 +1,323 @@
+"""The order in which things become durable, and what is done when Redis or the partition goes away."""
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+from unittest.mock import Mock
+
+import msgspec
+import pytest
+import redis
+from tenacity import AsyncRetrying
+
+from models.engine.checkpoint import Changes
+from models.engine.settings import EngineSettings
+from models.records import End, Start, Submit
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.checkpoint import retries
+from streams.worker.checkpoint.pending import Pending
+from streams.worker.checkpoint.retries import RETRY_S
+from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored, offset_of
+from streams.worker.checkpoint.token import Token
+from tests.support.fakes import MemoryStore, Process, World
+
+ENGINE = EngineSettings(method="median", shadows=(), history=20)
+WORKER = WorkerSettings(checkpoint_events=5, checkpoint_seconds=2.0)
+
+
+def a_few(world: World, site: str = "alder", partition: int = 0) -> World:
+    submit, start = Submit(site=site, time=1.0, job="1", user="ada"), Start(site=site, time=5.0, job="1")
+    world.publish_events([submit, start, End(site=site, time=9.0, job="1")], partition)
+    return world
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds for which is waited until a server is asked again; they pass at once."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(retries, "AsyncRetrying", partial(AsyncRetrying, sleep=sleep))
+    return waited
+
+
+def live(world: World, **fakes: Any) -> Process:
+    process = Process(world, Settings(engine=ENGINE, worker=WORKER), **fakes)
+    asyncio.run(process.live())
+    return process
+
+
+def test_things_become_durable_in_the_order_that_makes_them_safe() -> None:
+    world = a_few(a_few(World()), "birch")
+    live(world)
+    sends = ["send queuecast.predictions", "send queuecast.outcomes", "send queuecast.outcomes"]
+    assert (
+        world.log
+        == [
+            "begin alder",
+            "begin birch",
+            *sends,
+            *sends[:2],  # the fifth event fills the checkpoint
+            "write alder",
+            "write birch",
+            "table alder",
+            "table birch",
+            "trim alder",
+            "trim birch",
+            *(f"ack {offset}" for offset in range(5)),
+            *sends[2:],
+            "write birch",
+            "table birch",
+            "trim birch",
+            "ack 5",
+        ]
+    )
+
+
+async def taken_over(world: World, *partitions: int, **fakes: Any) -> Process:
+    process = Process(world, Settings(engine=ENGINE, worker=WORKER), **fakes)
+    await process.take_over(*partitions)
+    return process
+
+
+def test_a_checkpoint_is_due_when_pending_events_are_many_or_old() -> None:
+    now, message = 1000.0, Mock()
+    pending = Pending(5, 2.0, lambda: now)
+    assert (pending.due, pending.since, pending.take()) == (False, None, None)
+    pending.batch.events.extend([message] * 4)
+    now += 1.0
+    assert (pending.due, pending.full, pending.since) == (False, False, 1000.0)
+    pending.batch.events.append(message)
+    assert (pending.due, pending.full) == (True, True)
+    batch = pending.take()
+    assert batch is not None and len(batch.events) == 5 and not pending.due
+    pending.batch.events.append(message)
+    now += 2.0
+    assert (pending.due, pending.full) == (True, False)
+
+
+def test_a_checkpoint_that_is_due_is_made_without_a_further_event() -> None:
+    now, world = 1000.0, a_few(World())
+
+    async def scenario() -> None:
+        nonlocal now
+        process = await taken_over(world, 0, now=lambda: now)
+        await process.take_all()
+        await process.done()
+        process.owner.checkpoint_due()
+        now += 2.0
+        process.owner.checkpoint_due()
+        process.owner.checkpoint_due()
+        while not world.committed:
+            await asyncio.sleep(0)
+        assert world.committed == {0: 3} and world.log.count("table alder") == 1
+        assert process.owner.checkpointed is not None
+        await process.hand_over(0)
+
+    asyncio.run(scenario())
+
+
+def test_a_site_without_a_state_begins_without_what_redis_holds_of_its_name_and_leaves_it_there() -> None:
+    old = a_few(World())
+    live(old)
+    world = World()
+    world.started, world.runs = old.started, old.runs
+    a_few(world)
+    world.messages[0] = world.messages[0][:1]
+    live(world)
+    assert world.started == {"alder": old.started["alder"], "alder 1": {}}
+    assert world.runs["alder 1"] == {}
+    assert decode_stored(world.table[b"alder"]).generation == 1
+
+
+def test_stored_sites_of_the_partitions_are_served_before_their_next_event() -> None:
+    world = World()
+    for partition, site in enumerate(("alder", "birch", "cedar")):
+        a_few(world, site, partition)
+    live(world)
+
+    async def scenario() -> None:
+        process = await taken_over(world, 0, 2)
+        found = {site: (one.partition, one.offset, one.engine.events) for site, one in process.owner.items()}
+        assert found == {"alder": (0, 2, 3), "cedar": (2, 2, 3)}
+        await process.hand_over(0)
+        assert set(process.owner) == {"cedar"} and process.owner.partitions == {2}
+        await process.take_over(0)  # what else it had is given up
+        assert set(process.owner) == {"alder"}
+
+    asyncio.run(scenario())
+
+
+def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew() -> None:
+    world = a_few(World())
+    live(world)
+    world.started, world.runs, world.log = {}, {}, []
+
+    async def scenario() -> None:
+        found = (await taken_over(world, 0)).owner["alder"]
+        assert found.engine.lost
+        assert found.offset == 2
+        assert world.log == ["read alder", "begin alder"]
+
+    asyncio.run(scenario())
+
+
+def test_a_state_of_another_version_is_not_read() -> None:
+    world = a_few(World())
+    live(world)
+    stored = msgspec.msgpack.decode(world.table[b"alder"], type=StoredState)
+    stored.state = zlib.compress(msgspec.msgpack.encode({"v": 99}))
+    world.table[b"alder"] = msgspec.msgpack.encode(stored)
+    with pytest.raises(ValueError, match="state of version 99"):
+        asyncio.run(taken_over(world, 0))
+
+
+class Renewed:
+    """An events topic that has these ends, and what was said about it; away at first."""
+
+    def __init__(self, ends: dict[int, int], failures: int = 0) -> None:
+        self.partitions: list[int] = []
+        self._ends, self._failures = ends, failures
+
+    async def ranges(self, logs: Iterable[Log]) -> dict[Log, Range]:
+        self._failures -= 1
+        if self._failures >= 0:
+            raise ConnectionError("no leader")
+        return {log: Range(0, self._ends[log.partition]) for log in logs}
+
+    def renewed(self, partition: int) -> None:
+        self.partitions.append(partition)
+
+
+def places(world: World) -> dict[str, tuple[int, int]]:
+    """The epoch and offset of each stored state."""
+    return {site.decode(): offset_of(value) for site, value in world.table.items()}
+
+
+def test_where_the_topic_ends_before_the_states_do_they_begin_a_new_epoch() -> None:
+    world = a_few(a_few(World(), "alder", 0), "birch", 1)  # which go up to offset 2
+    live(world)
+    assert places(world) == {"alder": (0, 2), "birch": (0, 2)}
+    before, states = dict(world.table), {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()}
+    events = Renewed({0: 2, 1: 3})
+
+    async def scenario() -> None:
+        process = await taken_over(world, 0, 1, events=events)
+        assert {site: (one.epoch, one.offset) for site, one in process.owner.items()} == {
+            "alder": (1, -1),
+            "birch": (0, 2),
+        }
+
+    asyncio.run(scenario())
+    assert events.partitions == [0]
+    assert places(world) == {"alder": (1, -1), "birch": (0, 2)}
+    assert world.table[b"birch"] == before[b"birch"]
+    assert {site: msgspec.msgpack.decode(value)[3] for site, value in world.table.items()} == states
+
+    world.messages, world.committed = {}, {}
+    world.publish_events([Submit(site="alder", time=20.0, job="2")])
+    live(world)
+    assert places(world)["alder"] == (1, 0)
+    assert world.said("predictions")
+    events = Renewed({0: 1, 1: 3})
+    asyncio.run(taken_over(world, 0, 1, events=events))
+    assert events.partitions == []
+
+
+def test_the_ends_of_the_topic_are_waited_for(pauses: list[float]) -> None:
+    world = a_few(World())
+    live(world)
+    process = Process(world, Settings(engine=ENGINE, worker=WORKER), events=Renewed({0: 3}, failures=2))
+    asyncio.run(process.take_over(0))
+    assert pauses == list(RETRY_S[:2])
+    assert process.owner.trouble is None
+    assert places(world) == {"alder": (0, 2)}
+
+
+def test_of_two_states_the_one_of_the_later_epoch_or_offset_is_the_later() -> None:
+    later = [
+        StoredState(2, 3, 17, b""),
+        StoredState(2, 3, 18, b""),
+        StoredState(2, 3, -1, b"", 1),
+        StoredState(2, 3, 2, b"", 1),
+    ]
+    offsets = [offset_of(msgspec.msgpack.encode(one)) for one in later]
+    assert offsets == sorted(offsets)
+    assert len(set(offsets)) == 4
+
+
+class Away(MemoryStore):
+    """A Redis that is away for the first attempts at each thing."""
+
+    def __init__(self, world: World, token: Token, failures: int, error: Exception) -> None:
+        super().__init__(world, token)
+        self._left = dict.fromkeys(("write", "trim", "begin"), failures)
+        self._error = error
+
+    def _try(self, what: str) -> None:
+        self._left[what] -= 1
+        if self._left[what] >= 0:
+            raise self._error
+
+    async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
+        self._try("write")
+        await super().write(site, changes, generation)
+
+    async def trim(self, site: str, oldest: int, changes: Changes, generation: int = 0) -> None:
+        self._try("trim")
+        await super().trim(site, oldest, changes, generation)
+
+    async def begin(self, site: str) -> int:
+        self._try("begin")
+        return await super().begin(site)
+
+
+@pytest.mark.parametrize("error", [redis.ConnectionError("gone"), redis.TimeoutError("slow"), ConnectionResetError()])
+def test_a_redis_that_is_away_is_waited_for_and_nothing_is_left_out(pauses: list[float], error: Exception) -> None:
+    world, quiet = a_few(World()), a_few(World())
+    live(quiet)
+    process = live(world, store=partial(Away, failures=7, error=error))
+    assert pauses == [*RETRY_S, RETRY_S[-1], RETRY_S[-1]] * 3
+    assert world.log == quiet.log
+    assert process.owner.trouble is None
+
+
+def test_what_is_waited_for_is_told() -> None:
+    world = a_few(World())
+
+    async def scenario() -> None:
+        process = await taken_over(world, 0, store=partial(Away, failures=1, error=redis.ConnectionError("gone")))
+        await process.take_all()
+        while process.owner.trouble is None:
+            await asyncio.sleep(0)
+        assert process.owner.trouble == "redis: looking alder failed: gone"
+
+    asyncio.run(scenario())
+
+
+def test_another_error_of_redis_is_not_hidden() -> None:
+    with pytest.raises(TypeError):
+        live(a_few(World()), store=partial(Away, failures=1, error=TypeError("a bug")))
+
+
+def test_nothing_is_written_once_that_is_forbidden() -> None:
+    world, now = World(), 1000.0
+    world.publish_events(run(generate(1, 20, 32, 0.9), 32, "alder"))
+
+    class Sleepy(World):
+        def __init__(self) -> None:
+            self.__dict__ = world.__dict__
+
+        def step(self, what: str) -> None:
+            nonlocal now
+            super().step(what)
+            now += 100.0 if what.startswith("send") else 0.0
+
+    with pytest.raises(RuntimeError, match="stood still"):
+        live(Sleepy(), clock=lambda: now)
+    assert (world.started, world.table, world.committed) == ({}, {}, {})
