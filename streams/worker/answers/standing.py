@@ -103,6 +103,7 @@ class PublishedEstimates:
     `since` and `made` say when they were made: on the clock, and in Unix seconds. `shapes` are those that were sent,
     `waits` their predicted waits in seconds (None: no estimate), `drain_s` the work left over the processors,
     `stale` whether the site was stale when they were made, `records` are the estimates as they were sent last.
+    `withdrawn` are shapes that are no longer offered, and of which the topic may still have estimates.
     """
 
     engine: Engine
@@ -114,6 +115,7 @@ class PublishedEstimates:
     drain_s: float | None = None
     stale: bool = False
     records: dict[Shape, bytes] = field(default_factory=dict)
+    withdrawn: frozenset[Shape] = frozenset()
 
 
 class StandingEstimates:
@@ -194,6 +196,8 @@ class StandingEstimates:
         estimates = PublishedEstimates(engine, StateSummary.of(engine), self._clock(), time.time(), frozenset(shapes))
         if before is not None and before.engine is engine:  # until theirs are made
             estimates.records = {shape: one for shape, one in before.records.items() if shape in estimates.shapes}
+        if before is not None:
+            estimates.withdrawn = (before.shapes | before.withdrawn) - estimates.shapes
         self.estimates[engine.site] = estimates
         estimates.stale = self._freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
@@ -208,10 +212,11 @@ class StandingEstimates:
                 told[shape] = Told(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
                 record = estimates.records[shape] = _encode(self._freshness.marked(estimate, handle))
                 sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
-        gone = before.shapes - estimates.shapes if before else ()
-        sent += [await self._send(key_of(engine.site, shape), None, handle.partition) for shape in gone]
+        withdrawn = estimates.withdrawn
+        sent += [await self._send(key_of(engine.site, shape), None, handle.partition) for shape in withdrawn]
         self._scores.published(engine.site, {} if estimates.stale else told)
         await asyncio.gather(*sent)
+        estimates.withdrawn = frozenset()
         self.records += len(sent)
 
     def shapes(self, engine: Engine) -> list[Shape]:

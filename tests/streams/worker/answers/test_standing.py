@@ -174,6 +174,22 @@ def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
     assert gone == {key for key in before if msgspec.json.decode(key)[1] == 32}
 
 
+def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
+    here = handle()
+    standing, topic, _ = keeper(here)
+    asyncio.run(standing.refresh(here))
+    before = set(topic.values)
+    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    topic.error = NodeNotReadyError()
+    for _ in range(2):
+        with pytest.raises(NodeNotReadyError):
+            asyncio.run(standing.refresh(here))
+    topic.error = None
+    asyncio.run(standing.refresh(here))
+    gone = {key for key, value in topic.values.items() if value is None}
+    assert gone == {key for key in before if msgspec.json.decode(key)[1] == 32} != set()
+
+
 def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
     here = handle()
     topic, handles = Topic(), {"alder": here}
