@@ -326,7 +326,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
                     self.pulse.check()
                     if lost := self.consumer._thread.lost():
                         raise lost
-                except (RuntimeError, UserError) as error:
+                except UserError as error:
                     await self.give_up(error)
                     raise
                 await self.sleep(1.0)
@@ -346,12 +346,14 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
             await work
 
     async def give_up(self, error: BaseException) -> None:
-        """Stop the worker because of an error."""
+        """Stop the worker because of an error; what fails after the first one follows from that."""
+        if self.failed is not None:
+            return
+        self.failed = error
         if isinstance(error, UserError):
             log.error("the worker stops: %s", error)
         else:
             log.error("the worker stops: %r", error, exc_info=error)
-        self.failed = error
         await self.crash(error)
 
     async def stop(self) -> None:

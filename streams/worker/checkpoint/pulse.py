@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from streams.errors import UserError
+
 BEAT_S = 0.5
 """Seconds between two beats of the thread."""
 
@@ -15,6 +17,10 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def since_boot() -> float:
     """Seconds since the machine started; time asleep (suspend) counts too where the system has such a clock."""
     return time.clock_gettime(_CLOCK)
+
+
+class StoodStill(UserError):
+    """This process stood still for too long; it must not write anything any more."""
 
 
 class Pulse:
@@ -60,10 +66,11 @@ class Pulse:
         """Make sure that this process never stood still for too long.
 
         Raises:
-            RuntimeError: it did; it must not write anything any more.
+            StoodStill: it did.
         """
         self.beat()
         if self._stood_still is not None:
-            raise RuntimeError(
-                f"this process stood still for {self._stood_still:.0f} s; its partitions may have a new owner"
+            raise StoodStill(
+                f"this process stood still for {self._stood_still:.0f} s (stopped, swapped out or asleep); its "
+                "partitions may have a new owner, so it ends and begins afresh"
             )

@@ -19,6 +19,7 @@ from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint import retries
 from streams.worker.checkpoint.pending import Pending
+from streams.worker.checkpoint.pulse import StoodStill
 from streams.worker.checkpoint.retries import RETRY_S
 from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored, offset_of
 from streams.worker.checkpoint.token import Token
@@ -318,6 +319,6 @@ def test_nothing_is_written_once_that_is_forbidden() -> None:
             super().step(what)
             now += 100.0 if what.startswith("send") else 0.0
 
-    with pytest.raises(RuntimeError, match="stood still"):
+    with pytest.raises(StoodStill, match="stood still"):
         live(Sleepy(), clock=lambda: now)
     assert (world.started, world.table, world.committed) == ({}, {}, {})
