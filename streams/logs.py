@@ -45,9 +45,9 @@ def configure(settings: WorkerSettings) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"lines": lines},
-        "filters": {"calm": {"()": Calm}},
+        "filters": {"calm": {"()": Calm}, "once": {"()": Once}},
         "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "formatter": "lines", "filters": ["calm"]},
+            "stderr": {"class": "logging.StreamHandler", "formatter": "lines", "filters": ["calm", "once"]},
             "nowhere": {"class": "logging.NullHandler"},
         },
         "loggers": {"kafka": {"propagate": False, "handlers": ["nowhere"]}},  # what it has to say comes as errors
@@ -107,6 +107,15 @@ def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
     fields = (f" {name}={json.dumps(event[name], default=str)}" for name in FIELDS if name in event)
     trace = (f"\n    {printable(line)}" for line in event.get("exception", "").splitlines())
     return "".join((head, *fields, *trace))
+
+
+class Once(logging.Filter):
+    """Leaves out what Faust says of an error that has ended the worker: the worker has said it, and what to do."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        error, message = record.exc_info[1] if record.exc_info else None, str(record.msg)
+        return not (isinstance(error, UserError) and "Crashed reason" in message) and "Reraising" not in message
 
 
 class Calm(logging.Filter):

@@ -23,7 +23,7 @@ from streams.operate.result import CheckResult
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
 from streams.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
-from streams.worker.checkpoint.store import check_redis, connect, remembered_partitions
+from streams.worker.checkpoint.server import check_redis, connect, remembered_partitions
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 

@@ -23,7 +23,7 @@ from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.topics import STATE_MESSAGE_BYTES, Topics, configurations, event_topics, events_topic_of, partition_of
 from streams.worker.checkpoint.job_log import Run, keys_of, new_writer, site_of
-from streams.worker.checkpoint.store import check_redis, remember_partitions
+from streams.worker.checkpoint.server import check_redis, remember_partitions
 from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
 
 MOVED = "moved"

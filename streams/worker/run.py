@@ -22,7 +22,7 @@ from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
 from streams.topics import Topics, more_partitions, worker_uses
 from streams.worker.app import build_app
-from streams.worker.checkpoint.store import check_redis, remembered_partitions
+from streams.worker.checkpoint.server import check_redis, remembered_partitions
 
 log = logging.getLogger(__name__)
 

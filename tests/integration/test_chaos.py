@@ -325,7 +325,9 @@ def test_a_worker_that_was_asleep_while_another_took_over_writes_nothing_of_its_
         here.await_outputs(sum(map(len, expected.values())))
         os.kill(pid, signal.SIGCONT)
         until(lambda: not here.worker.running)
-        (line,) = [line for line in here.log.splitlines() if "this process stood still" in line]
+        (line,) = [
+            line for line in here.log.splitlines() if line.startswith("[") and "this process stood still" in line
+        ]
         assert "the worker stops" in line
         assert "Traceback" not in here.log and "Event loop is closed" not in here.log
         until(lambda: ready(other))

@@ -18,7 +18,8 @@ from models.site.job import Job
 from models.site.runs import Run, RunHistory
 from streams.errors import UserError
 from streams.settings import RedisSettings
-from streams.worker.checkpoint.store import SCAN_MEMBERS, SiteStore, Stored, check_redis, connect, included
+from streams.worker.checkpoint.server import check_redis, connect
+from streams.worker.checkpoint.store import SCAN_MEMBERS, SiteStore, Stored, included
 from tests.support.deployment import parts, simulated
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, NodeNotReadyError
 
 from streams.errors import UserError
-from streams.logs import CALM_S, PAUSES_S, Calm, configure, formatter
+from streams.logs import CALM_S, PAUSES_S, Calm, Once, configure, formatter
 from streams.settings import WorkerSettings
 
 NASTY = "x\n[2026-01-01 00:00:00,000] [ERROR] forged: y\r\x1b[2J\x7f\x9b\u2028\ud800"
@@ -81,6 +81,20 @@ def test_an_error_that_says_what_to_do_has_no_traceback(log: logging.Logger) -> 
     fail_with(log, UserError("start one"))
     assert text.getvalue().count("\n") == 1
     assert "exception" not in json.loads(lines.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "shown"),
+    [
+        ("[^-App]: Crashed reason=%r", UserError("it stood still"), False),
+        ("[^-App]: Crashed reason=%r", RuntimeError("a fault"), True),
+        ("[^Worker]: We experienced a crash! Reraising original exception...", None, False),
+        ("the worker stops: %s", None, True),
+    ],
+)
+def test_why_the_worker_ends_is_told_once(message: str, error: Exception | None, shown: bool) -> None:
+    trace = (type(error), error, None) if error else None
+    assert Once().filter(logging.LogRecord("mode", logging.ERROR, "", 0, message, (error,), trace)) is shown
 
 
 class Times:

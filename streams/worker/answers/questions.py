@@ -7,9 +7,10 @@ only that there was no time for it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
 import msgspec
@@ -23,7 +24,6 @@ from streams.settings import KafkaSettings, QuestionSettings
 from streams.topics import Topics
 from streams.worker.answers.answer_size import encoded
 from streams.worker.answers.answering import Answering
-from streams.worker.answers.question_ages import QuestionAges
 from streams.worker.answers.turns import Turns
 from streams.worker.answers.waiting import Asked, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
@@ -40,9 +40,6 @@ class Counts(Protocol):
     def answered(self, seconds: float) -> None:
         """The answer to a question has come to the broker, so long (s) after the question had."""
 
-
-STALE_S = 10.0
-"""Seconds after which a question is not answered: its client has stopped waiting."""
 
 PAUSE_S = 5.0
 """Seconds before reading is tried again after it failed."""
@@ -79,7 +76,6 @@ class Questions:
         self._answering = answering
         self._turns = turns or Turns()
         self._producer = producer
-        self._ages = QuestionAges()
         self._waiting = WaitingQuestions(settings.waiting, settings.waiting_each)
 
     async def run(self) -> None:
@@ -120,8 +116,7 @@ class Questions:
                 await asyncio.sleep(WAIT_MS / 1000)
                 continue
             found = await consumer.getmany(timeout_ms=WAIT_MS)
-            for place in consumer.assignment():
-                await self._take_all(consumer, place, found.get(place, []))
+            await self._take_all(chain.from_iterable(found.values()))
 
     async def _read_from_now_on(self, consumer: AIOKafkaConsumer, partitions: frozenset[int]) -> None:
         if not partitions:
@@ -130,15 +125,10 @@ class Questions:
         places = [TopicPartition(self._topics.questions, partition) for partition in partitions]
         consumer.assign(places)
         await consumer.seek_to_end(*places)
-        self._ages.begin(partitions)
 
-    async def _take_all(
-        self, consumer: AIOKafkaConsumer, place: TopicPartition, messages: list[ConsumerRecord]
-    ) -> None:
-        end = consumer.highwater(place)
-        to_end = not messages or (end is not None and messages[-1].offset + 1 >= end)
-        for message, age_s in zip(messages, self._ages.ages(place.partition, messages, to_end), strict=True):
-            await self._surviving(message, self.take(message, age_s))
+    async def _take_all(self, messages: Iterable[ConsumerRecord]) -> None:
+        for message in messages:
+            await self._surviving(message, self.take(message))
             await asyncio.sleep(0)  # a flood of questions must not hold up what else the loop has to do
 
     async def _surviving(self, message: ConsumerRecord, work: Awaitable[None]) -> None:
@@ -151,15 +141,8 @@ class Questions:
             log.warning("a question could not be answered: %r", error, extra=_place_of(message))
             self._metrics.asked("failed")
 
-    async def take(self, message: ConsumerRecord, age_s: float = 0.0) -> None:
-        """Have one question wait for its answer, or say why not.
-
-        Parameters:
-            age_s: its age, as far as it is certain.
-        """
-        if age_s > STALE_S:
-            self._metrics.asked("stale")
-            return
+    async def take(self, message: ConsumerRecord) -> None:
+        """Have one question wait for its answer, or say why not."""
         try:
             question = read_question(message.key, message.value)
         except Unreadable as error:

@@ -1,7 +1,7 @@
 """Standing estimates: how long a job of each shape would wait if it came now, kept fresh beside the events.
 
 They are made in slices between which events come in, and no state and no offset depends on them: one that is lost when
-a worker dies is made anew by the next. So they go out without waiting for the ledger.
+a worker dies is made anew by the next. So they go out without waiting for a checkpoint.
 """
 
 import asyncio

@@ -22,21 +22,19 @@ method's rows as many as it remembers.
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import msgspec
 import redis.asyncio
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from models.engine.checkpoint import Changes, SavedState, decode_array, encode_array, kept_runs
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Category, Run
-from streams.errors import UNTRUSTED, Unreachable, UserError
-from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Claims
 
 log = logging.getLogger(__name__)
@@ -72,103 +70,6 @@ class Stored(msgspec.Struct):
     started: list[Started]
     runs: list[Run]
     rows: dict[str, list[Row]] = {}
-
-
-def connect(settings: RedisSettings, timeout: float = 30.0) -> "redis.asyncio.Redis":
-    """A client for the Redis that the settings name; it connects when it is first used.
-
-    Parameters:
-        timeout: seconds within which it must answer.
-
-    Raises:
-        UserError: the URL is not one of Redis.
-    """
-    options: dict[str, Any] = {"username": settings.username, "password": settings.password}
-    if settings.url.startswith("rediss:") and settings.ca_file:
-        options["ssl_ca_certs"] = settings.ca_file
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return redis.asyncio.Redis.from_url(
-            settings.url, socket_connect_timeout=min(timeout, 5.0), socket_timeout=timeout, **given
-        )
-    except ValueError as error:
-        raise UserError(f"redis: url: {error}") from None
-
-
-async def check_redis(settings: RedisSettings) -> None:
-    """Make sure that Redis answers.
-
-    Raises:
-        Unreachable: it does not; the message says where it was looked for, without the password.
-        UserError: it refuses, or is not trusted.
-    """
-    client = connect(settings)
-    try:
-        await client.ping()
-    except (RedisError, OSError) as error:
-        kind = UserError if _refused(error) else Unreachable
-        raise kind(f"redis at {_address(settings.url)}: {_explained(error)}") from None
-    finally:
-        await client.aclose()
-
-
-async def remembered_partitions(settings: RedisSettings, topic: str, partitions: int | None) -> int | None:
-    """How many partitions a topic of events had when sites were first stored; None where nobody knows.
-
-    Parameters:
-        partitions: what to remember from now on, if nothing is remembered yet.
-
-    Raises:
-        Unreachable: Redis does not answer.
-    """
-    async with _open(settings) as client:
-        if partitions is not None:
-            await client.hsetnx(_partitions_key(settings), topic, str(partitions))
-        found = await client.hget(_partitions_key(settings), topic)
-        return None if found is None else int(found)
-
-
-async def remember_partitions(settings: RedisSettings, topic: str, partitions: int) -> None:
-    """Have workers expect so many partitions from now on, to which the sites were moved.
-
-    Raises:
-        Unreachable: Redis does not answer.
-    """
-    async with _open(settings) as client:
-        await client.hset(_partitions_key(settings), topic, str(partitions))
-
-
-def _partitions_key(settings: RedisSettings) -> str:
-    return f"{settings.prefix}:partitions"
-
-
-@asynccontextmanager
-async def _open(settings: RedisSettings) -> AsyncIterator[Any]:
-    """A client, closed afterwards; an error of Redis becomes `Unreachable`."""
-    client = connect(settings)
-    try:
-        yield client
-    except (RedisError, OSError) as error:
-        raise Unreachable(f"redis at {_address(settings.url)}: {_explained(error)}") from None
-    finally:
-        await client.aclose()
-
-
-def _refused(error: Exception) -> bool:
-    return isinstance(error, AuthenticationError | ResponseError) or UNTRUSTED.search(str(error)) is not None
-
-
-def _explained(error: Exception) -> str:
-    if isinstance(error, AuthenticationError):
-        return "refused; is it this username and this password?"
-    if found := UNTRUSTED.search(str(error)):
-        return f"its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
-    return str(error)
-
-
-def _address(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or 6379}"
 
 
 class SiteStore:

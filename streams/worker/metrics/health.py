@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 
 from streams.broker import broker_answers
 from streams.settings import Settings
-from streams.worker.checkpoint.store import connect
+from streams.worker.checkpoint.server import connect
 
 PATIENCE_S = 1.0
 """Seconds within which a server has to answer."""

@@ -1,4 +1,4 @@
-"""The topics of events, and the changelog, as the ledger needs them."""
+"""The topics of events, and the changelog, as the owner of a partition needs them."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping

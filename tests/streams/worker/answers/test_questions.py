@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiokafka import TopicPartition
 from aiokafka.errors import MessageSizeTooLargeError
 
 from models.engine.asking.answers import answer
@@ -27,7 +26,7 @@ from models.simulation import generate, run
 from streams.settings import EstimateSettings, KafkaSettings, QuestionSettings
 from streams.worker.answers import answering
 from streams.worker.answers.answering import MOST_KEPT, SAME_S, Answering
-from streams.worker.answers.questions import STALE_S, Questions
+from streams.worker.answers.questions import Questions
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
 from streams.worker.checkpoint.stored import SiteHandle
@@ -72,13 +71,13 @@ class AskedWorker:
         taken.set_result(SimpleNamespace(timestamp=STAMP_MS + 20))
         return taken
 
-    def take(self, key: bytes | None, value: bytes | None, age_s: float = 0.0) -> None:
+    def take(self, key: bytes | None, value: bytes | None) -> None:
         message: Any = SimpleNamespace(
             topic="x.questions", partition=3, offset=5, key=key, value=value, timestamp=STAMP_MS
         )
 
         async def take() -> None:
-            await self.questions.take(message, age_s)
+            await self.questions.take(message)
             await self.answer_those_that_wait()
 
         asyncio.run(take())
@@ -157,12 +156,6 @@ def test_what_is_no_question_is_a_dead_letter(key: bytes, value: bytes | None, r
     assert [(told.id, told.site, told.reason) for _, _, told, _ in refusals] == [("q", "alder", reason)] * readable
 
 
-def test_nobody_waits_for_an_old_question() -> None:
-    asked = AskedWorker()
-    asked.take(b"alder", encode(WaitQuestion(id="q", site="alder")), age_s=STALE_S + 1)
-    assert asked.sent == [] and asked.counted("stale") == 1
-
-
 def test_a_flaw_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: object) -> WaitAnswer:
         raise RuntimeError("a flaw")
@@ -190,10 +183,9 @@ def test_a_question_that_the_client_refuses_to_carry_silences_no_other() -> None
         return await send(*message)
 
     asked.questions._producer.send = sending  # type: ignore[union-attr,method-assign]
-    consumer: Any = SimpleNamespace(highwater=lambda _: 2)
 
     async def take_both() -> None:
-        await asked.questions._take_all(consumer, TopicPartition("x.questions", 3), [first, second])  # type: ignore[list-item]
+        await asked.questions._take_all([first, second])  # type: ignore[list-item]
         await asked.answer_those_that_wait()
 
     asyncio.run(take_both())
