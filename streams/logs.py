@@ -115,7 +115,8 @@ class Once(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record is shown."""
         error, message = record.exc_info[1] if record.exc_info else None, str(record.msg)
-        return not (isinstance(error, UserError) and "Crashed reason" in message) and "Reraising" not in message
+        by_faust = "Crashed reason" in message or "Error: %r" in message
+        return not (by_faust and isinstance(error, UserError | KafkaError)) and "Reraising" not in message
 
 
 class Calm(logging.Filter):

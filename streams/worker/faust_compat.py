@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Set
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 import faust
@@ -81,6 +81,12 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # 
 
         coordinator._send_req, coordinator.ensure_active_group = noting, unless_replaced
         coordinator._push_error_to_user = keep
+
+    def _stopped_set(self) -> None:
+        try:
+            super()._stopped_set()
+        except RuntimeError:  # mends mode 0.7: a thread that has ended by itself has closed its loop
+            self._stopped.set()
 
     async def _is_free(self, name: str, own: set[str]) -> bool:
         """Whether nobody else has this name; False where that can't be found out now."""
@@ -161,6 +167,28 @@ def _explained(error: BaseException, group: str) -> str:
     if isinstance(error, GroupAuthorizationFailedError):
         return f"kafka: this worker may no longer use the group {group}; {PERMISSIONS}"
     return f"kafka: this worker has lost its place in the group {group}: {error!r}"
+
+
+def is_of_broker(error: BaseException) -> bool:
+    """Whether an error comes from the connections to the broker: where its client has ended, its loop is closed."""
+    return isinstance(error, KafkaError) or str(error) == "Event loop is closed"
+
+
+def run_until_stopped(app: "QueuecastApp", **options: Any) -> BaseException | None:
+    """Run the app's worker until it is told to stop; returns what else it ended of.
+
+    Mends mode 0.7, which tells nobody but its log where a service cannot be started.
+    """
+    worker = faust.Worker(app, redirect_stdouts=False, quiet=True, **options)
+    try:
+        with suppress(SystemExit):
+            worker.execute_from_commandline()
+    except Exception as error:
+        return app.failed or error
+    started = worker._starting_fut
+    failed = started.exception() if started is not None and started.done() and not started.cancelled() else None
+    found: BaseException | None = app.failed or worker.crash_reason or failed
+    return found
 
 
 class SiteTable(faust.Table):  # type: ignore[misc]  # faust's classes are untyped
@@ -353,7 +381,7 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
         if isinstance(error, UserError):
             log.error("the worker stops: %s", error)
         else:
-            log.error("the worker stops: %r", error, exc_info=error)
+            log.error("the worker stops: %r", error, exc_info=None if is_of_broker(error) else error)
         await self.crash(error)
 
     async def stop(self) -> None:

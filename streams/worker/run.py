@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import faust
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_chain, wait_fixed
 
 from models.engine.warm_up import warm_up
@@ -23,6 +22,7 @@ from streams.settings import Settings, WorkerSettings
 from streams.topics import Topics, more_partitions, worker_uses
 from streams.worker.app import build_app
 from streams.worker.checkpoint.server import check_redis, remembered_partitions
+from streams.worker.faust_compat import is_of_broker, run_until_stopped
 
 log = logging.getLogger(__name__)
 
@@ -147,20 +147,11 @@ def _run(settings: Settings, partitions: int, logging_config: dict[str, Any]) ->
     log.info("compiled in %.1f s", time.perf_counter() - started)
     with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
         app = build_app(settings, directory, partitions)
-        worker = faust.Worker(
-            app,
-            loglevel=settings.worker.log_level,
-            redirect_stdouts=False,
-            quiet=True,
-            logging_config=logging_config,
-        )
-        try:
-            with suppress(SystemExit):
-                worker.execute_from_commandline()
-        except Exception as error:
-            app.failed = app.failed or error
-        app.failed = app.failed or worker.crash_reason
-    if isinstance(app.failed, UserError):
-        raise app.failed
-    if app.failed is not None:
-        raise UserError(f"the worker stopped: {app.failed!r}; its log says more")
+        failed = run_until_stopped(app, loglevel=settings.worker.log_level, logging_config=logging_config)
+    if failed is None:
+        return
+    if isinstance(failed, UserError):
+        raise failed
+    if is_of_broker(failed):
+        raise UserError(f"kafka at {settings.kafka.bootstrap}: the broker closed the connections ({failed!r})")
+    raise UserError(f"the worker stopped: {failed!r}; its log says more")

@@ -24,6 +24,7 @@ class Owner(Mapping[str, SiteHandle]):
         self._metrics = metrics
         self._freshness = freshness
         self._partitions: dict[int, OwnedPartition] = {}
+        self._served: list[OwnedPartition] = []
 
     def __getitem__(self, site: str) -> SiteHandle:
         for partition in self._served:
@@ -36,10 +37,6 @@ class Owner(Mapping[str, SiteHandle]):
 
     def __len__(self) -> int:
         return sum(len(partition.sites.handles) for partition in self._served)
-
-    @property
-    def _served(self) -> list[OwnedPartition]:
-        return [partition for partition in self._partitions.values() if partition.is_served]
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -69,7 +66,8 @@ class Owner(Mapping[str, SiteHandle]):
 
     def is_unread(self, site: str) -> bool:
         """Whether a site is stored and not in memory yet; it is read back then."""
-        return any(partition.sites.reading(site) is not None for partition in self._served)
+        served = (partition for partition in self._served if partition.is_served)
+        return any(partition.sites.reading(site) is not None for partition in served)
 
     async def take(self, message: faust.EventT) -> None:
         """Have a message of the events topic processed in its turn. Waits while too many wait already."""
@@ -97,6 +95,7 @@ class Owner(Mapping[str, SiteHandle]):
         taken = {number: OwnedPartition(number, self._means, found) for number, found in stored.items()}
         self._partitions.update(taken)
         await asyncio.gather(*(partition.begun() for partition in taken.values()))
+        self._served = [partition for partition in self._partitions.values() if partition.is_served]
 
     def _check_home(self, site: str, partition: int) -> None:
         if not self._means.intake.places.is_home(site, partition):
@@ -109,6 +108,7 @@ class Owner(Mapping[str, SiteHandle]):
     async def hand_over(self, partitions: Collection[int]) -> None:
         """Give partitions up; when this returns, nothing more is done for them."""
         given = [self._partitions[number] for number in partitions if number in self._partitions]
+        self._served = [partition for partition in self._served if partition not in given]
         await asyncio.gather(*(partition.revoke() for partition in given))
         for partition in given:
             if self._partitions.get(partition.number) is partition:
