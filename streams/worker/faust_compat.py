@@ -368,10 +368,10 @@ class QueuecastApp(faust.App):  # type: ignore[misc]  # faust's classes are unty
             await self.give_up(error)
             raise
 
-    async def supervised(self, work: Awaitable[None]) -> None:
+    async def supervised(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do work whose error stops the worker."""
         async with self.stopping_on_error():
-            await work
+            await work()
 
     async def give_up(self, error: BaseException) -> None:
         """Stop the worker because of an error; what fails after the first one follows from that."""

@@ -386,9 +386,9 @@ class Process:
         if self.error is not None:
             raise self.error
 
-    async def _supervised(self, work: Awaitable[None]) -> None:
+    async def _supervised(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except Exception as error:
             self.error = self.error or error
             raise

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from streams.worker.checkpoint.job_log import site_of
@@ -38,7 +39,8 @@ class OwnedTable:
         try:
             await asyncio.shield(puts)
         except asyncio.CancelledError:
-            await asyncio.wait([puts])
+            with suppress(Exception):
+                await puts
             raise
 
 

@@ -19,8 +19,8 @@ class Token:
 
     def __init__(self, partition: int, alive: Callable[[], None] = lambda: None) -> None:
         self.partition = partition
+        self.void = False
         self._alive = alive
-        self._void = False
 
     def check(self) -> None:
         """Make sure that the partition is this worker's.
@@ -28,10 +28,10 @@ class Token:
         Raises:
             Revoked: it is not any more.
         """
-        if self._void:
+        if self.void:
             raise Revoked(f"partition {self.partition} has been revoked")
         self._alive()
 
     def revoke(self) -> None:
         """Nothing may be written any more."""
-        self._void = True
+        self.void = True

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import faust
@@ -31,6 +32,9 @@ from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.sites import PartitionSites
 
 log = logging.getLogger(__name__)
+
+Work = Callable[[], Awaitable[None]]
+"""What a task does; called when the task begins."""
 
 FIRST_S = 1.0
 """Seconds within which a partition that comes begins to read its sites back before it serves any."""
@@ -66,7 +70,7 @@ class Means:
     intake: Intake
     outbox: Outbox
     alive: Callable[[], None]
-    supervised: Callable[[Awaitable[None]], Awaitable[None]]
+    supervised: Callable[[Work], Awaitable[None]]
     clock: Callable[[], float] = time.monotonic
     compressing: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_WAITING))
@@ -121,7 +125,7 @@ class OwnedPartition:
         self._due: asyncio.Task[None] | None = None  # begins one
         self._begun, self._leaving = asyncio.Event(), asyncio.Event()
         self._scope = asyncio.TaskGroup()
-        self._life = asyncio.ensure_future(means.supervised(self._live()))
+        self._life = asyncio.ensure_future(means.supervised(self._live))
         self._life.add_done_callback(_known)
 
     # --- its life ---
@@ -135,8 +139,8 @@ class OwnedPartition:
                 await self.sites.take_over(stored, self._means.claiming)
                 await self.sites.read_back(self._means.reading_first, FIRST_S)
                 self._begun.set()
-                self._begin(self.sites.read_back(self._means.reading))
-                self._begin(self._work_off())
+                self._begin(partial(self.sites.read_back, self._means.reading))
+                self._begin(self._work_off)
                 await self._leaving.wait()
                 async with self._one:
                     await self._checkpoint()
@@ -149,8 +153,16 @@ class OwnedPartition:
         finally:
             self.token.revoke()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        return self._scope.create_task(work)
+    def _begin(self, work: Work) -> "asyncio.Task[None]":
+        return self._scope.create_task(self._revoking_on_error(work))
+
+    async def _revoking_on_error(self, work: Work) -> None:
+        """Do work after whose failure nothing more is written, nor begun in the scope."""
+        try:
+            await work()
+        except Exception:
+            self.token.revoke()
+            raise
 
     async def begun(self) -> None:
         """Done when the partition is served, or will never be."""
@@ -176,7 +188,7 @@ class OwnedPartition:
     @property
     def is_served(self) -> bool:
         """Whether its messages are processed, and questions about its sites answered."""
-        return self._begun.is_set() and not self._leaving.is_set() and not self._life.done()
+        return self._begun.is_set() and not self._leaving.is_set() and not self.token.void
 
     @property
     def trouble(self) -> str | None:
@@ -308,7 +320,7 @@ class OwnedPartition:
     def checkpoint_due(self) -> None:
         """Begin a checkpoint if one is due and none is running."""
         if self.is_served and self._running is None and self._pending.due and (self._due is None or self._due.done()):
-            self._due = self._begin(self._checkpoint_in_turn())
+            self._due = self._begin(self._checkpoint_in_turn)
 
     async def _checkpoint_in_turn(self) -> None:
         async with self._one:
@@ -325,7 +337,7 @@ class OwnedPartition:
         await self._end_of_checkpoint()
         if (batch := self._pending.take()) is not None:
             checkpoint = Checkpoint(batch, self.sites.handles, self.token)
-            self._running = batch, self._begin(self._run(checkpoint))
+            self._running = batch, self._begin(partial(self._run, checkpoint))
 
     async def _run(self, checkpoint: Checkpoint) -> None:
         await checkpoint.run(self._table, self._histories, self._means.compressing)

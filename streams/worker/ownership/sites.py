@@ -4,8 +4,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.log_gaps import LogGaps, log_of
@@ -36,7 +36,7 @@ class PartitionSites:
         loader: SiteLoader,
         gaps: LogGaps,
         pending: Pending,
-        begin: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        begin: Callable[[Callable[[], Awaitable[None]]], "asyncio.Task[None]"],
         most: int,
         forget_s: float,
     ) -> None:
@@ -90,7 +90,7 @@ class PartitionSites:
     def reading(self, site: str) -> "asyncio.Task[None] | None":
         """What has to be waited for until a site is in memory; it is read back then. None where nothing has."""
         if site in self._unread and self._unread[site] is None:
-            self._unread[site] = self._begin(self._read_back(site))
+            self._unread[site] = self._begin(partial(self._read_back, site))
         return self._unread.get(site)
 
     async def _read(self, site: str) -> None:

@@ -158,6 +158,19 @@ def test_a_site_that_was_silent_for_long_gives_its_place_back_and_so_again_after
     assert set(world.said("predictions")) == set(said)
 
 
+def test_a_site_that_comes_back_at_once_is_deleted_before_it_begins_again() -> None:
+    """Else what is deleted of it, and when it is to expire, would be those of the site that lives."""
+    world = World()
+    for day, site in ((1, "old"), (500, "new"), (1000, "old")):
+        world.arrived = day * DAY_S
+        world.publish_events(jobs(site, range(2)))
+    live(world, settings(partition_sites=1, checkpoint_events=1000))
+    begun = [place for place, what in enumerate(world.log) if what == "begin old"]
+    assert len(begun) == 2 and begun[0] < world.log.index("forget old") < begun[1]
+    assert set(world.table) == {b"old"} and set(world.started) == {"old"}
+    assert decode_stored(world.table[b"old"]).generation == 0
+
+
 class Logs:
     """The topics of events and the changelog, from the world."""
 
