@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from statistics import median
 from typing import Any, ClassVar
 
-from models.engine.checkpoint import MIN_JOBS_TO_RECOVER
 from models.engine.declared import obstacle
 from models.engine.events.arrays import extras_of_task, is_row, scored_as
 from models.engine.events.plausible import doubt
@@ -297,8 +296,8 @@ class Engine(EngineState):
         self.methods.learn(job, wait_s, self.context)
         self.scores.add_started(job, wait_s)
         self._note_past(job, wait_s)
-        self._changes.started.append(self.context.history.learn(job, wait_s))
-        self.lost = self.lost and self.context.history.count < MIN_JOBS_TO_RECOVER
+        self._histories.add_started(job, wait_s)
+        self.gaps.see_started(self.context.history.count)
         yield from self.outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._finish(job, job.end, job.progress.preempted)
@@ -355,9 +354,7 @@ class Engine(EngineState):
         if told:
             for run_method in self.methods.runs.values():
                 run_method.learn(job, run_s, self.context.runs)
-            new, gone = self.context.runs.learn(job, run_s)
-            self._changes.runs.extend(new)
-            self._changes.forgotten_runs.extend(gone)
+            self._histories.add_run(job, run_s)
         self._observe(job, _end_of(told), end)
         if not job.unscored:
             wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
@@ -514,8 +511,8 @@ class Engine(EngineState):
     def degraded(self) -> str | None:
         """Why predictions are worse than usual now, if they are."""
         started = self.context.history.count
-        gap, missed = started < self.gap_until, started < self.missed_until
-        return degradation(self.context.capacity, self.lost, gap, missed, self.methods.counting.degraded)
+        gap, missed = started < self.gaps.gap_until, started < self.gaps.missed_until
+        return degradation(self.context.capacity, self.gaps.lost, gap, missed, self.methods.counting.degraded)
 
     def pending(self) -> Future[Any] | None:
         """What `apply` would have to wait for, such as the end of a training in another thread; None: nothing."""
@@ -523,7 +520,7 @@ class Engine(EngineState):
 
     def miss_events(self) -> None:
         """Note that events were lost on their way here; predictions say so until enough jobs have started since."""
-        self.missed_until = self.context.history.count + MIN_JOBS_TO_RECOVER
+        self.gaps.miss_events(self.context.history.count)
 
     def open_queues(self, most: int) -> list[str]:
         """The queues with live jobs or with a submission in the last week; of more than `most`, the busiest."""

@@ -1,7 +1,9 @@
 """The live jobs of a site as events move them, and the names of jobs that have left."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import msgspec
 
 from models.engine.outgoing import Anomaly
 from models.method import SiteContext
@@ -10,8 +12,9 @@ from models.site.clock import SiteClock
 from models.site.expiry import Expiry
 from models.site.extras import progress_at_start
 from models.site.job import Job, Phase
-from models.site.learnt import LearntJobs
+from models.site.learnt import LearntJobs, LearntState
 from models.site.per_job import PerJob
+from models.site.rows import Row
 from models.site.shapes import HOUR_S
 from models.site.size import MIN_STARTED_JOBS
 from models.site.state import SITE
@@ -27,6 +30,51 @@ class Marks(NamedTuple):
     names: dict[int, JobKey]
 
 
+class StoredJob(msgspec.Struct, array_like=True, gc=False):
+    """A live job with its number, and with what methods keep of it, by their keys."""
+
+    number: int
+    job: Job
+    kept: dict[str, bytes] | None = None
+
+
+class SavedLive(msgspec.Struct):
+    """What is stored of the live jobs. They are in the order in which they came; `numbers` are theirs, and `kept` is
+    what methods keep of them, by number and key. `entered` jobs have ever come, and `named` names were remembered.
+
+    In a `Cut` the jobs and the names are not here, but `count` and `names` say how many there are.
+    """
+
+    clock: SiteClock
+    times: list[float]
+    learnt: LearntState
+    entered: int
+    named: int
+    count: int
+    names: int
+    jobs: list[Job] = []
+    numbers: list[int] = []
+    kept: dict[int, dict[str, bytes]] = {}
+    remembered: list[JobKey] = []
+
+    def take_in(self, jobs: Iterable[StoredJob], names: Iterable[JobKey]) -> str | None:
+        """Have the live jobs and the names that are stored apart, in the order of their numbers.
+
+        Returns:
+            What is missing, if anything is.
+        """
+        self.jobs, self.numbers, self.kept = [], [], {}
+        for one in jobs:  # of which none stays: to free a million at once would stop all other threads
+            self.jobs.append(one.job)
+            self.numbers.append(one.number)
+            if one.kept is not None:
+                self.kept[one.number] = one.kept
+        self.remembered = list(names)
+        if (len(self.jobs), len(self.remembered)) == (self.count, self.names):
+            return None
+        return f"{len(self.jobs)} of {self.count} live jobs, {len(self.remembered)} of {self.names} names"
+
+
 class LiveJobs:
     """Keeps the state of a site, what is watched in it, and the names of jobs that have left in step with each other.
 
@@ -39,7 +87,7 @@ class LiveJobs:
         most: how many jobs may be live.
         remembered: how many jobs that have left are known by name.
         forget: called with the key of a job that will never start: its end came, and its start did not.
-        per_job: what methods keep of the jobs here.
+        per_job: what methods keep of the jobs here, by their keys.
     """
 
     def __init__(
@@ -48,7 +96,7 @@ class LiveJobs:
         most: int,
         remembered: int,
         forget: Callable[[JobKey], None],
-        per_job: Collection[PerJob[Any]] = (),
+        per_job: Mapping[str, PerJob[Any]],
     ) -> None:
         self._context = context
         self._state = context.state
@@ -86,7 +134,7 @@ class LiveJobs:
 
     def take_marks(self) -> Marks:
         """What has changed since this was last called."""
-        touched = self._touched.union(*(kept.take_changed() for kept in self._per_job))
+        touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
         marks = Marks(dict(sorted(jobs.items())), self._left, self._named)
         self._touched, self._left, self._named = set(), [], {}
@@ -94,7 +142,7 @@ class LiveJobs:
 
     def unmark(self) -> None:
         """All is stored as it is."""
-        for kept in self._per_job:
+        for kept in self._per_job.values():
             kept.take_changed()
         self._touched, self._left, self._named = set(), [], {}
 
@@ -170,7 +218,7 @@ class LiveJobs:
         number = self.numbers.pop(job.key)
         del self.by_number[number]
         self._left.append(number)
-        for kept in self._per_job:
+        for kept in self._per_job.values():
             kept.pop(job.key)
         self._unsubmitted_cpus -= self._unsubmitted.pop(job.key, 0)
         self.learnt.add(job.key, max(self.clock.now, self.event_time))
@@ -221,16 +269,57 @@ class LiveJobs:
             self.leave(job)
             yield job
 
-    def restore(self, jobs: Iterable[Job], numbers: Iterable[int], entered: int) -> None:
-        """Take the jobs back that are stored, with their numbers, and how many had come; 10 µs a job."""
-        for job, number in zip(jobs, numbers, strict=True):
+    def stored(self, number: int, job: Job) -> StoredJob:
+        """A live job as it is to be stored."""
+        key = job.key
+        kept = {name: kept.encoded(key) for name, kept in self._per_job.items() if key in kept}
+        return StoredJob(number, job, kept or None)
+
+    def save(self) -> SavedLive:
+        """What is to be stored, without the jobs and the names."""
+        return SavedLive(
+            clock=self.clock,
+            times=list(self.expiry.times),
+            learnt=self.learnt.state,
+            entered=self.entered,
+            named=self.named,
+            count=len(self._state),
+            names=len(self.remembered),
+        )
+
+    def save_whole(self) -> SavedLive:
+        """The same with the jobs and the names; O(live jobs)."""
+        saved = self.save()
+        saved.take_in((self.stored(number, job) for number, job in self.by_number.items()), self.remembered)
+        return saved
+
+    def restore(self, saved: SavedLive) -> None:
+        """Take back what was stored, but for which jobs have left; 10 µs a job."""
+        self.clock, self.expiry = saved.clock, Expiry(saved.times)
+        for job, number in zip(saved.jobs, saved.numbers, strict=True):
             self._state.enter(job)
             self._number(job, number)
             self._count_unsubmitted(job)
             self.expiry.watch(job)
-        self.entered = entered
+        for number, kept in saved.kept.items():
+            for name, encoded in kept.items():
+                if name in self._per_job:
+                    self._per_job[name].restore(self.by_number[number].key, encoded)
+        self.entered, self.named = saved.entered, saved.named
+        self.remembered = dict.fromkeys(saved.remembered)
 
-    def restore_names(self, remembered: Iterable[JobKey], named: int) -> None:
-        """Take the names back that are stored, and how many there had been."""
-        self.remembered = dict.fromkeys(remembered)
-        self.named = named
+    def restore_learnt(self, saved: LearntState, rows: Iterable[Row] | None, count: int, oldest: int) -> None:
+        """Take back which jobs have left; where the rows are lost (None), those of which the names are there.
+
+        Raises:
+            ValueError: rows are missing.
+        """
+        if rows is not None:
+            self.learnt.restore(saved, rows, count, oldest)
+            return
+        self.learnt.state.forgotten_until = saved.forgotten_until
+        self.name_learnt()
+
+    def name_learnt(self) -> None:
+        """Count the jobs that are known by name among those that have left."""
+        self.learnt.add_missing(self.remembered, self.clock.now)

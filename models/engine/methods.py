@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from models.engine.declared import no_earlier
@@ -18,6 +19,13 @@ from models.site.rows import Rows
 from models.site.runs import RunHistory
 from models.site.topology import ask_of
 from models.waits.simulated import SimulatedEasy
+
+
+class SavedMethods(msgspec.Struct):
+    """What methods for waits and for run times saved, by their names."""
+
+    waits: dict[str, bytes]
+    runs: dict[str, bytes]
 
 
 class SiteMethods:
@@ -156,11 +164,16 @@ class SiteMethods:
         for method in self.learning.values():
             method.forget(key)
 
-    def load(self, waits: Mapping[str, bytes], runs: Mapping[str, bytes], with_rows: bool) -> None:
-        """Take back what the methods saved; one that has rows goes on only with these, else it begins anew."""
+    def save(self) -> SavedMethods:
+        """What the methods keep for themselves, beside their rows and what they keep of live jobs."""
+        waits = {name: method.save() for name, method in self.learning.items()}
+        return SavedMethods(waits, {name: method.save() for name, method in self.runs.items()})
+
+    def load(self, saved_methods: SavedMethods, with_rows: bool) -> None:
+        """Take back what the methods saved; one that has rows goes on only with these, else it begins empty."""
         kinds: tuple[tuple[Mapping[str, Method], Mapping[str, bytes]], ...] = (
-            (self.learning, waits),
-            (self.runs, runs),
+            (self.learning, saved_methods.waits),
+            (self.runs, saved_methods.runs),
         )
         for methods, saved in kinds:
             for name, method in methods.items():

@@ -42,9 +42,9 @@ class Past:
         days = [msgspec.structs.astuple(day) for day in self._kept.days]
         return hours, days
 
-    def restore(self, saved: SavedPast | None) -> None:
+    def restore(self, saved: SavedPast) -> None:
         """Take back what was saved."""
-        hours, days = saved or ([], [])
+        hours, days = saved
         self._kept.hours[:] = (_filled(HourState, hour) for hour in hours)
         self._kept.days[:] = (_filled(DayState, day) for day in days)
         self._next = _begin(hours[-1][0], HOUR_S) + HOUR_S if hours else 0.0

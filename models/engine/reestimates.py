@@ -25,9 +25,6 @@ MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
 Look = tuple[float, JobKey]
 """When a job is to be looked at again (Unix seconds), and which."""
 
-_FIRST_KEY: JobKey = ("", -1)
-"""Before the keys of all jobs."""
-
 
 class Reestimates:
     """The jobs that queue, by when they are to be looked at again. O(log queued) a look.
@@ -43,7 +40,7 @@ class Reestimates:
     """
 
     def __init__(self, state: SiteState, active: bool) -> None:
-        self.passed: Look = 0.0, _FIRST_KEY
+        self.passed: Look = 0.0, ("", -1)  # before those of all jobs
         self._state = state
         self._active = active
         self._looks: list[Look] = []
@@ -62,9 +59,9 @@ class Reestimates:
             for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads
                 heappush(self._looks, next_look(job, self.passed))
 
-    def restore(self, passed: Look | None, now: float) -> None:
-        """Go on from there; None where it was not stored, by an earlier version: from `now` on."""
-        self.passed = passed or (now, _FIRST_KEY)
+    def restore(self, passed: Look) -> None:
+        """Go on from the last look that was taken."""
+        self.passed = passed
         self.watch_all()
 
     def any_due(self, now: float) -> bool:

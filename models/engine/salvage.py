@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from models.engine.checkpoint import MIN_JOBS_TO_RECOVER, Changes, RowRange, SavedState, kept_runs
+from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
+from models.engine.gaps import MIN_JOBS_TO_RECOVER
+from models.engine.histories import Changes, RowRange
 from models.engine.settings import EngineSettings
 from models.site.history import Started
 from models.site.rows import Row
@@ -36,22 +38,22 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     What is left moves together: entries are numbered without a gap up to the last number that the state counts. The
     numbers are new, so all have to be stored anew, away from the old ones; they are what is returned.
     """
-    window = range(max(state.started - state.history, state.first), state.started)
+    counted, window = state.histories, state.histories.window
     found = sorted((row for row in started if row.number in window), key=lambda row: row.number)
     there = {row.number for row in found}
     missing = [number for number in window if number not in there]
     # From there on the gap has left the history; without one there, it is among the run times or a method's rows.
-    until = missing[-1] + 1 + state.history if missing else state.started + MIN_JOBS_TO_RECOVER
-    state.gap_until = max(state.gap_until, until)
-    state.first = state.started - len(found)
-    left = kept_runs(state, runs)
-    state.runs_kept, state.forgotten = len(left), []
+    until = missing[-1] + 1 + counted.history if missing else counted.started + MIN_JOBS_TO_RECOVER
+    state.gaps.gap_until = max(state.gaps.gap_until, until)
+    counted.first = counted.started - len(found)
+    left = counted.kept_runs(runs)
+    counted.runs_kept, counted.forgotten = len(left), []
     own = {}
-    for name, kept in state.rows.items():
+    for name, kept in counted.rows.items():
         there_of = sorted((row for row in rows.get(name, ()) if kept.oldest <= row.number < kept.count), key=_number)
-        state.rows[name] = RowRange(kept.count, kept.count - len(there_of))
+        counted.rows[name] = RowRange(kept.count, kept.count - len(there_of))
         own[name] = [Row(number, row.value) for number, row in enumerate(there_of, kept.count - len(there_of))]
-    renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, state.first)]
+    renumbered = [msgspec.structs.replace(row, number=number) for number, row in enumerate(found, counted.first)]
     return Changes(started=renumbered, runs=left, rows=own)
 
 

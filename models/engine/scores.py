@@ -1,7 +1,7 @@
 """How good a site's methods have been: their accuracy, the sums by week, and how many predictions were made."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +26,21 @@ class Week(msgspec.Struct, array_like=True):
 
     begin: float
     tallies: dict[str, Tally]
+
+
+class SavedScores(msgspec.Struct):
+    """What is stored of `Scores`: the attributes of these names."""
+
+    accuracy: dict[str, Accuracy]
+    cancelled: dict[str, Accuracy]
+    run_accuracy: dict[str, RunAccuracy]
+    predictions: dict[str, int]
+    run_predictions: dict[str, int]
+    degraded: dict[str, int]
+    weeks: list[Week]
+    later: Accuracy
+    later_first: Accuracy
+    rivals: dict[str, Accuracy]
 
 
 class Scores:
@@ -115,29 +130,25 @@ class Scores:
         if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
             self.weeks.append(Week(now, self.tallies()))
 
-    def restore(
-        self,
-        accuracy: Mapping[str, Accuracy],
-        cancelled: Mapping[str, Accuracy],
-        run_accuracy: Mapping[str, RunAccuracy],
-        predictions: Mapping[str, int],
-        run_predictions: Mapping[str, int],
-        degraded: Mapping[str, int],
-        weeks: Iterable[Week],
-        rivals: Mapping[str, Accuracy],
-    ) -> None:
+    def save(self) -> SavedScores:
+        """What is stored."""
+        kept = {name: getattr(self, name) for name in SavedScores.__struct_fields__}
+        return SavedScores(**kept | {"weeks": list(self.weeks)})
+
+    def restore(self, saved: SavedScores) -> None:
         """Take back what was saved, of the methods that still run, and of the rivals."""
-        for name in rivals:
+        for name in saved.rivals:
             if name not in self.accuracy and name not in self.run_accuracy:
                 self.add_rival(name)
-        _update(self.rivals, rivals)
-        _update(self.accuracy, accuracy)
-        _update(self.cancelled, cancelled)
-        _update(self.run_accuracy, run_accuracy)
-        _update(self.predictions, predictions)
-        _update(self.run_predictions, run_predictions)
-        _update(self.degraded, degraded)
-        self.weeks.extend(weeks)
+        _update(self.rivals, saved.rivals)
+        _update(self.accuracy, saved.accuracy)
+        _update(self.cancelled, saved.cancelled)
+        _update(self.run_accuracy, saved.run_accuracy)
+        _update(self.predictions, saved.predictions)
+        _update(self.run_predictions, saved.run_predictions)
+        _update(self.degraded, saved.degraded)
+        self.weeks.extend(saved.weeks)
+        self.later, self.later_first = saved.later, saved.later_first
 
 
 def _update(values: dict[str, V], saved: Mapping[str, V]) -> None:

@@ -1,6 +1,5 @@
 """What time it is at a site, by its events and by when they arrived; and which times are not believed."""
 
-from collections.abc import Iterable
 from functools import cached_property
 from statistics import median
 
@@ -35,7 +34,7 @@ EVENTS_TO_SET_BACK = 32
 
 
 class SiteClock(msgspec.Struct, array_like=True, dict=True):
-    """The time of a site. It is a part of the stored state, so new fields go to the end.
+    """The time of a site. It is a part of the stored state.
 
     A site is *live* while the broker's time minus the events' time is, by the median, under a day; otherwise it is
     *replayed* (or offline: there is no broker). At a live site an event's time is compared with the broker's. At the
@@ -68,12 +67,6 @@ class SiteClock(msgspec.Struct, array_like=True, dict=True):
 
     furthest: float = 0.0
     """What `now` was at the most before it was set back: a time up to there and 60 days more is believed still."""
-
-    @classmethod
-    def of_times(cls, times: Iterable[float], events: int) -> "SiteClock":
-        """The clock of a state that an earlier version saved, from the times of its last events."""
-        ordered = sorted(times)
-        return cls(ordered[len(ordered) // 2], min(events, MAX_CONFIRMING)) if ordered else cls()
 
     @cached_property
     def live(self) -> bool:

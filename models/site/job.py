@@ -96,8 +96,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     `run_estimates` are by the method's name; `run_s` is the estimate that counts. `cpus` are requested; `allocated`
     is what its start said that it got. `later` is the last estimate of those made while it queued that was told.
     `extras` and `progress` are what few jobs have. `asked_cpus` are what it asked for where `cpus` is its share of
-    an area (`Areas`). The job is stored as an array, so new fields go to the end: states that were saved before a
-    field existed are read with its default.
+    an area (`Areas`). The job is stored as an array.
     """
 
     id: str
@@ -132,7 +131,6 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     network: str | None = None
     run_estimates: dict[str, RunEstimate] = msgspec.field(default_factory=dict)
     allocated: int | None = None
-    looks: int = 0  # of earlier versions, and not read: those behind it keep their places
     later: LaterEstimate | None = None
     extras: Extras = EXTRAS
     progress: Progress = PROGRESS

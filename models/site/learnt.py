@@ -116,7 +116,7 @@ class LearntJobs:
         self._merge()
 
     def add_missing(self, keys: Iterable[JobKey], at: float) -> None:
-        """Add those of these jobs that are not known: rows were lost, or an earlier version stored none."""
+        """Add those of these jobs that are not known: rows were lost."""
         for key in keys:
             if key not in self:
                 self.add(key, at)

@@ -31,7 +31,7 @@ class SizeSeen(msgspec.Struct, array_like=True):
     """The processors of a site that never said how many it has, guessed from the most that were in use at once.
 
     Once some jobs have started, it grows fourfold in a day of the site's time at most. It is a part of the stored
-    state, so new fields go to the end.
+    state.
     """
 
     most: int = 0

@@ -61,18 +61,6 @@ class _Found(msgspec.Struct, array_like=True, frozen=True, gc=False):
     samples: bytes
 
 
-class SavedDistributions(msgspec.Struct, array_like=True):
-    """What earlier versions saved, where there were no rows."""
-
-    pending: list[tuple[JobKey, bytes]]
-    numbers: bytes
-    samples: bytes
-    rows: bytes
-    targets: bytes
-    pushed: int
-    bins: int = BINS
-
-
 class QesperaDistributions(Qespera):
     """Algorithm 1 with `use_distribution`; about 6 ms a prediction over 6000 jobs, of which the states take ten
     megabytes, in memory twice and in the rows once."""
@@ -143,32 +131,18 @@ class QesperaDistributions(Qespera):
         self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:
-        """Lay out the rows; they are made of what an earlier version saved, if it did.
+        """Lay out the rows.
 
         Raises:
             ValueError: these are none of this method's.
         """
         try:
-            if saved:
-                self._take_in(msgspec.msgpack.decode(saved, type=SavedDistributions))
             found = [_decode(row.value) for row in self.rows.kept]
         except msgspec.MsgspecError as error:
             raise ValueError(f"not a saved state: {error}") from error
         self._numbers = np.array([one.number for one in found], np.int64)
         self._samples = _samples(b"".join(one.samples for one in found))
         self._window, self._layout = None, (0, 0)
-
-    def _take_in(self, saved: SavedDistributions) -> None:
-        """Make rows of what was saved: of the last jobs, for there the states and the numbers beside them agree."""
-        for key, state in saved.pending:
-            self.per_job.put(key, state)
-        numbers, samples = np.frombuffer(saved.numbers, np.int64), _samples(saved.samples)
-        rows, waits_s = np.frombuffer(saved.rows).reshape(-1, 2 + SETS), np.frombuffer(saved.targets)
-        known = np.argsort(numbers)[np.count_nonzero(numbers < 0) :]
-        last = min(len(known), len(rows))
-        for place, row, wait_s in zip(known[-last:], rows[-last:].tolist(), waits_s[-last:].tolist(), strict=True):
-            found = _Found(int(numbers[place]), row[0], row[1], wait_s, samples[place].tobytes())
-            self.rows.append(_encode(found))
 
     def _correlated(self, found: _Found) -> Floats:
         """Of what the correlation with the wait is the weight of each distance."""

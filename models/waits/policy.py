@@ -45,14 +45,11 @@ WaitsByPolicy = dict[str, float]
 
 
 class _SavedPolicies(msgspec.Struct, array_like=True):
-    """What is saved; `policies`, `trial` and `pending` are of earlier versions, which kept there what is per job."""
+    """What is saved."""
 
-    policies: dict[str, bytes]
-    trial: bytes
     since: int
     tries: int
     errors: dict[str, float]
-    pending: list[tuple[JobKey, WaitsByPolicy]]
 
 
 class Policy(WaitMethod):
@@ -135,20 +132,12 @@ class Policy(WaitMethod):
 
     def save(self) -> bytes:
         """The errors so far."""
-        return _encode(_SavedPolicies({}, b"", self._since, self._tries, self._errors, []))
+        return _encode(_SavedPolicies(self._since, self._tries, self._errors))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
         kept = _decode(saved)
-        for name, policy in self._policies.items():
-            if name in kept.policies:
-                policy.load(kept.policies[name])
-        self._trial.load(kept.trial)
-        self._since, self._tries = kept.since, kept.tries
-        self._errors |= {name: error for name, error in kept.errors.items() if name in self._errors}
-        for key, tried in kept.pending:
-            if tried.keys() >= self._errors.keys():
-                self.per_job.put(key, tried)
+        self._since, self._tries, self._errors = kept.since, kept.tries, kept.errors
 
 
 _encode = msgspec.msgpack.Encoder().encode

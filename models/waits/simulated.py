@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 
 from models.method import SiteContext, WaitMethod
@@ -52,7 +51,6 @@ Starts = Callable[[int, float, float], float]
 Outlived = dict[JobKey, float]
 """Whole run times in seconds, predicted again, of jobs that have run for longer than was predicted before."""
 
-_Saved = list[tuple[str, int, float]]
 
 MAX_SIMULATED = 500
 """Jobs of the queue that are simulated where not all are looked at (`models.site.seen`): the first by the policy."""
@@ -235,11 +233,6 @@ class Simulated(WaitMethod):
         among = f"{len(live.running.cpus)} running and {site.queued} queued jobs"
         reason = f"{self.name}: {among}, run times by {context.runtimes.name}{site.bound}"
         return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
-
-    def load(self, saved: bytes) -> None:
-        """Take back the run times that were predicted again, where an earlier version saved them."""
-        for job, attempt, run_s in msgspec.msgpack.decode(saved, type=_Saved) if saved else ():
-            self.per_job.put((job, attempt), run_s)
 
 
 def _expected(job: Job) -> float:

@@ -84,7 +84,7 @@ def test_a_large_site_is_read_back(queued: int) -> None:
     begin = perf_counter()
     read = read_state("s", stored, table.get)
     decoded = perf_counter()
-    again = Engine.load(read.saved, [], [], engine.settings, {name: [] for name in read.saved.rows})
+    again = Engine.load(read.saved, [], [], engine.settings, {name: [] for name in read.saved.histories.rows})
     end = perf_counter()
     print(
         f"\n{queued} live jobs: {sum(map(len, table.values())) / 1e6:.1f} MB; stored whole in {filled - before:.1f} s; "

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from deploy.local.stack import LocalStack
-from models.engine.checkpoint import Changes
+from models.engine.histories import Changes
 from models.site.runs import Run
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost

@@ -10,8 +10,9 @@ import pytest
 import redis
 
 from deploy.local.stack import LocalStack, Redis, free_port
-from models.engine.checkpoint import Changes, SavedState, read_saved
+from models.engine.checkpoint import SavedState, read_saved
 from models.engine.engine import Engine
+from models.engine.histories import Changes
 from models.engine.settings import EngineSettings
 from models.runtimes.closest import Closest
 from models.site.job import Job
@@ -155,7 +156,7 @@ def test_what_the_state_before_needs_stays_until_it_is_trimmed(store: Store) -> 
     store.write("alder", later)
     stored = store.load("alder", read_saved(state))
     assert len(stored.started) == SETTINGS.history
-    assert len(stored.runs) == read_saved(state).runs_kept
+    assert len(stored.runs) == read_saved(state).histories.runs_kept
 
 
 HOSTILE = ("a", "a:history", "a}", "{a}", "*", "a:runs:site", "ä\n\x00", "%41", "a b", "🌲" * 64)

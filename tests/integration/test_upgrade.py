@@ -17,7 +17,7 @@ from streams.worker.checkpoint.writing import HEAD_VERSION
 from tests.support.deployment import PARTITIONS, Deploy, until
 
 
-def test_a_state_of_a_later_version_is_left_alone_and_named(deploy: Deploy) -> None:
+def test_a_state_of_another_version_is_left_alone_and_named(deploy: Deploy) -> None:
     here = deploy()
     partition = partition_of("alder", PARTITIONS)
     later = msgspec.msgpack.encode({"v": STATE_VERSION + 1, "something": "else"})
@@ -27,7 +27,7 @@ def test_a_state_of_a_later_version_is_left_alone_and_named(deploy: Deploy) -> N
     with suppress(StackError):  # it may end before or after it is seen to run
         here.worker.start()
     until(lambda: not here.worker.running)
-    assert f"state of version {STATE_VERSION + 1}, of a later queuecast" in here.log
+    assert f"state of version {STATE_VERSION + 1}, of another queuecast" in here.log
     here.read_all()
     assert not here.said()
 

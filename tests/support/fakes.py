@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 
 import msgspec
 
-from models.engine.checkpoint import Changes
+from models.engine.histories import Changes
 from models.records import AnyEvent
 from models.site.history import Started
 from models.site.rows import Row

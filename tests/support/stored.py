@@ -23,7 +23,7 @@ def saved_state(table: Mapping[bytes, bytes], site: str = "alder", stored: Store
     lately, which depends on when it was stored."""
     read = read_state(site, stored or decode_stored(table[site.encode()]), table.get)
     assert read.fault is None
-    read.saved.forgotten = []
+    read.saved.histories.forgotten = []
     return read.saved
 
 

@@ -80,11 +80,9 @@ def contents(engine: Engine) -> dict[str, Any]:
     saved, _ = engine.checkpoint()
     assert read_saved(saved).site == "s"
     found: dict[str, Any] = msgspec.msgpack.decode(saved)
-    return {
-        name: value
-        for name, value in found.items()
-        if name not in ("events", "anomalies", "times", "forgotten", "weeks", "clock")
-    }
+    del found["events"], found["anomalies"], found["histories"]["forgotten"], found["scores"]["weeks"]
+    del found["live"]["times"], found["live"]["clock"]
+    return found
 
 
 def other_jobs(count: int) -> list[AnyEvent]:

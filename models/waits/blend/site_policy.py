@@ -31,13 +31,11 @@ TOPOLOGY = Estimate(None, "no policy knows of partitions and limits")
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
-    """What is saved; `told` and `once` are what earlier versions compared by."""
+    """What is saved."""
 
     policy: bytes
-    told: list[msgspec.Raw] = []
-    once: tuple[float, float] = (0.0, 0.0)
-    jobs: int = 0
-    errors: dict[str, float] | None = None
+    jobs: int
+    errors: dict[str, float]
 
 
 class SitePolicy(Policy):
@@ -104,11 +102,10 @@ class SitePolicy(Policy):
 
     def save(self) -> bytes:
         """What `Policy` saves, and how all compare."""
-        return msgspec.msgpack.encode(_Saved(super().save(), jobs=self.compared, errors=self._compared))
+        return msgspec.msgpack.encode(_Saved(super().save(), self.compared, self._compared))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; where it was compared otherwise, that begins anew."""
+        """Take back what `save` gave."""
         kept = msgspec.msgpack.decode(saved, type=_Saved)
         super().load(kept.policy)
-        if kept.errors is not None and kept.errors.keys() == self._compared.keys():
-            self._compared, self.compared = kept.errors, kept.jobs
+        self._compared, self.compared = kept.errors, kept.jobs

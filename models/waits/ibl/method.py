@@ -122,7 +122,6 @@ class LearntJobs:
 
 _read_row = msgspec.msgpack.Decoder(LearntJob).decode
 _read_seen = msgspec.msgpack.Decoder(Seen).decode
-_Pending = list[tuple[JobKey, bytes]]
 
 
 class Ibl(WaitMethod):
@@ -159,17 +158,7 @@ class Ibl(WaitMethod):
         self.per_job.pop(key)
 
     def load(self, saved: bytes) -> None:
-        """Lay out the rows, and take back the states that the queued jobs found, where an earlier version saved them.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        try:
-            pending = msgspec.msgpack.decode(saved, type=_Pending) if saved else []
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not a saved state: {error}") from error
-        for key, seen in pending:
-            self.per_job.put(key, seen)
+        """Lay out the rows."""
         self._learnt.restore()
 
 

@@ -43,7 +43,7 @@ NAMES = (
     "user's jobs before it, log2",
     "user's running jobs, log2",
 )
-"""The features, in their order. Weights of other features are not taken back."""
+"""The features, in their order."""
 
 COUNT = len(NAMES)
 SIZE = 1 + len(MOST_AGES)

@@ -72,10 +72,8 @@ class LimitsSeen:
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        counts = np.frombuffer(saved, np.float32)
-        if len(counts) == 2 * self._started.size:
-            self._started, self._refused = counts.reshape(2, *self._started.shape).copy()
-            self._found = None
+        self._started, self._refused = np.frombuffer(saved, np.float32).reshape(2, *self._started.shape).copy()
+        self._found = None
 
 
 def _count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:

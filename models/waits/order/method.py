@@ -76,16 +76,16 @@ class PrioritiesSeen(msgspec.Struct, array_like=True):
 
 
 class _Saved(msgspec.Struct, array_like=True):
-    """What is saved; new fields go to the end."""
+    """What is saved."""
 
     users: SavedUsage
     accounts: SavedUsage
     preference: SavedPreference
     limits: bytes
     last_end: float
-    runs: RunsSeen = msgspec.field(default_factory=RunsSeen)
-    priorities: PrioritiesSeen = msgspec.field(default_factory=PrioritiesSeen)
-    queue_limits: SavedQueueLimits = {}
+    runs: RunsSeen
+    priorities: PrioritiesSeen
+    queue_limits: SavedQueueLimits
 
 
 class LearntOrder(WaitMethod):

@@ -35,9 +35,8 @@ PRIOR = {"age, days": 1.0}
 
 
 class SavedPreference(msgspec.Struct, array_like=True):
-    """The features' names, the places of the queues' weights in the order of their last starts, and what was learnt."""
+    """The places of the queues' weights in the order of their last starts, and what was learnt."""
 
-    names: tuple[str, ...]
     queues: dict[str, int]
     weights: bytes
     squares: bytes
@@ -76,13 +75,12 @@ class Preference:
 
     def saved(self) -> SavedPreference:
         """What was learnt."""
-        return SavedPreference(NAMES, self._queues, self.weights.tobytes(), self._squares.tobytes())
+        return SavedPreference(self._queues, self.weights.tobytes(), self._squares.tobytes())
 
     def restore(self, saved: SavedPreference) -> None:
-        """Take back what was learnt, unless it was of other features."""
-        if saved.names == NAMES and len(saved.weights) == self.weights.nbytes:
-            self._queues = saved.queues
-            self.weights, self._squares = (np.frombuffer(raw).copy() for raw in (saved.weights, saved.squares))
+        """Take back what was learnt."""
+        self._queues = saved.queues
+        self.weights, self._squares = (np.frombuffer(raw).copy() for raw in (saved.weights, saved.squares))
 
 
 @njit(cache=True)

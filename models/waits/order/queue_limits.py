@@ -81,7 +81,5 @@ class QueueLimitsSeen:
     def load(self, saved: Mapping[int, tuple[str, bytes]]) -> None:
         """Take back what `save` gave."""
         for place, (name, raw) in saved.items():
-            counts = np.frombuffer(raw, np.float32)
-            if len(counts) == 2 * (STEPS + 1):  # else it was saved with other steps
-                self._names[place], self._counts[place] = name, counts.reshape(2, -1).copy()
+            self._names[place], self._counts[place] = name, np.frombuffer(raw, np.float32).reshape(2, -1).copy()
         self._found = None

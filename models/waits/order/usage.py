@@ -85,10 +85,7 @@ class Usage:
 
     def restore(self, saved: SavedUsage) -> None:
         """Take back what was saved."""
-        times = np.frombuffer(saved.times)
-        sums = np.frombuffer(saved.sums, np.float32)
-        count = min(len(times), self._most)
-        if len(sums) == len(times) * len(HALF_LIVES_S):  # else it was saved with other half-lives
-            self._slots = {name: slot for slot, name in enumerate(saved.names[:count])}
-            self._times[:count] = times[:count]
-            self._sums[:count] = sums.reshape(len(times), len(HALF_LIVES_S))[:count]
+        count = len(saved.names)
+        self._slots = {name: slot for slot, name in enumerate(saved.names)}
+        self._times[:count] = np.frombuffer(saved.times)
+        self._sums[:count] = np.frombuffer(saved.sums, np.float32).reshape(count, len(HALF_LIVES_S))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
-from models.engine.checkpoint import Changes
+from models.engine.histories import Changes
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.loader import SiteLoader
 from streams.worker.checkpoint.retries import Retries

@@ -165,7 +165,8 @@ class SiteLoader:
         That gives the same state again, to the byte. A Redis that lost its last seconds has all entries of the state
         from before, and the changelog has that state: it is compacted only after a while. None where it is not so.
         """
-        if (saved.started or saved.runs_kept) and not (entries.started or entries.runs):
+        counted = saved.histories
+        if (counted.started or counted.runs_kept) and not (entries.started or entries.runs):
             return None
         for most in STATES_AT_A_TIME:
             read = partial(self._events.earlier_states, stored.partition, site.encode(), most)
@@ -215,8 +216,9 @@ class SiteLoader:
                 log.exception("the engine failed", extra={"site": handle.engine.site})
                 return False
         handle.offset, handle.stamp, handle.operations = stored.offset, stored.stamp, stored.operations
-        context, events = handle.engine.context, handle.engine.events
-        return (events, context.history.count, context.runs.count) == (saved.events, saved.started, saved.runs)
+        context, counted = handle.engine.context, saved.histories
+        found = handle.engine.events, context.history.count, context.runs.count
+        return found == (saved.events, counted.started, counted.runs)
 
 
 async def until_ready(engine: Engine) -> None:

@@ -31,7 +31,8 @@ import msgspec
 import redis.asyncio
 from redis.exceptions import NoPermissionError, ResponseError
 
-from models.engine.checkpoint import Changes, SavedState, decode_array, encode_array, kept_runs
+from models.engine.checkpoint import SavedState, decode_array, encode_array
+from models.engine.histories import Changes
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Category, Run
@@ -279,13 +280,13 @@ class SiteStore:
 
 def included(stored: Stored, saved: SavedState, history: int) -> Stored:
     """Those of the entries that a saved state counts. Others are from beyond it, or were forgotten before it."""
-    ranges = saved.rows
+    counted = saved.histories
     return Stored(
-        [row for row in stored.started if saved.started - history <= row.number < saved.started],
-        kept_runs(saved, stored.runs),
+        [row for row in stored.started if counted.started - history <= row.number < counted.started],
+        counted.kept_runs(stored.runs),
         {
             name: [row for row in stored.rows.get(name, ()) if kept.oldest <= row.number < kept.count]
-            for name, kept in ranges.items()
+            for name, kept in counted.rows.items()
         },
     )
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from models.durations import DAY_S
-from models.engine.checkpoint import Changes
 from models.engine.engine import Engine
+from models.engine.histories import Changes
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Submit

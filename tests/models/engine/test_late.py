@@ -59,11 +59,14 @@ def test_methods_that_learn_from_the_state_at_submission_learn_nothing_of_it() -
     before = contents(engine)
     applied(engine, [late("1", 10.0), start("1", 3950.0)])
     after = contents(engine)
-    changed = {name for name, saved in before["methods"].items() if after["methods"][name] != saved}
-    rows = {name for name, kept in before["rows"].items() if after["rows"][name] != kept}
-    assert changed <= {"qbets"} and rows == {"qbets"}
-    for name in ("accuracy", "cancelled", "predictions", "started", "history"):
-        assert before[name] == after[name]
+    waits = before["methods"]["waits"]
+    changed = {name for name, saved in waits.items() if after["methods"]["waits"][name] != saved}
+    counted, counted_after = before["histories"], after["histories"]
+    rows = {name for name, kept in counted["rows"].items() if counted_after["rows"][name] != kept}
+    assert changed <= {"qbets", "order", "blend"} and rows == {"qbets"}  # the order observes what users hold
+    assert {**counted, "rows": None} == {**counted_after, "rows": None}
+    for name in ("accuracy", "cancelled", "predictions"):
+        assert before["scores"][name] == after["scores"][name]
 
 
 def test_it_says_nothing_of_the_time() -> None:

@@ -1,7 +1,5 @@
 """A job is learnt once, whenever it comes again."""
 
-import msgspec
-
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
@@ -51,17 +49,6 @@ def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
     (anomaly,) = engine.apply(start("0", 1.7e9 + 30.0))
     assert isinstance(anomaly, Anomaly) and anomaly.rejected
     assert learnt(engine, jobs(10_000, 10_010)) == 20
-
-
-def test_of_a_state_of_an_earlier_version_the_names_are_known() -> None:
-    engine = Engine("s", SETTINGS)
-    learnt(engine, jobs(0, 200))
-    state, changes = engine.checkpoint()
-    old = msgspec.msgpack.decode(state)
-    del old["learnt"], old["rows"][LEARNT_ROWS]
-    rows = {name: kept for name, kept in changes.rows.items() if name != LEARNT_ROWS}
-    again = Engine.load(msgspec.msgpack.encode(old), changes.started, changes.runs, SETTINGS, rows)
-    assert learnt(again, jobs(136, 200)) == 0
 
 
 def test_where_the_rows_are_lost_the_names_are_known() -> None:

@@ -133,7 +133,7 @@ def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
 
 def test_a_job_that_has_left_is_known_by_name_until_others_have_left() -> None:
     forgotten: list[JobKey] = []
-    live = LiveJobs(context(), most=3, remembered=2, forget=forgotten.append)
+    live = LiveJobs(context(), most=3, remembered=2, forget=forgotten.append, per_job={})
     ended = job("ended")
     live.enter(ended)
     live.move(ended, Phase.ENDED_BEFORE_START)

@@ -80,10 +80,3 @@ def test_it_is_the_same_after_a_crash() -> None:
         one.past.left(later.time, 60.0, 90.0, 100.0)
     assert again.past.save() == engine.past.save()
     assert len(past_of(again).hours) > 1 and past_of(again).days
-
-
-def test_a_state_of_an_earlier_version_has_none() -> None:
-    past = Past()
-    past.restore(None)
-    past.pass_to(MONDAY, SiteState())
-    assert [hour.time for hour in past.kept.hours] == [MONDAY]

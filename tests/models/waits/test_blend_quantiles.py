@@ -152,22 +152,19 @@ def test_what_was_said_can_be_stored() -> None:
     quantiles = Quantiles(["a", "b"], [1.0] * 2)
     said = quantiles.say(told(100.0, np.nan))
     back = Said.decode(said.encode(), quantiles.experts)
-    assert back is not None and back.kind == said.kind
+    assert back.kind == said.kind
     for one, other in zip(said[:4], back[:4], strict=True):
         np.testing.assert_array_equal(one, other)
-    assert Said.decode(said.encode(), quantiles.experts + 1) is None
 
 
-def test_what_was_learnt_is_kept_and_goes_with_the_experts_names() -> None:
+def test_what_was_learnt_is_kept() -> None:
     quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
     for wait in chance.lognormal(7.0, 1.0, 200):
         become_known(quantiles, quantiles.say(told(wait, 10.0)), wait)
-    same, more = Quantiles(["a", "b"], [1.0] * 2), Quantiles(["new", "b", "a"], [1.0] * 3)
-    for other in (same, more):
-        other.load(quantiles.save())
+    same = Quantiles(["a", "b"], [1.0] * 2)
+    same.load(quantiles.save())
     assert same.save() == quantiles.save()
-    expected = quantiles.say(told(70.0, 10.0)).bounds[MEDIAN]
-    assert more.say(told(np.nan, 10.0, 70.0)).bounds[MEDIAN] == pytest.approx(expected, rel=0.01)
+    assert same.say(told(70.0, 10.0)).marks == quantiles.say(told(70.0, 10.0)).marks
     assert len(quantiles.save()) < 10_000
 
 

@@ -58,7 +58,7 @@ def test_it_need_not_be_nearer_than_the_order_where_the_site_is_simulated_well(
 ) -> None:
     site_policy = SitePolicy(lambda: well)
     errors = dict.fromkeys(site_policy.parts.keys() - {"trial"}, 500.0) | {"easy": error_s, "order": 100.0}
-    site_policy.load(msgspec.msgpack.encode((Policy().save(), [], (0.0, 0.0), tried, errors)))
+    site_policy.load(msgspec.msgpack.encode((Policy().save(), tried, errors)))
     assert (site_policy.compared, site_policy.is_nearer) == (tried, counts)
 
 
@@ -90,11 +90,3 @@ def test_it_is_saved_with_the_blend() -> None:
     again.load(method.save())
     assert again.site_policy.save() == method.site_policy.save()
     assert again.site_policy.compared > 0
-
-
-def test_what_was_compared_otherwise_is_compared_anew() -> None:
-    _, method = after("fcfs", 600)
-    policy, *_ = msgspec.msgpack.decode(method.site_policy.save())
-    again = SitePolicy()
-    again.load(msgspec.msgpack.encode((policy, [(("1", 0), (10.0, 20.0))], (100.0, 300.0), 57)))
-    assert (again.best.name, again.is_nearer, again.compared) == ("fcfs", False, 0)

@@ -59,7 +59,7 @@ def test_no_policy_is_asked_or_tried() -> None:
     policy = blend_of(engine).site_policy
     assert (policy.compared, policy.is_nearer, len(policy.per_job)) == (0, False, 0)
     (context,) = engine.context.views()
-    policy._compared |= {"easy": 1.0, "order": 100.0}  # as a state that was stored by an earlier version may have it
+    policy._compared |= {"easy": 1.0, "order": 100.0}
     policy.compared = 100
     job = Job("", 0, engine.time, cpus=8, walltime=HOUR_S)
     assert policy.is_nearer

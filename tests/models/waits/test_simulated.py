@@ -276,13 +276,6 @@ def test_what_was_predicted_anew_outlives_the_process_but_not_the_job() -> None:
     assert len(method.per_job) == 0
 
 
-def test_what_an_earlier_version_had_predicted_anew_is_read() -> None:
-    method = SimulatedFcfs()
-    method.load(msgspec.msgpack.encode([("1", 0, 300.0)]))
-    where = site(4, running(1, 4, 60.0, start=NOW), runtimes=Told({"1": 1000.0}))
-    assert wait(where, make(9, 4, 1.0, submit=NOW + 150.0), method) == 150.0
-
-
 @each
 def test_asking_what_if_changes_nothing(name: str) -> None:
     method = method_named(name)

@@ -126,23 +126,6 @@ def test_a_capacity_of_the_far_future_does_not_make_later_ones_stale() -> None:
     assert engine.context.cpus == 128
 
 
-def test_a_site_that_an_earlier_version_let_be_poisoned_is_healed() -> None:
-    engine = Engine("s", SETTINGS)
-    applied(engine, genuine()[:300], live=True)
-    engine.context.capacity = Capacity(site="s", time=1e11, cpus=8)
-    engine.context.size.most = 10**9
-    state, changes = engine.checkpoint()
-    old = msgspec.msgpack.decode(state)
-    del old["clock"], old["size"]
-    old["times"][3] = 1e11
-    old["most_cpus"] = 10**9
-    again = Engine.load(msgspec.msgpack.encode(old), changes.started, changes.runs, SETTINGS, changes.rows)
-    now = genuine()[299].time
-    assert abs(again.time - now) < DAY_S and again.context.most_cpus == 0
-    applied(again, [capacity(64, now + 60.0)], live=True)
-    assert again.context.cpus == 64
-
-
 def test_one_start_does_not_fix_an_undeclared_sites_size() -> None:
     engine = Engine("s", SETTINGS)
     applied(engine, genuine(declared=False)[:300], live=True)

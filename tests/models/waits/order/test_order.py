@@ -14,7 +14,6 @@ from models.simulation import generate, run
 from models.simulation.multifactor import MultifactorTiers
 from models.site.job import Job
 from models.waits.order import LearntOrder
-from models.waits.order.features import NAMES
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.queue_limits import QueueLimitsSeen
 from models.waits.order.usage import HALF_LIVES_S, Usage
@@ -165,15 +164,6 @@ def test_what_it_saves_is_small_whatever_comes() -> None:
         engine.apply(Start(site="alder", time=time, job=name))
         engine.apply(End(site="alder", time=time + 500.0, job=name))
     assert len(method(engine).save()) < 20_000
-
-
-def test_weights_of_other_features_are_not_taken_back() -> None:
-    saved = method(fair_site(starts=20)).preference.saved()
-    fresh = LearntOrder().preference
-    fresh.restore(msgspec.structs.replace(saved, names=(*NAMES[1:], "another")))
-    assert fresh.weights.tolist() == LearntOrder().preference.weights.tolist()
-    fresh.restore(saved)
-    assert fresh.weights.tolist() != LearntOrder().preference.weights.tolist()
 
 
 def test_asking_changes_nothing() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from models.engine.checkpoint import Changes
 from models.engine.engine import Engine
+from models.engine.histories import Changes
 from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings

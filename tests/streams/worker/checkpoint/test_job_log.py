@@ -191,7 +191,7 @@ def test_a_segment_that_is_not_there_is_found_out_and_the_others_are_read(what: 
         del table[lost]
     read = read_state("s", stored, table.get)
     assert read.fault is not None
-    assert 0 < len(read.saved.jobs) <= read.saved.live
+    assert 0 < len(read.saved.live.jobs) <= read.saved.live.count
 
 
 def test_the_key_of_a_segment_is_no_sites_and_names_its_site() -> None:

@@ -231,7 +231,7 @@ def simulated(failover: bool = False) -> tuple[World, HistoryTable, World]:
 
 def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
     world, table, whole = simulated(failover=True)
-    assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).started
+    assert max(world.started["alder"]) + 3 < saved_state(dict(table.states)).histories.started
     live(world, settings(), events=Logs(world, table.states))
     assert list(dict.fromkeys(world.outputs)) == whole.outputs
     assert not any(b"gap" in value for value in world.said("predictions"))
