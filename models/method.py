@@ -35,7 +35,7 @@ class Happened(Enum):
     ENDED = "ended"
     """It ran as long as it would."""
     INTERRUPTED = "interrupted"
-    """It was preempted or requeued: how long it ran says nothing of its run time."""
+    """It was preempted or requeued, or its node failed: how long it ran says nothing of its run time."""
     WITHDRAWN = "withdrawn"
     """It left the queue without having started."""
 

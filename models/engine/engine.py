@@ -57,6 +57,9 @@ EVENTS_PER_SWEEP = 64
 PREEMPTED = "preempted"
 """The state of an end or a requeue by which a job made room for others."""
 
+INTERRUPTED = (PREEMPTED, "node_fail")
+"""The states of ends that say nothing of how long a job would have run."""
+
 SKEW_S = 60.0
 """Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
 
@@ -300,7 +303,7 @@ class Engine(EngineState):
         self.gaps.see_started(self.context.history.count)
         yield from self.outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
-            yield from self._finish(job, job.end, job.progress.preempted)
+            yield from self._finish(job, job.end, PREEMPTED if job.progress.preempted else None)
 
     def _note_past(self, job: Job, waited_s: float) -> None:
         """A job has left the queue: what was predicted beside what happened, by the method that counts."""
@@ -334,7 +337,7 @@ class Engine(EngineState):
             self._leave_started(job)
             yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
         else:
-            yield from self._finish(job, event.time, event.state == PREEMPTED)
+            yield from self._finish(job, event.time, event.state)
 
     def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
         """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
@@ -345,12 +348,14 @@ class Engine(EngineState):
         self._live.remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
 
-    def _finish(self, job: Job, end: float, preempted: bool = False) -> Iterator[Record]:
-        """A running job has ended: its run time is known; where others took its place it says nothing of the job."""
+    def _finish(self, job: Job, end: float, state: str | None) -> Iterator[Record]:
+        """A running job has ended: its run time is known; that of one that was interrupted says nothing of the job."""
         assert job.start is not None
+        preempted = state == PREEMPTED
         run_s = job.ran_s(end)
         self._leave_started(job)
-        told = job.start >= job.submit - SKEW_S and not preempted  # else it is unknown which of its times is right
+        clear = job.start >= job.submit - SKEW_S  # else it is unknown which of its times is right
+        told = clear and state not in INTERRUPTED
         if told:
             for run_method in self.methods.runs.values():
                 run_method.learn(job, run_s, self.context.runs)

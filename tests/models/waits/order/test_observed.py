@@ -106,14 +106,15 @@ def test_the_time_that_a_job_stood_still_is_not_used() -> None:
     assert used(learnt(events), "ada", 1010.0) == pytest.approx(800, rel=0.01)
 
 
-def test_preemption_says_nothing_of_run_times() -> None:
+@pytest.mark.parametrize("state", ["preempted", "node_fail"])
+def test_what_cuts_an_attempt_short_says_nothing_of_run_times(state: str) -> None:
     def events() -> Iterable[AnyEvent]:
         for number in range(40):
             time = 10_000.0 * (number + 1)
             yield Submit(site=SITE, time=time, job=f"{number}", user="ada", cpus=4, walltime=3600.0)
             yield Start(site=SITE, time=time + 1.0, job=f"{number}")
             if number % 2:
-                yield End(site=SITE, time=time + 61.0, job=f"{number}", state="preempted")
+                yield End(site=SITE, time=time + 61.0, job=f"{number}", state=state)
             else:
                 yield End(site=SITE, time=time + 3601.0, job=f"{number}", state="completed")
 
