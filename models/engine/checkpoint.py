@@ -20,7 +20,8 @@ from models.site.job import Job, Shared
 from models.site.size import SizeSeen
 
 STATE_VERSION = 5
-"""Version of what `encode` writes, and of what is read."""
+"""Version of what `encode` writes, and the only one that is read: raise it with whatever the engine or a method saves
+otherwise than before."""
 
 
 class Cut(NamedTuple):
