@@ -12,6 +12,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Capacity, End, Requeue, Resume, Start, Submit, Suspend
 from models.waits.order import LearntOrder
+from models.waits.order.queue_limits import STARTED
 
 SITE = "alder"
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
@@ -136,7 +137,7 @@ def told(day: Day, as_arrays: bool) -> list[AnyEvent]:
     """The day as a scheduler tells it, with arrays, or job by job."""
     events: list[AnyEvent] = []
     for number, (who, tasks, time, run_s, preempted) in enumerate(sorted(day, key=lambda one: one[2])):
-        user, request = f"u{who}", {"cpus": 2, "walltime": 7200.0}
+        user, request = f"u{who}", {"cpus": 2, "walltime": 7200.0, "queue": f"q{who % 2}"}
         array, row = ({"array": f"a{number}"}, {"job": f"a{number}", "array_size": tasks}) if as_arrays else ({}, {})
         names = [f"a{number}_{one}" for one in range(tasks)]
         rows = [row] if as_arrays else [{"job": name} for name in names]
@@ -165,3 +166,7 @@ def test_arrays_requeues_and_preemption_teach_what_jobs_one_by_one_do(day: Day) 
     assert whole.limits.limits(1000)[:3] == single.limits.limits(1000)[:3]
     assert whole.knows_run_times == single.knows_run_times
     assert np.allclose(whole.preference.weights, single.preference.weights)
+    queues, one_by_one = (method.queue_limits._counts for method in (whole, single))
+    assert queues.keys() == one_by_one.keys() != set()
+    for place, counts in queues.items():
+        assert np.allclose(counts[STARTED], one_by_one[place][STARTED])
