@@ -27,6 +27,9 @@ TIMEOUT_S = 120.0
 VERSIONS = (42, 41, 43, 44, 40, 45, 39, 38, 37)
 """The versions of the REST service's data that are tried where none is given, the best known first."""
 
+ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}
+"""What its programs are told: the format of times, and not to cut the list of an array's tasks short."""
+
 SEPARATOR = "\x1f"
 """Stands between sacct's columns: nobody has it in a name."""
 
@@ -181,7 +184,7 @@ class Commands(SlurmCalls):
         return self._measured(words[0], lambda: self._output(words))
 
     def _output(self, words: tuple[str, ...]) -> bytes:
-        environment = {**os.environ, "TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+        environment = os.environ | ENVIRONMENT
         try:
             with self._lock:
                 if self._closed:

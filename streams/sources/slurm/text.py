@@ -235,7 +235,8 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
             and phase[1] not in _RAN
             and fields[nodelist] in _NO_NODES
             and (phase[1] != "failed" or nodelist != blank)
-            and not (got.cpus or _whole(fields[elapsed]))
+            and not _whole(fields[elapsed])
+            and not (got.cpus and not fields[nodelist])  # older releases say there what it would have got
         )
         if never_ran:
             started = None

@@ -40,7 +40,7 @@ def test_the_programs_are_called_and_measured(programs: Path) -> None:
     (programs / "jobs.json").write_bytes(squeue(JOBS, 30))
     lines = sacct(JOBS, 30).replace("|", "\x1f")
     (programs / "jobs.txt").write_text(lines)
-    program(programs, "squeue", f"cat {programs}/jobs.json; test $TZ = UTC")
+    program(programs, "squeue", f"cat {programs}/jobs.json; test $TZ = UTC -a $SLURM_BITSTR_LEN = 0")
     program(programs, "sacct", f'test "$1" = --helpformat && echo "JobID Submit  State" || cat {programs}/jobs.txt')
     measured: dict[str, Calls] = {}
     calls = Commands(measured)

@@ -73,6 +73,12 @@ def test_one_that_was_cancelled_in_the_queue_never_ran() -> None:
         assert (row.state, row.start, row.end) == ("cancelled", None, NOON + 180)
 
 
+def test_one_that_was_cancelled_in_the_queue_never_ran_though_what_it_would_have_got_is_told() -> None:
+    end = DAY + "12:03:00"
+    row = one(line(State="CANCELLED by 1234", NodeList="None assigned", Start=end, End=end))
+    assert (row.state, row.start, row.started_cpus) == ("cancelled", None, None)
+
+
 def test_one_that_ran_for_no_second_ran() -> None:
     assert one(line(End=DAY + "12:01:00")).start == NOON + 60
 
