@@ -51,7 +51,7 @@ def test_a_forgotten_job_does_not_come_back() -> None:
     world.arrived = 0.0
     world.publish_events([Start(site="alder", time=9.0, job="1"), Start(site="alder", time=9.0, job="0")])
     found = live(world)
-    assert [job.id for job in state_of(found).jobs] == ["0"]
+    assert [job.id for job in state_of(found).live.jobs] == ["0"]
     (done,) = found.operations
     assert (done.by, done.why, done.at, done.done) == ("ada", "lost", 1000.0, "job 1, queued, is forgotten")
     assert live(world).operations == found.operations
@@ -85,8 +85,9 @@ def test_a_rebuilt_site_is_what_its_events_make_it() -> None:
     expected, world = state_of(live(plain)), rebuilt()
     found = live(world)
     again = state_of(found)
-    assert [job.id for job in again.jobs] == [job.id for job in expected.jobs]
-    assert (again.events, again.started, again.runs) == (expected.events, expected.started, expected.runs)
+    assert [job.id for job in again.live.jobs] == [job.id for job in expected.live.jobs]
+    counts = [(of.events, of.histories.started, of.histories.runs) for of in (again, expected)]
+    assert counts[0] == counts[1]
     assert [done.rebuilt for done in found.operations] == [True]
     assert world.outputs == plain.outputs
 
@@ -101,8 +102,10 @@ def test_a_crash_during_a_rebuild_changes_nothing(steps: int) -> None:
     world.steps = None
     live(world)
     again, expected = state_of(stored(world)), state_of(stored(undisturbed))
-    again.forgotten = expected.forgotten = []
-    assert again.started == expected.started and [job.id for job in again.jobs] == [job.id for job in expected.jobs]
+    again.histories.forgotten = expected.histories.forgotten = []
+    assert again.histories.started == expected.histories.started and [job.id for job in again.live.jobs] == [
+        job.id for job in expected.live.jobs
+    ]
     assert list(dict.fromkeys(world.outputs)) == undisturbed.outputs
 
 
