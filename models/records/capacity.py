@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from models.records.events import Event
-from models.records.fields import Bytes, Count, Counts, Name, Names, Seconds, Time
+from models.records.fields import Bytes, Count, Counts, Name, Names, Rank, Seconds, Time
 
 
 class Pool(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -40,7 +40,7 @@ class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     pools: Names
     up: bool = True
     default: bool = False
-    tier: int = 0
+    tier: Rank = 0
     max_walltime: Seconds | None = None
     max_nodes: Count | None = None
     users: Names | None = None

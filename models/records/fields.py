@@ -11,6 +11,8 @@ Text = Annotated[str, Meta(max_length=1024)]
 Time = Annotated[float, Meta(ge=0.0, le=1e11)]
 Seconds = Annotated[float, Meta(ge=0.0, le=1e11)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Rank = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
+"""What is only compared: the higher goes first."""
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Names = Annotated[list[Name], Meta(max_length=256)]

@@ -3,10 +3,16 @@
 import msgspec
 
 from models.durations import DAY_S
-from models.records import Capacity
+from models.records import Alter, Capacity, Start, Submit
 
 MAX_CPUS = 10_000_000
-"""No site and no job is larger."""
+"""No site and no job is larger, and none has more nodes, GPUs or tasks."""
+
+MAX_MEMORY = 1 << 56
+"""Bytes, 64 PiB: no site and no job has more memory."""
+
+MAX_ARRAY_CPUS = 10**12
+"""The processors that all tasks of an array would have together: beyond, sums over the live jobs would not be exact."""
 
 MAX_CPUS_WHILE_NEW = 1_000_000
 """No job is larger at a site of unknown size of which little has been seen."""
@@ -63,6 +69,38 @@ class SizeSeen(msgspec.Struct, array_like=True):
         self.started = self.doubted = 0
 
 
+def doubted_request(event: Submit | Start | Alter) -> str | None:
+    """Why what an event says of a job, beside its processors, is not believed of any job; None where it is. 2 µs."""
+    for name in ("nodes", "gpus", "tasks", "array_size"):
+        count = getattr(event, name, None)
+        if count is not None and count > MAX_CPUS:
+            return f"{count} {name}; at most {MAX_CPUS} are believed"
+    if isinstance(event, Start):
+        return None
+    if event.memory is not None and event.memory > MAX_MEMORY:
+        return f"{event.memory} bytes of memory; at most {MAX_MEMORY} are believed"
+    gpus = sum((event.gpu_types or {}).values())
+    if gpus > MAX_CPUS:
+        return f"{gpus} GPUs of all types; at most {MAX_CPUS} are believed"
+    tasks = event.array_size or 1 if isinstance(event, Submit) else 1
+    if (event.cpus or 1) * tasks > MAX_ARRAY_CPUS:
+        return f"{event.cpus} processors for each of {tasks} tasks; at most {MAX_ARRAY_CPUS} together are believed"
+    return None
+
+
+def doubted_pools(event: Capacity) -> str | None:
+    """Why the pools of a site are not believed: all their nodes together have more than any site has."""
+    nodes = sum(pool.nodes for pool in event.pools)
+    cpus = sum(pool.nodes * pool.cpus for pool in event.pools)
+    gpus = sum(pool.nodes * sum(pool.gpus.values()) for pool in event.pools)
+    memory = sum(pool.nodes * (pool.memory or 0) for pool in event.pools)
+    counts = (("nodes", nodes, MAX_CPUS), ("processors", cpus, MAX_CPUS), ("GPUs", gpus, MAX_CPUS))
+    for what, count, most in (*counts, ("bytes of memory", memory, MAX_MEMORY)):
+        if count > most:
+            return f"{count} {what} in all pools; at most {most} are believed"
+    return None
+
+
 def doubted_job(cpus: int, declared: int, seen: int, settled: bool) -> str | None:
     """Why a job of so many processors is not believed; None where it is.
 
@@ -91,6 +129,8 @@ def doubted_capacity(event: Capacity, declared: int, seen: int, largest_job: int
         return f"{event.cpus} processors on {event.nodes} nodes; at most {MAX_CPUS} are believed"
     if event.nodes and event.down_nodes > event.nodes:
         return f"{event.down_nodes} of {event.nodes} nodes are down"
+    if (reason := doubted_pools(event)) is not None:
+        return reason
     if not (declared or settled) or event.cpus == 0:
         return None
     known = max(declared, seen)

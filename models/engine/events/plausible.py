@@ -4,9 +4,8 @@ from models.engine.outgoing import Anomaly
 from models.method import SiteContext
 from models.records import Alter, AnyEvent, Capacity, ExpectedStart, Start, Submit
 from models.site.clock import MAX_AGE_S, SiteClock
-from models.site.size import MAX_CPUS, MIN_STARTED_JOBS, doubted_capacity, doubted_job
+from models.site.size import MIN_STARTED_JOBS, doubted_capacity, doubted_job, doubted_request
 
-_COUNTS = ("nodes", "gpus", "tasks", "array_size")
 _WITH_ELIGIBLE, _WITH_SIZE = (Submit, Alter), (Submit, Start, Alter, Capacity)  # a union would be made at each event
 
 
@@ -40,11 +39,8 @@ def _doubted_eligible(event: AnyEvent) -> str | None:
 def _doubted_size(event: AnyEvent, context: SiteContext, now: float) -> str | None:
     if not isinstance(event, _WITH_SIZE):
         return None
-    if not isinstance(event, Capacity):
-        for name in _COUNTS:
-            count = getattr(event, name, None)
-            if count is not None and count > MAX_CPUS:
-                return f"{count} {name}; at most {MAX_CPUS} are believed"
+    if not isinstance(event, Capacity) and (reason := doubted_request(event)) is not None:
+        return reason
     if event.cpus is None:
         return None
     settled = context.history.count >= MIN_STARTED_JOBS

@@ -146,11 +146,9 @@ class Layout:
         Parameters:
             by_node: of the area's `nodes` instead, (nodes, resources).
         """
-        each = self._node_of_each()
         if by_node and self.nodes is not None:
-            return each[self.nodes.room]
-        counts = np.array([self.topology.pools[room.pool].nodes for room in self.rooms])
-        return np.asarray(each * counts[:, None])
+            return self._node_of_each()[self.nodes.room]
+        return np.array([self.topology.all_of(room.pool) for room in self.rooms]).reshape(-1, len(RESOURCES))
 
     def timeline(self, now: float, by_node: bool = False) -> Timeline:
         """What the rooms hold from `now` (Unix seconds) on, as nodes are down and reservations begin and end.
@@ -194,7 +192,8 @@ class Layout:
         begins, holds = self.timeline(now)
         demand, shares = self.kind(ask).demand, np.zeros(len(self.rooms))
         for begin in begins.tolist():
-            during = (begins < begin + planned_s) & (np.append(begins[1:], np.inf) > begin)
+            before = (begins < begin + planned_s) | (begins == begin)  # a run time of 0 is one that is not known
+            during = before & (np.append(begins[1:], np.inf) > begin)
             if fit(holds[during].min(axis=0), demand, shares):
                 return float(begin)
         return 0.0

@@ -101,7 +101,7 @@ def _of_all_nodes(topology: Topology, ask: Ask, pools: Sequence[int], name: str)
         return
     if ask.nodes is not None and ask.nodes > count:
         yield f"larger than {whole}: {ask.nodes} of {count} nodes"
-    totals = [topology.pools[place].nodes * topology.node_of(place, ask.gpu_types) for place in possible]
+    totals = [topology.all_of(place, ask.gpu_types) for place in possible]
     share = 0.0
     for place, total in zip(possible, totals, strict=True):
         wanted = topology.demand(ask, place)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation
+from models.site.size import MAX_CPUS
 from models.site.topology.asks import Ask, Asked, ask_of
 
 Floats = NDArray[np.float64]
@@ -116,6 +117,11 @@ class Topology:
         gpus = sum(count for name, count in pool.gpus.items() if not types or name in types)
         return np.array([pool.cpus, gpus, np.inf if pool.memory is None else pool.memory], np.float64)
 
+    def all_of(self, place: int, types: Sequence[str] = ()) -> Floats:
+        """What all nodes of a pool have together, as `node_of`; nothing where there is none, also no unknown memory."""
+        nodes = self.pools[place].nodes
+        return nodes * self.node_of(place, types) if nodes else np.zeros(len(RESOURCES))
+
     def demand_of(self, job: Asked, place: int) -> Floats:
         """What a job takes if it runs in this pool alone, (resources,): processors, GPUs, bytes."""
         return self.demand(ask_of(job), place)
@@ -149,15 +155,15 @@ class Topology:
         """Its dominant share of an area, in processors: as much of these as of the resource of which it takes most.
 
         So a job for half of the GPUs is as large as one for half of the processors. All nodes count, also those that
-        are down. At least 1.
+        are down. At least 1; a job that can never run there may ask for any share, and counts as `MAX_CPUS` at most.
         """
         pools = [place for place in self.possible_pools(ask) if place in area.pools] or area.pools[:1]
         if not pools:
             return max(ask.cpus, 1)
-        totals = np.sum([self.pools[one].nodes * self.node_of(one, ask.gpu_types) for one in area.pools], axis=0)
+        totals = np.sum([self.all_of(one, ask.gpu_types) for one in area.pools], axis=0)
         taken = zip(self.demand(ask, pools[0]).tolist(), totals.tolist(), strict=True)
         sizes = (-(-int(wanted) * area.cpus // int(total)) for wanted, total in taken if wanted and 0 < total < np.inf)
-        return max(ask.cpus, *sizes, 1)
+        return min(max(ask.cpus, *sizes, 1), MAX_CPUS)
 
     def longest_s(self, ask: Ask) -> float:
         """How long the job may run at most, by its partitions; infinity where one of them says nothing."""

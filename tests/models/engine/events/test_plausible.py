@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from models.engine.asking.answers import weeks
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
 from models.engine.settings import EngineSettings
-from models.records import Alter, AnyEvent, Capacity, Outcome
+from models.records import Alter, AnyEvent, Capacity, Outcome, Pool, Submit
 from models.simulation import generate, run
 from models.site.expiry import WEEK_S
 from tests.support.engines import MEDIAN
@@ -191,3 +192,26 @@ def test_whatever_impossible_comes_the_genuine_records_stay(seed: int, live: boo
             assert isinstance(anomaly, Anomaly) and anomaly.quarantine
     assert contents(quiet) | {"size": None} == contents(other) | {"size": None}
     assert quiet.time == other.time and quiet.context.cpus == other.context.cpus
+
+
+@pytest.mark.parametrize(
+    ("pools", "what"),
+    [
+        ([Pool(name=f"p{n}", nodes=10**9, cpus=10**9) for n in range(20)], "nodes"),
+        ([Pool(name="p", nodes=10**4, cpus=10**9)], "processors"),
+        ([Pool(name="p", nodes=10**4, cpus=1, gpus={"a": 10**9})], "GPUs"),
+        ([Pool(name="p", nodes=10**4, cpus=1, memory=1 << 60)], "bytes of memory"),
+    ],
+)
+def test_pools_are_believed_by_what_they_have_together(pools: list[Pool], what: str) -> None:
+    engine = Engine("s", SETTINGS)
+    (anomaly,) = engine.apply(Capacity(site="s", time=ORIGIN, cpus=8, pools=pools))
+    assert isinstance(anomaly, Anomaly) and anomaly.rejected and f"{what} in all pools" in anomaly.detail
+    assert engine.context.capacity is None
+    engine.checkpoint()
+
+
+@pytest.mark.parametrize("request_", [{"memory": 1 << 59}, {"gpu_types": {"a": 10**9}}, {"array_size": 10**7}])
+def test_what_no_job_asks_for_is_not_believed(request_: dict[str, Any]) -> None:
+    (anomaly,) = Engine("s", SETTINGS).apply(Submit(site="s", time=ORIGIN, job="1", cpus=10**6, **request_))
+    assert isinstance(anomaly, Anomaly) and anomaly.rejected

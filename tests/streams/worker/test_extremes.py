@@ -1,0 +1,98 @@
+"""What the schema lets pass breaks nothing: neither a site's engine, nor what is stored, answered and shown of it."""
+
+from functools import cache
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from models.engine.asking.answers import answer, drain_s, standing
+from models.engine.checkpoint import read_saved
+from models.engine.engine import Engine
+from models.engine.histories import Changes
+from models.engine.settings import EngineSettings
+from models.records import (
+    AnyAnswer,
+    AnyEvent,
+    AnyQuestion,
+    Capacity,
+    End,
+    Outcome,
+    Prediction,
+    SiteQuestion,
+    StandingEstimate,
+    Start,
+    Submit,
+)
+from streams.settings import EstimateSettings
+from streams.worker.answers.standing import StandingEstimates
+from streams.worker.checkpoint.stored import SiteHandle
+from streams.worker.checkpoint.writing import SiteCut, compressed
+from streams.worker.metrics.engines import EngineCollector
+from tests.support.extremes import extreme, read
+
+NOW = 1e6
+NAMES = st.sampled_from(["a", "b", "ada"])
+COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "v": st.just(1),
+    "site": st.just("s"),
+    "job": NAMES,
+    "attempt": st.sampled_from([0, 0, 0, 0, 1, 1_000_000_000]),
+    "time": st.sampled_from([NOW, NOW, NOW + 60.0, NOW + 3600.0, NOW + 86_400.0, 0.0, 1e11]),
+}
+SIZES: dict[str, st.SearchStrategy[Any]] = {
+    "Submit.cpus": st.sampled_from([1, 1, 8, 4000, 1_000_000, 10_000_000, 1_000_000_000]),
+    "Capacity.cpus": st.sampled_from([0, 1, 64, 1_000_000, 10_000_000, 1_000_000_000]),
+    "Pool.name": NAMES,
+    "Pool.nodes": st.sampled_from([0, 1, 2, 64, 65, 10_000_000, 1_000_000_000]),
+    "Pool.cpus": st.sampled_from([0, 1, 64, 10_000, 1_000_000_000]),
+    "Partition.name": NAMES,
+    "Partition.pools": st.lists(NAMES, max_size=3),
+    "Reservation.name": NAMES,
+    "Reservation.pools": st.lists(NAMES, max_size=3),
+    "Reservation.start": st.sampled_from([0.0, NOW, NOW + 3600.0]),
+    "Reservation.end": st.sampled_from([0.0, NOW + 60.0, NOW + 7200.0, 1e11]),
+}
+LIKELY = [extreme(kind, COMMON | SIZES) for kind in (Submit, Start, Capacity)]
+EVENTS = st.lists(st.one_of(*LIKELY, extreme(AnyEvent, COMMON | SIZES)), min_size=1, max_size=12)
+QUESTIONS = st.lists(extreme(AnyQuestion, COMMON), max_size=2)
+
+
+@cache
+def begun() -> tuple[bytes, Changes]:
+    """A site at which some jobs have started, so that sizes are looked at."""
+    engine = Engine("s", EngineSettings())
+    for number in range(40):
+        job, time = f"usual{number}", NOW - 10_000.0 + 100.0 * number
+        engine.apply(Submit(site="s", time=time, job=job, user="ada", queue="a", cpus=1 + number % 7, walltime=3600.0))
+        engine.apply(Start(site="s", time=time + number % 5, job=job))
+        if number % 3:
+            engine.apply(End(site="s", time=time + 99.0, job=job))
+    return engine.checkpoint()
+
+
+def loaded(state: bytes, changes: Changes) -> Engine:
+    return Engine.load(state, changes.started, changes.runs, EngineSettings(), changes.rows)
+
+
+@given(events=EVENTS, questions=QUESTIONS, known=st.booleans())
+def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[Any], known: bool) -> None:
+    engine = loaded(*begun()) if known else Engine("s", EngineSettings())
+    handle = SiteHandle(engine, 0)
+    for one in events:
+        for record in engine.apply(read(AnyEvent, one)):
+            if isinstance(record, Prediction | Outcome):
+                read(type(record), record)
+    handle.offset = len(events)
+    compressed([SiteCut.of(handle)], 0)
+    assert read_saved(engine.checkpoint()[0]).events == engine.events
+    for question in [SiteQuestion(id="1", site="s", past=True), *questions]:
+        read(AnyAnswer, answer(read(AnyQuestion, question), engine, engine.time))
+    drain_s(engine, engine.time)
+    shapes = StandingEstimates({}, EstimateSettings(), send=lambda *_: None).shapes(engine)  # type: ignore[arg-type, return-value]
+    for estimate in standing(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
+        read(StandingEstimate, estimate)
+    registry = CollectorRegistry()
+    registry.register(EngineCollector([handle], 1))
+    assert generate_latest(registry)
