@@ -261,7 +261,8 @@ def ask(
     it has --site, --url, --token and --json.
     """
     from models.ranking import JobRequest
-    from streams.client import ask as asking
+    from streams.client.ask import check, show
+    from streams.client.either import asked_of
     from streams.client.grid import job_request
     from streams.durations import seconds_of
 
@@ -275,15 +276,12 @@ def ask(
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
     settings = settings_without_servers(context) if url else settings_of(context)
-    if url:
-        found = asking.ask_service(url, token or settings.serve.token, job, site or (), run_s)
-    else:
-        found = asking.ask(settings, job, site or (), run_s)
+    found = asked_of(settings, url, token).rank(job, site or (), run_s)
     if as_json:
         print_json(found)
     else:
-        asking.show(found)
-    asking.check(found)
+        show(found)
+    check(found)
 
 
 OF_SUBMITTED = frozenset({"job_id", "site", "url", "token", "as_json"})

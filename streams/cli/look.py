@@ -34,15 +34,13 @@ def jobs(
 
     With --user those that run too.
     """
-    from streams.client import listing
+    from streams.client.either import asked_of
+    from streams.client.listing import show_jobs
 
-    settings, sites = settings_of(context), names("--site", site or ())
+    asked, sites = asked_of(settings_of(context), url, token), names("--site", site or ())
     name("--user", user)
-    if url:
-        found = listing.jobs_of_service(url, token or settings.serve.token, user, sites)
-    else:
-        found = listing.jobs(settings, user, sites, most)
-    _print(found, as_json, listing.show_jobs)
+    found = asked.longest_queued(sites, most) if user is None else asked.user_jobs(user, sites, most)
+    _print(found, as_json, show_jobs)
 
 
 @commands.command(epilog="Example: queuecast job 4711 --site ctc")
@@ -66,16 +64,13 @@ def ask_job(
     Raises:
         UserError: no site knows it, or nobody could be asked.
     """
-    from streams.client import job as asking
+    from streams.client.either import asked_of
+    from streams.client.job import show
 
-    settings = settings_of(context)
+    asked = asked_of(settings_of(context), url, token)
     names("--job", [job])
     names("--site", sites)
-    if url:
-        found = asking.ask_job_of_service(url, token or settings.serve.token, job, sites)
-    else:
-        found = asking.ask_job(settings, job, sites)
-    _print(found, as_json, asking.show)
+    _print(asked.job(job, sites), as_json, show)
 
 
 @commands.command(epilog="Example: queuecast sites")
@@ -83,14 +78,11 @@ def sites(
     context: typer.Context, site: Sites = None, url: Url = None, token: Token = None, as_json: AsJson = False
 ) -> None:
     """Print all sites: their size, what is free, their jobs, how old that is, and what is wrong with any."""
-    from streams.client import listing
+    from streams.client.either import asked_of
+    from streams.client.listing import show_sites
 
-    settings, chosen = settings_of(context), names("--site", site or ())
-    if url:
-        found = listing.sites_of_service(url, token or settings.serve.token, chosen)
-    else:
-        found = listing.sites(settings, chosen)
-    _print(found, as_json, listing.show_sites)
+    asked, chosen = asked_of(settings_of(context), url, token), names("--site", site or ())
+    _print(asked.sites(chosen), as_json, show_sites)
 
 
 @commands.command(epilog="Example: queuecast letters --site ctc --follow")

@@ -1,113 +1,16 @@
-"""The command `ask`: asks for a ranking of sites, through Kafka or from an HTTP service, and prints it."""
+"""The command `ask`: prints a ranking of sites."""
 
-import json
-import math
 import sys
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
-
-import msgspec
 
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative
-from streams.client.blocking import Client
-from streams.errors import NotUnderstood, Unreachable, UserError
-from streams.settings import Settings
+from streams.client.either import NO_SITE
+from streams.errors import UserError
 from streams.sizes import size_text
 from streams.terminal import minute, moment, printable, show_listed, show_table, span
 
-if TYPE_CHECKING:
-    from urllib.error import HTTPError
-
 SHOWN_BOUND = "0.9"
 """The bound that the table shows."""
-
-NO_SITE = "no site is known yet: does a worker run, and have events come to it?"
-
-SERVICE_TIMEOUT_S = 90.0
-"""How long to wait for a service, which itself waits `serve.answer_seconds` for workers, a minute at most."""
-
-Fetched = TypeVar("Fetched")
-
-
-def ask(settings: Settings, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None) -> Ranking:
-    """Rank the sites for a job, asking their workers through Kafka.
-
-    Parameters:
-        sites: only these; by default all that are known.
-        run_s: the job's run time at a site of speed 1, in seconds, where the user knows it.
-
-    Raises:
-        UserError: Kafka cannot be reached or refuses, or no site is known.
-    """
-    with Client(settings, patience_s=0) as grid:
-        return grid.rank(job, sites=sites, run_s=run_s, why=True)
-
-
-def ask_service(
-    url: str, token: str | None, job: JobRequest, sites: Sequence[str] = (), run_s: float | None = None
-) -> Ranking:
-    """Rank the sites for a job, asking an HTTP service. The other parameters are those of `ask`.
-
-    Parameters:
-        url: the service's address, http://host:port or https://….
-        token: the service's token, where it asks for one.
-
-    Raises:
-        UserError: the service cannot be reached or refuses, or the address is not one.
-    """
-    durations = {"walltime": _with_unit(job.walltime), "run": _with_unit(run_s)}
-    fields: dict[str, Any] = {**msgspec.structs.asdict(job), **durations, "site": list(sites), "why": "true"}
-    fields["exclusive"] = "true" if job.exclusive else None
-    query = urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
-    return fetched(url, f"/v1/rank?{query}", token, Ranking)
-
-
-def fetched(url: str, path: str, token: str | None, kind: type[Fetched]) -> Fetched:
-    """What an HTTP service answers at a path.
-
-    Raises:
-        UserError: the service cannot be reached or refuses, or the address is not one.
-    """
-    import urllib.error  # who asks through Kafka needs none of these
-    import urllib.request
-    from http.client import HTTPException
-
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    if not url.startswith(("http://", "https://")):
-        raise NotUnderstood(f"--url is {url!r}; expected http://host:port or https://…")
-    request = urllib.request.Request(f"{url.rstrip('/')}{path}", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=SERVICE_TIMEOUT_S) as answer:
-            return msgspec.json.decode(answer.read(), type=kind)
-    except urllib.error.HTTPError as error:
-        raise UserError(f"{url}: {_detail(error)}") from None
-    except msgspec.MsgspecError:
-        raise UserError(f"{url}: what answers there is no service of queuecast's") from None
-    except urllib.error.URLError as error:
-        raise Unreachable(f"{url}: {error.reason}; does `queuecast serve` run there?") from None
-    except (OSError, ValueError, HTTPException) as error:  # the last: the service died in mid-answer
-        raise Unreachable(f"{url}: {error}") from None
-
-
-def _with_unit(seconds: float | None) -> str | None:
-    """A duration as the service reads it."""
-    return None if seconds is None else f"{math.ceil(seconds)}s"
-
-
-def _detail(error: "HTTPError") -> str:
-    from http.client import HTTPException
-
-    try:
-        return str(json.loads(error.read())["detail"])
-    except (OSError, ValueError, KeyError, TypeError, HTTPException):
-        return f"status {error.code}"
-
-
-def silence(asked: Collection[str]) -> UserError:
-    """What to raise where no worker answered for any of the sites that were asked."""
-    return UserError(f"no worker answers for {', '.join(asked)}" if asked else NO_SITE)
 
 
 def check(ranking: Ranking) -> None:

@@ -1,52 +1,10 @@
-"""The command `ask --job`: when a live job starts, asked through Kafka or of an HTTP service."""
+"""The commands `job` and `ask --job`: print when a live job starts."""
 
 from collections.abc import Iterator, Sequence
-from urllib.parse import quote
-
-import msgspec
 
 from models.records import JobAnswer
-from streams.client.ask import fetched, silence
-from streams.client.blocking import Client
 from streams.errors import UserError
-from streams.settings import Settings
 from streams.terminal import minute, moment, show_named, show_wrapped, span
-
-
-class _Site(msgspec.Struct):
-    site: str
-
-
-class _Sites(msgspec.Struct):
-    """What is read here of the service's list of sites."""
-
-    sites: list[_Site]
-
-
-def ask_job(settings: Settings, job: str, sites: Sequence[str] = ()) -> list[JobAnswer]:
-    """Ask the workers of these sites, by default of all that are known, about a job.
-
-    Raises:
-        UserError: Kafka cannot be reached or refuses, or no worker answers.
-    """
-
-    with Client(settings, patience_s=0) as grid:
-        by_site = grid.job(job, sites)
-    found = [answer for answer in by_site.values() if answer is not None]
-    if not found:
-        raise silence(by_site)
-    return found
-
-
-def ask_job_of_service(url: str, token: str | None, job: str, sites: Sequence[str] = ()) -> list[JobAnswer]:
-    """Ask an HTTP service about a job; the other parameters are those of `ask_job`.
-
-    Raises:
-        UserError: the service cannot be reached or refuses.
-    """
-    chosen = sites or [one.site for one in fetched(url, "/v1/sites", token, _Sites).sites]
-    path = "/v1/sites/{}/jobs/{}"
-    return [fetched(url, path.format(quote(site, safe=""), quote(job, safe="")), token, JobAnswer) for site in chosen]
 
 
 def show(answers: Sequence[JobAnswer]) -> None:

@@ -15,8 +15,8 @@ import pytest
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
-from streams.client import ask as asking
-from streams.client.ask import ask_service, check, show
+from streams.client.ask import check, show, understood
+from streams.client.either import HttpService, Workers
 from streams.errors import Unreachable, UserError
 
 JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
@@ -144,11 +144,11 @@ def service(status: int, body: bytes, length: int | None = None) -> Iterator[tup
 
 def test_a_service_is_asked_by_its_address() -> None:
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
-        assert ask_service(f"{url}/", "to&ken", JOB, ["ctc", "k&h"], 60.0) == GRID
+        assert HttpService(f"{url}/", "to&ken").rank(JOB, ["ctc", "k&h"], 60.0) == GRID
     query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"], "why": ["true"]}
     assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
-        ask_service(url, None, JobRequest(partition="gpu", gpu_type="a100", exclusive=True, memory=1 << 30))
+        HttpService(url).rank(JobRequest(partition="gpu", gpu_type="a100", exclusive=True, memory=1 << 30))
     (_, query, _) = asked[0]
     asked_for = {"partition": ["gpu"], "gpu_type": ["a100"], "exclusive": ["true"], "memory": [str(1 << 30)]}
     assert {name: query[name] for name in asked_for} == asked_for
@@ -164,7 +164,7 @@ def test_a_service_is_asked_by_its_address() -> None:
 )
 def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: str) -> None:
     with service(status, body) as (url, asked), pytest.raises(UserError, match=reason):
-        ask_service(url, None, JOB)
+        HttpService(url).rank(JOB)
     assert asked[0][2] is None
 
 
@@ -178,10 +178,10 @@ def test_an_address_where_nothing_is_or_that_is_none() -> None:
     with service(200, b"") as (url, _):
         pass
     with pytest.raises(Unreachable, match="does `queuecast serve` run there"):
-        ask_service(url, None, JOB)
+        HttpService(url).rank(JOB)
     for wrong in ("file:///etc/passwd", "localhost:6067"):
         with pytest.raises(UserError, match="expected http://"):
-            ask_service(wrong, None, JOB)
+            HttpService(wrong).rank(JOB)
 
 
 class TestCommand:
@@ -190,11 +190,11 @@ class TestCommand:
         """What is asked through Kafka, which answers with the grid."""
         found: list[Any] = []
 
-        def ask(_: Any, job: JobRequest, sites: Any, run_s: float | None) -> Ranking:
+        def rank(_: Any, job: JobRequest, sites: Any, run_s: float | None) -> Ranking:
             found.append((job, tuple(sites), run_s))
             return GRID
 
-        monkeypatch.setattr(asking, "ask", ask)
+        monkeypatch.setattr(Workers, "rank", rank)
         return found
 
     def test_the_job_is_described_by_the_options(self, asked: list[Any]) -> None:
@@ -210,7 +210,7 @@ class TestCommand:
         job = msgspec.structs.replace(job, exclusive=True, reservation="course", account="lab")
         assert asked == [(job, (), None)]
         said = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
-        assert asking.understood(job) == f"{said}, partition gpu,old, account lab, qos high, reservation course"
+        assert understood(job) == f"{said}, partition gpu,old, account lab, qos high, reservation course"
 
     def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0

@@ -8,9 +8,10 @@ import pytest
 
 from models.records import JobAnswer, LiveJob
 from streams.cli.app import main
-from streams.client import job as asking
+from streams.client import either
 from streams.client.blocking import Client
-from streams.client.job import ask_job, ask_job_of_service, show
+from streams.client.either import HttpService, Workers
+from streams.client.job import show
 from streams.errors import UserError
 from streams.settings import Settings
 from tests.support.asked import FakeClient, engine
@@ -75,14 +76,14 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
 def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
 
-    def fetched(url: str, path: str, token: str | None, kind: type) -> Any:
-        asked.append((path, token))
+    def get(service: HttpService, path: str, kind: type) -> Any:
+        asked.append((path, service._token))
         if path == "/v1/sites":
             return msgspec.json.decode(b'{"sites":[{"site":"kth","cpus":1},{"site":"c/tc"}]}', type=kind)
         return UNKNOWN if "c%2Ftc" in path else KNOWN
 
-    monkeypatch.setattr(asking, "fetched", fetched)
-    assert ask_job_of_service("http://x", None, "47/11", ["kth"]) == [KNOWN]
+    monkeypatch.setattr(HttpService, "get", get)
+    assert HttpService("http://x").job("47/11", ["kth"]) == [KNOWN]
     assert asked == [("/v1/sites/kth/jobs/47%2F11", None)]
     assert main(["job", "4711", "--url", "http://x", "--token", "abc"]) == 0
     assert capsys.readouterr().out.startswith("kth 4711: starts")
@@ -99,8 +100,8 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     alder = engine("alder", 1)
     job = next(job.id for job in alder.context.state.jobs.values() if job.phase == "queued")
-    monkeypatch.setattr(asking, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
-    (found,) = ask_job(Settings(), job)
+    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
+    (found,) = Workers(Settings()).job(job)
     assert found.live is not None and found.text.startswith("starts ")
     with pytest.raises(UserError, match="nowhere: no such site"):
-        ask_job(Settings(), job, ["nowhere"])
+        Workers(Settings()).job(job, ["nowhere"])

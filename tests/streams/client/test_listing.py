@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from streams.cli.app import main
-from streams.client import job, listing
+from streams.client import either
 from streams.client.blocking import Client
+from streams.client.either import HttpService
 from tests.support.asked import USER, FakeClient, engine
 
 Capture = pytest.CaptureFixture[str]
@@ -19,7 +20,7 @@ def grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sites that answer and one that is silent, on engines in this process."""
     sites = [engine("alder", 1), engine("birch", 2), engine("elm", 3)]
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(listing, "Client", lambda *_, **__: Client(questions=FakeClient(sites, silent=["elm"])))
+    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient(sites, silent=["elm"])))
 
 
 def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
@@ -57,11 +58,11 @@ def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture
         "/v1/users/a%2Fb/jobs": {"sites": [{"type": "jobs", "id": "1", **head, "jobs": [], "more": 0}]},
     }
 
-    def fetched(url: str, path: str, token: str | None, kind: type) -> Any:
+    def get(_: HttpService, path: str, kind: type) -> Any:
         asked.append(path)
         return msgspec.convert(told[path], kind)
 
-    monkeypatch.setattr(listing, "fetched", fetched)
+    monkeypatch.setattr(HttpService, "get", get)
     assert main(["sites", "--url", "http://x"]) == 0
     assert main(["jobs", "--url", "http://x", "--user", "a/b"]) == 0
     assert asked == ["/v1/sites", "/v1/users/a%2Fb/jobs"]
@@ -81,7 +82,7 @@ def test_a_name_that_is_none_is_not_understood(capsys: Capture) -> None:
 def test_an_unknown_site_is_said_to_be_unknown(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(job, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
+    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient([engine("alder", 1)])))
     assert main([*command, "--site", "alder", "--site", "ash"]) == 1
     assert capsys.readouterr().err.rstrip().endswith("queuecast: ash: no such site")
 
@@ -90,7 +91,6 @@ def test_an_unknown_site_is_said_to_be_unknown(
 def test_where_no_site_is_known_that_is_said(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    for module in (listing, job):
-        monkeypatch.setattr(module, "Client", lambda *_, **__: Client(questions=FakeClient()))
+    monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient()))
     assert main(command) == 1
     assert "no site is known yet" in capsys.readouterr().err
