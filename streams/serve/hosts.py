@@ -3,6 +3,9 @@
 A page of a stranger's can have its own name lead to this machine (DNS rebinding), and would then be allowed to read
 what the service says to the browser. The browser's Host header says that name, so other names than ours are refused. An
 address is no name, so it is let through.
+
+Litestar's own `AllowedHostsConfig` compares the header as a whole: with its port, its last dot, and the case of its
+letters. It cannot let every address through, and does not refuse a second Host header.
 """
 
 import socket
