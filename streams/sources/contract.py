@@ -336,6 +336,14 @@ def encode_cursor(place: msgspec.Struct) -> Cursor:
     return msgspec.json.encode(place)
 
 
+def steps_of(events: Sequence[AnyEvent], cursor: Cursor | None) -> Iterator[Step]:
+    """Events that were found together, the last one with the cursor; a cursor alone where there is no event."""
+    for event in events[:-1]:
+        yield event, None
+    if events or cursor is not None:
+        yield (events[-1] if events else None), cursor
+
+
 def decode_cursor(cursor: Cursor, kind: type[_Place]) -> _Place:
     """The place that a cursor tells.
 

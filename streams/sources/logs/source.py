@@ -25,6 +25,7 @@ from streams.sources.contract import (
     decode_cursor,
     encode_cursor,
     refuse,
+    steps_of,
 )
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.files import LogFiles, written
@@ -174,8 +175,6 @@ class LogSource(Source):
             is_new = is_new or raw is not None
             quiet = 0 if events else quiet + 1
             since += len(events)
-            for event in events[:-1]:
-                yield event, None
             if raw is None:
                 is_due = is_new
             elif events:
@@ -184,11 +183,9 @@ class LogSource(Source):
                 is_due = quiet >= STEPS_WITHOUT_EVENT
             if is_due and not records.is_open:
                 last, since, quiet, is_new = _encoded(lines, memory), 0, 0, False
-                yield (events[-1] if events else None), last
-            elif events:
-                yield events[-1], None
-            elif raw is None:
-                yield None, last
+                yield from steps_of(events, last)
+            else:
+                yield from steps_of(events, last if raw is None else None)
 
     def whole(self) -> Iterator[AnyEvent]:
         """The events of the log as it is now, none as late; of a location that is a file, of this one alone.

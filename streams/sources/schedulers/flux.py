@@ -24,6 +24,7 @@ from streams.sources.contract import (
     decode_cursor,
     encode_cursor,
     refuse,
+    steps_of,
 )
 from streams.sources.logs.fields import BadRecord, job_of
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
@@ -104,13 +105,11 @@ class FluxSource(Source):
                     seen.discard(recent.popleft())
                 events = self._events_of(entry, jobs)
             since += len(events)
-            for event in events[:-1]:
-                yield event, None
             if (entry is None and is_new) or (events and since * EVENTS_PER_KNOWN >= len(at.known) + len(recent)):
                 last, since, is_new = encode_cursor(_Cursor(newest, list(recent), at.known)), 0, False
-                yield (events[-1] if events else None), last
-            elif events or entry is None:
-                yield (events[-1], None) if events else (None, last)
+                yield from steps_of(events, last)
+            else:
+                yield from steps_of(events, last if entry is None else None)
 
     def _journal(self, since: float) -> Iterator[Any]:
         """The entries after a time; None where none has come within the pause."""

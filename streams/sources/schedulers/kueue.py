@@ -26,6 +26,7 @@ from streams.sources.contract import (
     decode_cursor,
     encode_cursor,
     refuse,
+    steps_of,
 )
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
@@ -102,19 +103,15 @@ class KueueSource(Source):
         """
         at = _Cursor(None, {}) if cursor is None else decode_cursor(cursor, _Cursor)
         workloads = Workloads(self.sites[0], Stories(self.sites[0], at.known))
-        last, since = cursor or encode_cursor(at), 0
+        since = 0
         for kind, found in self._changes(at.version):
             events = self._listed(found, workloads) if kind == "LIST" else self._events_of(kind, found, workloads)
             version = inside(found, "metadata").get("resourceVersion")
             since += len(events)
-            for event in events[:-1]:
-                yield event, None
-            if kind in ("LIST", "IDLE") or (version and since * EVENTS_PER_KNOWN >= len(at.known)):
-                at.version = version or at.version
-                last, since = encode_cursor(at), 0
-                yield (events[-1] if events else None), last
-            elif events:
-                yield events[-1], None
+            is_due = kind in ("LIST", "IDLE") or (version and since * EVENTS_PER_KNOWN >= len(at.known))
+            if is_due:
+                at.version, since = version or at.version, 0
+            yield from steps_of(events, encode_cursor(at) if is_due else None)
 
     def _changes(self, version: str | None) -> Iterator[tuple[str, Object]]:
         """What happened, and to which object: LIST with all there are, IDLE where nothing has for a second."""
