@@ -20,7 +20,7 @@ from deploy.local.overview import overview
 from deploy.local.stack import LocalStack, OnProgress, Progress, Prometheus, StackError
 from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, ignore, is_free
-from streams.admin import create_topics
+from streams.broker.admin import create_topics
 from streams.running import announced
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
 

@@ -9,7 +9,7 @@ import typer
 
 from deploy.cli import app
 from deploy.site.metrics import MetricText, metrics_by_process
-from streams.schema import RECORDS, schema
+from streams.broker.schema import RECORDS, schema
 from streams.settings import PREFIX, SECTIONS
 
 Fields = Sequence[str]

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from models.records import AnyEvent
-from streams.bulk.log import EventLog
+from streams.bulk.event_log import EventLog
 from streams.errors import NotUnderstood
 from streams.sources.contract import OnSkipped, Skipped, Source
 from streams.sources.formats import format_of

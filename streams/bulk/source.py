@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from models.records import AnyEvent, Capacity, JobEvent, Start, Submit
-from streams.bulk.log import EventLog
+from streams.bulk.event_log import EventLog
 from streams.errors import UserError
 from streams.sources.contract import (
     Cursor,

@@ -7,7 +7,7 @@ import typer
 
 from streams.cli.options import settings_of
 from streams.cli.output import print_json
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 commands = typer.Typer()
 

@@ -15,7 +15,7 @@ from streams.cli.look import ask_job
 from streams.cli.options import is_given, name, names, read_trace, settings_of, settings_without_servers
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
-from streams.terminal import moment, printable
+from streams.text.terminal import moment, printable
 
 if TYPE_CHECKING:
     from streams.settings import Settings
@@ -264,7 +264,7 @@ def ask(
     from streams.client.ask import check, show
     from streams.client.either import asked_of
     from streams.client.grid import job_request
-    from streams.durations import seconds_of
+    from streams.text.durations import seconds_of
 
     if job_id is not None:
         _check_ask_job(context)

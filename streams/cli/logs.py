@@ -13,10 +13,10 @@ import typer
 from streams.cli.options import Range, settings_without_servers
 from streams.cli.output import print_json, progress, tell
 from streams.errors import UserError
-from streams.terminal import show_accuracy
+from streams.text.terminal import show_accuracy
 
 if TYPE_CHECKING:
-    from streams.bulk.log import EventLog
+    from streams.bulk.event_log import EventLog
     from streams.bulk.reading import Report
     from streams.offline.breakdown import Breakdown
 
@@ -123,7 +123,7 @@ def replay(
     and as a share of the mean run time, and the share within its interval.
     """
     from models.engine.outgoing import Anomaly
-    from streams.bulk.log import jobs_in
+    from streams.bulk.event_log import jobs_in
     from streams.offline.breakdown import Breakdowns
     from streams.offline.replay import RecordFile, ReplayScores, score_and_write, settings_for
     from streams.offline.replay import replay as replayed
@@ -199,7 +199,7 @@ def compare(
     log has them. The columns are those of `queuecast replay`; of a bound, the
     share of jobs at or below it, its mean, and its mean quantile loss.
     """
-    from streams.bulk.log import jobs_in
+    from streams.bulk.event_log import jobs_in
     from streams.offline.compare import compare as compared
 
     _check_ranges(ids, rows)
@@ -308,8 +308,8 @@ def _write_html(
 
 def _anonymise(log: "EventLog", report: "Report", out: Path, key: Path | None, earlier: str | None) -> None:
     from streams.bulk.anonymise import Anonymiser, key_of, write_anonymous
-    from streams.durations import seconds_of
     from streams.errors import read_as
+    from streams.text.durations import seconds_of
 
     shift_s = 0.0 if earlier is None else read_as("--earlier", seconds_of, earlier)
     anonymiser = Anonymiser(key_of(key), shift_s)

@@ -9,7 +9,7 @@ import typer
 from streams.cli.options import names, settings_of
 from streams.cli.output import print_json
 from streams.errors import place_and_problem, read_as
-from streams.terminal import moment, printable
+from streams.text.terminal import moment, printable
 
 if TYPE_CHECKING:
     from models.records import Notice
@@ -48,9 +48,9 @@ def notify(
 
     import msgspec
 
-    from streams.durations import seconds_of
     from streams.notify.run import configure_logs, run_notify
     from streams.notify.watching import NoticeFilter
+    from streams.text.durations import seconds_of
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise typer.BadParameter("--webhook: expected an address that begins with http:// or https://.")

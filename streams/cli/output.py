@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from threading import Timer
 from typing import Any
 
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 SILENCE_S = 4.0
 """After how many seconds a command that waits for others says that nothing has come yet."""

@@ -8,7 +8,7 @@ import typer
 from streams.cli.options import settings_of
 from streams.cli.output import print_json, tell
 from streams.errors import UserError, read_as
-from streams.terminal import printable, show_table
+from streams.text.terminal import printable, show_table
 
 commands = typer.Typer()
 
@@ -34,8 +34,8 @@ def topics(
     """
     import msgspec
 
-    from streams.admin import check_topics, create_topics, partitions_of
-    from streams.topics import configurations
+    from streams.broker.admin import check_topics, create_topics, partitions_of
+    from streams.broker.topics import configurations
 
     settings = settings_of(context)
     if rehash:
@@ -86,7 +86,7 @@ def schema(
     """Print the JSON Schema of the records on the topics."""
     import json
 
-    from streams.schema import schema as schema_of
+    from streams.broker.schema import schema as schema_of
 
     sys.stdout.write(json.dumps(schema_of(record), indent=2) + "\n")
 

@@ -8,7 +8,7 @@ import typer
 
 from streams.cli.options import settings_of
 from streams.errors import UserError
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 if TYPE_CHECKING:
     from models.records import AnyOperation

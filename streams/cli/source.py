@@ -36,7 +36,7 @@ def source(
     no event is lost, the last ones may be sent twice, and workers pass these over.
     What cannot be read is told here and counted, and the rest goes on.
     """
-    from streams.scraping import serve_metrics
+    from streams.process.scraping import serve_metrics
     from streams.sources.publisher import stop_on_sigterm
     from streams.sources.registry import options_for, source_named
     from streams.sources.run import Watch, run_source

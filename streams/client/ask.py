@@ -6,8 +6,8 @@ from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative
 from streams.client.either import NO_SITE
 from streams.errors import UserError
-from streams.sizes import size_text
-from streams.terminal import minute, moment, printable, show_listed, show_table, span
+from streams.text.sizes import size_text
+from streams.text.terminal import minute, moment, printable, show_listed, show_table, span
 
 SHOWN_BOUND = "0.9"
 """The bound that the table shows."""

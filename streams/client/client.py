@@ -19,12 +19,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from models.records import AnyAnswer, AnyQuestion
-from streams.broker import broker_answers
+from streams.broker.reachable import broker_answers
+from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
 from streams.client.questions import PendingQuestions, asking_for
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
-from streams.topics import Topics
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,9 @@ class QuestionClient:
                 await self._start(opened)
                 self._open = opened.pop_all()
         except (KafkaError, OSError) as error:
-            from streams.admin import check_topics  # with kafka-python, which takes longer to import than an answer
+            from streams.broker.admin import (
+                check_topics,  # with kafka-python, which takes longer to import than an answer
+            )
 
             await asyncio.to_thread(check_topics, self._settings, self._topics.asking)  # its errors say what to do
             raise Unreachable(f"kafka at {self._kafka.bootstrap}: {error}") from None
@@ -207,7 +209,7 @@ class QuestionClient:
         try:
             await self._producer.send_and_wait(self._topics.questions, _encode(question), question.site.encode())
         except TopicAuthorizationFailedError:
-            from streams.admin import refused
+            from streams.broker.admin import refused
 
             raise refused(self._kafka, "write", self._topics.questions) from None
         except KafkaError as error:

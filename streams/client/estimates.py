@@ -9,7 +9,7 @@ import msgspec
 from models.durations import duration
 from models.records import Outcome, StandingEstimate
 from models.site.shapes import HOUR_S, Shape, covering
-from streams.topics import partition_of
+from streams.broker.topics import partition_of
 
 MAX_OUTCOMES = 50
 """How many jobs of a site and method are kept with their outcomes: the latest ones."""

@@ -27,15 +27,15 @@ from models.records import (
     StandingEstimate,
     WaitAnswer,
 )
+from streams.broker.topics import Topics
 from streams.client.client import QuestionClient
 from streams.client.following import follow
 from streams.client.questions import AnswerTimeout, new_id
 from streams.client.ranking import ask_all, ask_ranking
-from streams.durations import seconds_of
 from streams.errors import NotUnderstood, Unreachable, UserError, in_words, place_and_problem, read_as
 from streams.settings import Settings
-from streams.sizes import bytes_of
-from streams.topics import Topics
+from streams.text.durations import seconds_of
+from streams.text.sizes import bytes_of
 
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=AnyAnswer)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from models.records import JobAnswer
 from streams.errors import UserError
-from streams.terminal import minute, moment, show_named, show_wrapped, span
+from streams.text.terminal import minute, moment, show_named, show_wrapped, span
 
 
 def show(answers: Sequence[JobAnswer]) -> None:

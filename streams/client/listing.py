@@ -7,7 +7,7 @@ import msgspec
 
 from models.records import LiveJob
 from streams.client.either import NO_SITE, SiteJobs, SiteRow
-from streams.terminal import minute, moment, printable, show_listed, show_table, span
+from streams.text.terminal import minute, moment, printable, show_listed, show_table, span
 
 LATEST = "0.9"
 """The bound of which a start is told to be at the latest."""

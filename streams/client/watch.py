@@ -9,11 +9,11 @@ from msgspec import UNSET
 
 from models.durations import duration
 from models.records import Outcome, Prediction
-from streams.admin import check_topics
-from streams.faults import kafka_faults
+from streams.broker.admin import check_topics
+from streams.broker.errors import kafka_errors
+from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
-from streams.terminal import moment, printable
-from streams.topics import LATE, Topics
+from streams.text.terminal import moment, printable
 
 
 class Message(Protocol):
@@ -63,7 +63,7 @@ def watch(
     if outcomes:
         kinds[topics.outcomes] = Outcome
     check_topics(settings, dict.fromkeys(kinds, "read"))
-    with kafka_faults(settings.kafka):
+    with kafka_errors(settings.kafka):
         consumer = KafkaConsumer(
             *kinds,
             **settings.kafka.client_options(),

@@ -12,11 +12,11 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from models.records import Notice, Outcome, Prediction, Submit
+from streams.broker.topics import Topics, event_topics
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.notify.metrics import NotifyCounts
 from streams.notify.watching import Watching
 from streams.settings import Settings
-from streams.topics import Topics, event_topics
 
 log = logging.getLogger(__name__)
 

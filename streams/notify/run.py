@@ -17,8 +17,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from models.records import JobAnswer, Notice
-from streams import logs
-from streams.admin import check_topics
+from streams.broker.admin import check_topics
+from streams.broker.topics import Topics, event_topics
 from streams.client.grid import AsyncClient
 from streams.errors import UserError
 from streams.notify.metrics import GONE, OUTDATED, NotifyCounts
@@ -26,9 +26,9 @@ from streams.notify.reading import Reader, started
 from streams.notify.rules import BOUND, Estimate, WatchedJob, due, notice
 from streams.notify.watching import NoticeFilter, Watching
 from streams.notify.webhook import Webhook
-from streams.scraping import serve_metrics
+from streams.process import program_log
+from streams.process.scraping import serve_metrics
 from streams.settings import Settings
-from streams.topics import Topics, event_topics
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ def _estimate(answer: JobAnswer) -> Estimate | None:
 def configure_logs(settings: Settings) -> None:
     """Let this process log to stderr as the settings say."""
     own = settings.notify
-    logs.configure(
+    program_log.configure(
         msgspec.structs.replace(settings.worker, instance=own.name, log_format=own.log_format, log_level=own.log_level)
     )
     if own.log_level == "info":

@@ -11,10 +11,10 @@ from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
-from streams.bulk.log import EventLog
-from streams.compiling import compiling_alone
+from streams.bulk.event_log import EventLog
 from streams.offline.breakdown import Breakdown, Breakdowns
 from streams.offline.replay import ReplayScores, replay, settings_for
+from streams.process.compiling import compiling_alone
 
 MeasureTable = dict[str, dict[str, float]]
 

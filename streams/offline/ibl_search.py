@@ -26,7 +26,7 @@ from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
 from streams.offline.processes import process_map
 from streams.offline.stretch import Stretch, events_in
-from streams.terminal import show_table
+from streams.text.terminal import show_table
 
 TARGET_NAMES: dict[Target, str] = {"wait": "wait", "run": "run time"}
 

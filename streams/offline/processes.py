@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from signal import SIG_IGN, SIGINT, signal
 from typing import Any, TypeVar
 
-from streams.compiling import compiling_alone
+from streams.process.compiling import compiling_alone
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -8,7 +8,7 @@ from models.registry import RUN_METHODS, run_method_named
 from models.simulation import POLICIES, Actual, Estimates, Learner, Performance, Predicted, SimulatedJob, perform
 from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import SwfJob, Trace
-from streams.terminal import show_table
+from streams.text.terminal import show_table
 
 UNPREDICTED: dict[str, type[Estimates]] = {"walltime": Estimates, "actual": Actual}
 """Run times that are not predicted: the requested and the true ones."""

@@ -22,7 +22,7 @@ from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
 from streams.offline.processes import process_map
 from streams.sources.swf import Trace, events_of
-from streams.terminal import show_table
+from streams.text.terminal import show_table
 
 
 class SearchStep(msgspec.Struct, frozen=True):

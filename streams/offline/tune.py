@@ -9,7 +9,7 @@ from models.search.tuning import STATISTICS, TuningResult, aae_s
 from models.search.tuning import tune as tuned
 from streams.offline.files import as_profile
 from streams.offline.stretch import Stretch, events_in
-from streams.terminal import show_table
+from streams.text.terminal import show_table
 
 STATISTIC_NAMES = dict(zip(STATISTICS, ("summaries", "distributions"), strict=True))
 """The methods' names in the tables."""

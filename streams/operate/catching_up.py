@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from kafka import TopicPartition
 from kafka.admin import OffsetSpec
 
-from streams.admin import admin, group_of
+from streams.broker.admin import admin, group_of
+from streams.broker.topics import Topics, events_topic_of, partition_of
 from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.settings import Settings
-from streams.topics import Topics, events_topic_of, partition_of
 
 LOOK_S = 1.0
 """The pause between two looks at how far the workers are."""

@@ -15,14 +15,14 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from models.durations import duration
-from streams.admin import admin, copies_of, group_of, partition_count
+from streams.broker.admin import admin, copies_of, group_of, partition_count
+from streams.broker.errors import PERMISSIONS, explain
+from streams.broker.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.errors import UserError
-from streams.faults import PERMISSIONS, explain
 from streams.operate.notices import check_notify_settings
 from streams.operate.result import CheckResult
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
-from streams.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.worker.checkpoint.server import check_redis, connect, remembered_partitions
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")

@@ -8,12 +8,12 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
 from models.records import DeadLetter
-from streams.admin import check_topics
+from streams.broker.admin import check_topics
+from streams.broker.errors import kafka_errors
+from streams.broker.topics import Topics
 from streams.errors import UNDECODABLE
-from streams.faults import kafka_faults
 from streams.settings import Settings
-from streams.terminal import minute, moment, printable, show_listed, show_table
-from streams.topics import Topics
+from streams.text.terminal import minute, moment, printable, show_listed, show_table
 
 NO_SITE = "(none)"
 
@@ -54,7 +54,7 @@ def read_letters(settings: Settings, wanted: LetterFilter, follow: bool = False)
     """
     topic = Topics(settings.kafka.prefix).dead_letters
     check_topics(settings, {topic: "read"})
-    with kafka_faults(settings.kafka), closing(KafkaConsumer(**settings.kafka.client_options())) as consumer:
+    with kafka_errors(settings.kafka), closing(KafkaConsumer(**settings.kafka.client_options())) as consumer:
         places = [TopicPartition(topic, part) for part in consumer.partitions_for_topic(topic) or ()]
         consumer.assign(places)
         ends = consumer.end_offsets(places)

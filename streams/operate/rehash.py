@@ -17,11 +17,18 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.consumer.fetcher import ConsumerRecord
 
-from streams.admin import admin, group_of
+from streams.broker.admin import admin, group_of
+from streams.broker.errors import kafka_errors
+from streams.broker.topics import (
+    STATE_MESSAGE_BYTES,
+    Topics,
+    configurations,
+    event_topics,
+    events_topic_of,
+    partition_of,
+)
 from streams.errors import NotUnderstood, UserError
-from streams.faults import kafka_faults
 from streams.settings import Settings
-from streams.topics import STATE_MESSAGE_BYTES, Topics, configurations, event_topics, events_topic_of, partition_of
 from streams.worker.checkpoint.job_log import Run, keys_of, new_writer, site_of
 from streams.worker.checkpoint.server import check_redis, remember_partitions
 from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
@@ -78,7 +85,7 @@ def rehash(settings: Settings, partitions: int | None = None) -> Moves:
         if members:
             raise UserError(f"{members} workers run, or did a short time ago; stop all, and the sources, first")
         wanted = _add_partitions(client, settings, partitions)
-    with kafka_faults(settings.kafka), closing(_producer(settings)) as producer:
+    with kafka_errors(settings.kafka), closing(_producer(settings)) as producer:
         states = _states(settings)
         ends = {topic: _ends(settings, topic) for topic in event_topics(settings)}
         if any(len(found) != wanted for found in ends.values()):

@@ -13,12 +13,12 @@ from kafka import KafkaProducer
 
 from models.durations import duration
 from models.records import AnyOperation, SiteAnswer
-from streams.admin import check_topics
+from streams.broker.admin import check_topics
+from streams.broker.errors import kafka_errors
+from streams.broker.topics import events_topic_of
 from streams.client.blocking import Client
-from streams.faults import kafka_faults
 from streams.settings import Settings
-from streams.terminal import moment
-from streams.topics import events_topic_of
+from streams.text.terminal import moment
 
 
 def operator(settings: Settings) -> str:
@@ -34,7 +34,7 @@ def send(settings: Settings, operation: AnyOperation) -> None:
     """
     topic = events_topic_of(settings, operation.site)
     check_topics(settings, {topic: "write"})
-    with kafka_faults(settings.kafka):
+    with kafka_errors(settings.kafka):
         producer = KafkaProducer(**settings.kafka.client_options(), acks="all")
         try:
             producer.send(topic, msgspec.json.encode(operation), operation.site.encode()).get(30)

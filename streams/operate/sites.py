@@ -7,7 +7,7 @@ from streams.client.blocking import Client
 from streams.errors import UserError
 from streams.operate.result import CheckResult
 from streams.settings import Settings
-from streams.terminal import moment
+from streams.text.terminal import moment
 
 MAX_LISTED = 8
 """Sites, or fields, that a result names at most."""

@@ -18,7 +18,7 @@ from litestar.types import Message, Scope
 
 from streams.client.questions import asking_for
 from streams.errors import UserError
-from streams.tokens import ServeToken
+from streams.settings.tokens import ServeToken
 
 log = logging.getLogger(__name__)
 

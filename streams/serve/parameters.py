@@ -11,11 +11,11 @@ from litestar.params import FromPath, Parameter
 
 from models.ranking import JobRequest
 from models.records import Name
-from streams.durations import EXPECTED, PATTERN, seconds_of
 from streams.errors import UserError
-from streams.sizes import EXPECTED as EXPECTED_SIZE
-from streams.sizes import SAFE_PATTERN as SIZE_PATTERN
-from streams.sizes import bytes_of
+from streams.text.durations import EXPECTED, PATTERN, seconds_of
+from streams.text.sizes import EXPECTED as EXPECTED_SIZE
+from streams.text.sizes import SAFE_PATTERN as SIZE_PATTERN
+from streams.text.sizes import bytes_of
 
 MAX_COUNT = 1_000_000_000
 JOB = frozenset(JobRequest.__struct_fields__)

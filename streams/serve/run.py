@@ -15,9 +15,9 @@ import msgspec
 import uvicorn
 from litestar import Litestar
 
-from streams import logs
 from streams.client.client import QuestionClient
 from streams.errors import UserError
+from streams.process import program_log
 from streams.serve.access import Access, follow
 from streams.serve.connections import Connections, limited
 from streams.serve.rate import forget_counts
@@ -43,7 +43,7 @@ def run_serve(settings: Settings, config: Path | None = None) -> None:
     """
     serve = settings.serve
     name = f"serve-{serve.web_port}"
-    logs.configure(
+    program_log.configure(
         msgspec.structs.replace(settings.worker, instance=name, log_format=serve.log_format, log_level=serve.log_level)
     )
     if serve.log_level == "info":

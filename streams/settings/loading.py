@@ -16,8 +16,8 @@ from models.ranking import SiteSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters
 from streams.errors import NotUnderstood, place_and_problem
 from streams.settings.sections import SECTIONS, Settings
-from streams.tokens import ServeToken, check_secret, check_tokens
-from streams.toml import read_toml
+from streams.settings.tokens import ServeToken, check_secret, check_tokens
+from streams.text.toml import read_toml
 
 PREFIX = "QUEUECAST"
 DEFAULT_FILE = Path("queuecast.toml")

@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.ranking import SiteSettings
 from models.site.shapes import MOST_QUEUES, WALLTIMES
 from streams.errors import UserError
-from streams.tokens import ServeToken, check_tokens, read_tokens
+from streams.settings.tokens import ServeToken, check_tokens, read_tokens
 
 SECRETS = ("password", "token", "secret")
 """Fields that are not shown."""

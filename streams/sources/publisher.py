@@ -26,13 +26,13 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
 
 from models.records import AnyEvent, Submit
-from streams.admin import check_topics
+from streams.broker.admin import check_topics
+from streams.broker.errors import kafka_errors
+from streams.broker.topics import Topics, events_topic_of
 from streams.errors import UserError
-from streams.faults import kafka_faults
 from streams.settings import Settings
 from streams.sources.contract import MAX_CURSOR_BYTES, Cursor, CursorError, Source
 from streams.sources.cursors import BEGIN_ANEW, CursorFile
-from streams.topics import Topics, events_topic_of
 
 UNDERWAY = 10_000
 """Messages that may be on their way to the broker: the bound on memory."""
@@ -225,7 +225,7 @@ def publish(
     topic = Topics(settings.kafka.prefix).events
     own = {site: events_topic_of(settings, site) for site in settings.sites.own_topic}
     check_topics(settings, dict.fromkeys((own.get(site, topic) for site in sites), "write") or {topic: "write"})
-    with kafka_faults(settings.kafka):
+    with kafka_errors(settings.kafka):
         producer = QuietProducer(
             **settings.kafka.client_options(),
             acks="all",

@@ -10,12 +10,12 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from models.records import AnyEvent
-from streams.admin import topic_id
+from streams.broker.admin import topic_id
+from streams.broker.topics import events_topic_of
 from streams.settings import Settings
 from streams.sources.contract import Skipped, Source
 from streams.sources.cursors import CursorFile
 from streams.sources.publisher import OutgoingEvent, Publisher, Stop, from_source, publish
-from streams.topics import events_topic_of
 
 REPORT_S = 600.0
 """Seconds from one line to the next that says what was sent and what the calls took."""

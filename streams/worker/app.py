@@ -14,10 +14,10 @@ from faust.types import StreamT
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from models.records import WorkerState
-from streams.admin import holder_of
+from streams.broker.admin import holder_of
+from streams.broker.topics import STATE_MESSAGE_BYTES, Topics, event_topics, more_partitions
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
-from streams.topics import STATE_MESSAGE_BYTES, Topics, event_topics, more_partitions
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.questions import Questions

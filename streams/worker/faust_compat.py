@@ -21,8 +21,8 @@ from faust.transport.drivers import aiokafka
 from faust.types import TP
 from faust.web.drivers.aiohttp import Web
 
+from streams.broker.errors import PERMISSIONS
 from streams.errors import Unreachable, UserError
-from streams.faults import PERMISSIONS
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.stored import decode_stored, offset_of

@@ -14,12 +14,12 @@ from typing import Any
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_chain, wait_fixed
 
 from models.engine.warm_up import warm_up
-from streams import logs
-from streams.admin import check_group, check_topics, partition_count
-from streams.compiling import compiling_alone
+from streams.broker.admin import check_group, check_topics, partition_count
+from streams.broker.topics import Topics, more_partitions, worker_uses
 from streams.errors import Unreachable, UserError
+from streams.process import program_log
+from streams.process.compiling import compiling_alone
 from streams.settings import Settings, WorkerSettings
-from streams.topics import Topics, more_partitions, worker_uses
 from streams.worker.app import build_app
 from streams.worker.checkpoint.server import check_redis, remembered_partitions
 from streams.worker.faust_compat import is_of_broker, run_until_stopped
@@ -126,7 +126,7 @@ def run_worker(settings: Settings) -> None:
         UserError: Kafka, its topics, Redis or the web port are not as they must be.
         SystemExit: the same, after the log said so, when the log is in JSON.
     """
-    logging_config = logs.configure(settings.worker)
+    logging_config = program_log.configure(settings.worker)
     try:
         partitions = await_servers(settings)
         check_port(settings.worker)

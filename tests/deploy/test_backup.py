@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient
 from deploy.local.stack import LocalStack
 from deploy.local.stack.process import Server
 from models.records import AnyEvent
-from streams.admin import create_topics, partitions_of
+from streams.broker.admin import create_topics, partitions_of
 from streams.settings import Settings
 from tests.support.deployment import Deployment, Said, interleaved, settings_on, simulated, unique, until
 

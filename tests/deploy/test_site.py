@@ -14,7 +14,7 @@ from deploy.cli import app
 from deploy.site.metrics import metrics_by_process
 from deploy.site.pages import READMES, ROOT, included, linked_files, with_site_links
 from deploy.site.reference import REFERENCE, commands, metrics, records, settings
-from streams.schema import RECORDS, schema
+from streams.broker.schema import RECORDS, schema
 from streams.settings import SECTIONS
 from tests.support.dashboards import FILES, asked
 

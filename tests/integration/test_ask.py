@@ -39,7 +39,7 @@ from models.records import (
 )
 from models.registry import DEFAULT
 from queuecast import Client, UnknownSite
-from streams.admin import create_topics
+from streams.broker.admin import create_topics
 from streams.client.client import QuestionClient
 from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable

@@ -16,7 +16,7 @@ from deploy.local.stack.servers import RULES
 from deploy.local.up import ServeProcess
 from models.records import AnyEvent, Capacity, Partition, Pool, WaitQuestion
 from streams.notify.metrics import NotifyCounts
-from streams.scraping import serve_metrics
+from streams.process.scraping import serve_metrics
 from streams.sources.contract import Calls
 from streams.sources.run import Watch
 from tests.support import scraped

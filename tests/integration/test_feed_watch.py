@@ -19,10 +19,10 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from deploy.local.stack import LocalStack
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
+from streams.broker.topics import Topics
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
-from streams.topics import Topics
 from tests.support.traces import made_trace, swf_line
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from streams.topics import partition_of
+from streams.broker.topics import partition_of
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, metrics, simulated, until
 
 SITE = "alder"

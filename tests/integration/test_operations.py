@@ -17,7 +17,7 @@ from kafka.structs import OffsetAndMetadata
 from deploy.local.stack import LocalStack
 from deploy.local.up import WorkerProcess, as_toml
 from models.records import AnyEvent, Submit
-from streams.admin import create_topics
+from streams.broker.admin import create_topics
 from tests.support.command import Command
 from tests.support.deployment import (
     PARTITIONS,

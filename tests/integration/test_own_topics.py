@@ -7,7 +7,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent
-from streams.topics import events_topic_of
+from streams.broker.topics import events_topic_of
 from tests.support.deployment import (
     Deploy,
     Deployment,

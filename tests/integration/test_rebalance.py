@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.up import WorkerProcess
-from streams.admin import holder_of
+from streams.broker.admin import holder_of
 from tests.support.deployment import Deploy, interleaved, simulated, sites, unique, until
 
 pytestmark = pytest.mark.timeout(1800)

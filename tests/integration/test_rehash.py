@@ -11,13 +11,13 @@ from kafka import KafkaAdminClient, KafkaProducer
 
 from deploy.local.up import as_toml
 from models.records import AnyEvent, SiteAnswer, SiteQuestion
-from streams.admin import partitions_of
+from streams.broker.admin import partitions_of
+from streams.broker.topics import partition_of
 from streams.cli.app import main
 from streams.client.questions import new_id
 from streams.errors import UserError
 from streams.operate import rehash as rehashing
 from streams.settings import Settings, TopicSettings
-from streams.topics import partition_of
 from streams.worker.run import check_partitions
 from tests.integration.test_ask import asked
 from tests.integration.test_doctor import looked

@@ -17,8 +17,8 @@ from kafka import KafkaProducer
 
 from deploy.local.stack import Prometheus, free_port
 from models.records import AnyEvent, Start, Submit
+from streams.broker.topics import Topics
 from streams.settings import Settings, load_settings
-from streams.topics import Topics
 from tests.support.command import PATIENCE_S, Command
 
 pytestmark = [pytest.mark.usefixtures("require_stack"), pytest.mark.long]

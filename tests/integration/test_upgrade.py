@@ -9,9 +9,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from deploy.local.stack import StackError
 from models.engine.checkpoint import STATE_VERSION
-from streams import topics
-from streams.admin import admin, create_topics
-from streams.topics import partition_of
+from streams.broker import topics
+from streams.broker.admin import admin, create_topics
+from streams.broker.topics import partition_of
 from streams.worker.checkpoint.stored import StoredState, encode_stored
 from streams.worker.checkpoint.writing import HEAD_VERSION
 from tests.support.deployment import PARTITIONS, Deploy, until

@@ -26,7 +26,8 @@ from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, DeadLetter, Prediction
 from models.simulation import generate, run
-from streams.admin import create_topics
+from streams.broker.admin import create_topics
+from streams.broker.topics import Topics, events_topic_of
 from streams.offline.replay import replay
 from streams.settings import (
     EstimateSettings,
@@ -37,7 +38,6 @@ from streams.settings import (
     TopicSettings,
     WorkerSettings,
 )
-from streams.topics import Topics, events_topic_of
 
 PARTITIONS = 4
 PATIENCE_S = 90.0

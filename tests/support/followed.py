@@ -14,7 +14,7 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent
-from streams.topics import events_topic_of
+from streams.broker.topics import events_topic_of
 from tests.support.deployment import Deployment, until
 
 ROOT = Path(__file__).parents[2]

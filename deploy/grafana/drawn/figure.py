@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from deploy.grafana.drawn.asked import PanelAnswers, Series
 from deploy.grafana.panels import COLUMNS
 from models.durations import duration
-from streams.sizes import size_text
+from streams.text.sizes import size_text
 
 WIDTH_IN, UNIT_IN, TITLE_IN = 20.0, 0.36, 0.6
 """Inches: the width of the picture, the height of a unit of Grafana's grid, of the dashboard's title."""

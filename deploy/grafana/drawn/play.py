@@ -20,11 +20,11 @@ from deploy.local.stack.servers import RULES
 from deploy.local.up import Process, ServeProcess, WorkerProcess, settings_in, startup_progress
 from models.engine.settings import EngineSettings
 from models.records import Submit
-from streams.admin import create_topics
+from streams.broker.admin import create_topics
+from streams.broker.topics import Topics
 from streams.client.watch import SkippedRecord
 from streams.offline.replay import settings_for
 from streams.settings import EstimateSettings, Settings, TopicSettings
-from streams.topics import Topics
 
 INTERVAL_S = 1.0
 """Between scrapes."""

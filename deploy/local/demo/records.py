@@ -14,12 +14,12 @@ from deploy.local.stack.process import Server
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, Outcome, Prediction, Submit
+from streams.broker.topics import Topics
 from streams.client.watch import SkippedRecord, WatchFilter, read
 from streams.errors import UserError
 from streams.offline.replay import replay
 from streams.settings import Settings
 from streams.sources.publisher import OutgoingEvent, publish
-from streams.topics import Topics
 
 MAX_SILENCE_S = 60.0
 """Seconds without a record, once all is sent, after which none is waited for any longer."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from deploy.local.demo.progress import DemoProgress
 from deploy.local.demo.scenario import DAY_S
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 
 class ReportColumn(NamedTuple):

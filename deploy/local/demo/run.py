@@ -16,12 +16,12 @@ from deploy.local.demo.view import DemoView, LineView, PanelView
 from deploy.local.stack import LocalStack, Progress, StackUnavailable, fetch
 from deploy.local.up import ServeProcess, WorkerProcess, settings_in, startup_progress
 from models.engine.settings import EngineSettings
-from streams.admin import create_topics
+from streams.broker.admin import create_topics
 from streams.errors import UserError
 from streams.offline.replay import replay, settings_for
 from streams.settings import Settings, TopicSettings
 from streams.sources.swf import Trace
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 PAGE_STAYS_S = 120.0
 """How long the page is there at the end, where somebody sits before it."""

@@ -14,7 +14,7 @@ from rich.text import Text
 from deploy.local.demo.progress import DemoProgress
 from models.durations import duration
 from models.records import Outcome
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 
 class DemoView(Protocol):

@@ -8,10 +8,10 @@ import msgspec
 
 from models.durations import duration
 from models.records import Capacity
-from streams.bulk.log import EventLog
+from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.bulk.survey import Level, Survey
-from streams.terminal import minute, printable
+from streams.text.terminal import minute, printable
 
 FEW_JOBS = 2000
 """With fewer jobs than this a method has hardly learnt when the log ends."""

@@ -5,14 +5,14 @@ from html import escape
 from pathlib import Path
 
 from models.durations import duration
-from streams.bulk.log import EventLog
+from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.errors import UserError
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
 from streams.offline.report.charts import Series, bars, coverage, dots, lines
 from streams.offline.report.findings import findings
 from streams.offline.report.verdict import RULES, better_rule, verdict
-from streams.terminal import minute, printable
+from streams.text.terminal import minute, printable
 
 MAX_QUEUES = 12
 """How many queues are drawn, those with the most jobs."""

@@ -33,7 +33,7 @@ from streams.sources.slurm.rows import (
     time_of,
 )
 from streams.sources.slurm.shapes import Number, number_of
-from streams.toml import read_toml
+from streams.text.toml import read_toml
 
 REFRESH_S = 60.0
 """Seconds after which new partitions of the topics are looked for."""

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from models.records import AnyEvent, Capacity
-from streams.durations import seconds_of
 from streams.errors import NotUnderstood
 from streams.sources.contract import (
     Calls,
@@ -34,6 +33,7 @@ from streams.sources.slurm.overlapping import events_of
 from streams.sources.slurm.polling import AccountingPolling, QueuePolling
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.table import Entry, JobTable
+from streams.text.durations import seconds_of
 
 PAUSE_S = 0.2
 """Seconds between two looks whether something is there."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from models.records import AnyAnswer, DeadLetter, JobsAnswer, NoAnswer, SiteAnswer
-from streams.topics import EVENT_MESSAGE_BYTES
+from streams.broker.topics import EVENT_MESSAGE_BYTES
 
 MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)
 """Bytes of the largest answer; what is left of a message is for its key and for Kafka's own fields."""

@@ -19,9 +19,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from models.records import BUSY, AnyAnswer, DeadLetter, Name, NoAnswer, WaitAnswer
+from streams.broker.topics import Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
-from streams.topics import Topics
 from streams.worker.answers.answer_size import encoded
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.turns import Turns

@@ -3,8 +3,8 @@
 import re
 from fnmatch import translate
 
+from streams.broker.topics import event_topics, partition_of
 from streams.settings import Settings
-from streams.topics import event_topics, partition_of
 from streams.worker.intake.messages import Unreadable
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
-from streams.broker import broker_answers
+from streams.broker.reachable import broker_answers
 from streams.settings import Settings
 from streams.worker.checkpoint.server import connect
 

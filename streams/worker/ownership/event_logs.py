@@ -10,8 +10,8 @@ from aiokafka.errors import KafkaError
 from faust.exceptions import ConsumerNotStarted
 from faust.types import TP
 
+from streams.broker.topics import Topics
 from streams.settings import Settings
-from streams.topics import Topics
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle
 from streams.worker.faust_compat import QueuecastApp

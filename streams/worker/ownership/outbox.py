@@ -8,8 +8,8 @@ import msgspec
 
 from models.engine.outgoing import Record
 from models.records import AnyEvent, DeadLetter, Outcome, Prediction, Submit
+from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
-from streams.topics import LATE, Topics
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.intake.messages import dead_letter

@@ -171,7 +171,7 @@ def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: st
 @pytest.mark.parametrize("status", [200, 503])
 def test_a_service_that_dies_in_mid_answer_is_an_error(status: int) -> None:
     with service(status, b'{"job":', length=1000) as (url, _), pytest.raises(UserError, match=f"^{url}: "):
-        ask_service(url, None, JOB)
+        HttpService(url).rank(JOB)
 
 
 def test_an_address_where_nothing_is_or_that_is_none() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from models.records import LiveState, StandingEstimate
 from models.site.shapes import Shape
+from streams.broker.topics import partition_of
 from streams.client.estimates import MAX_OUTCOMES, MAX_QUIET_S, EstimateCache
-from streams.topics import partition_of
 from tests.support.asked import NOW, key, outcome
 
 HOUR = 3600.0

@@ -10,7 +10,7 @@ from models.engine.settings import EngineSettings
 from models.records import ExpectedStart, Submit
 from models.registry import METHODS, RUN_METHODS
 from models.simulation import generate, run
-from streams.bulk.log import JobRange
+from streams.bulk.event_log import JobRange
 from streams.bulk.reading import read_log
 from streams.cli.app import main
 from streams.offline.compare import compare

@@ -9,7 +9,7 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Outcome, Start, Submit
-from streams.bulk.log import EventLog
+from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns

@@ -11,6 +11,7 @@ from kafka.admin import OffsetSpec
 from kafka.errors import CoordinatorNotAvailableError, KafkaTimeoutError, TopicAuthorizationFailedError
 from redis.exceptions import NoPermissionError
 
+from streams.broker.topics import IN_SYNC, Topics, configurations
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.operate import doctor
@@ -18,7 +19,6 @@ from streams.operate.doctor import MAX_CLOCK_DIFFERENCE_S, MAX_LAG_EVENTS
 from streams.operate.result import CheckResult
 from streams.operate.sites import fields, freshness
 from streams.settings import KafkaSettings, Settings, SitesSettings
-from streams.topics import IN_SYNC, Topics, configurations
 
 SETTINGS = Settings()
 NOW = 1.8e9

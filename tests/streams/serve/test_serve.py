@@ -16,7 +16,7 @@ from models.records import AnyAnswer, AnyQuestion, NoAnswer, SiteAnswer, SiteQue
 from models.registry import DEFAULT
 from streams.client.questions import TooManyQuestions, asking_for
 from streams.serve.middleware import SECURITY_HEADERS
-from streams.tokens import ServeToken
+from streams.settings.tokens import ServeToken
 from tests.support.asked import TOKEN, USER, FakeClient, app_of, engine, engines
 
 JOB = "cpus=8&walltime=1h"

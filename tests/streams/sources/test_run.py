@@ -10,7 +10,7 @@ from deploy.local.stack.process import free_port
 from models.records import Start, Submit
 from streams.errors import UserError
 from streams.operate.sources import check_source
-from streams.scraping import serve_metrics
+from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 from streams.sources import run as running
 from streams.sources.contract import Calls, Cursor, OnSkipped, Skipped, Source, Step, refuse

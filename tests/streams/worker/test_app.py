@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from streams.broker.topics import Topics
 from streams.settings import KafkaSettings, Settings
-from streams.topics import Topics
 from streams.worker.app import build_app
 
 

@@ -16,9 +16,9 @@ from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError,
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 
+from streams.broker.topics import Topics
 from streams.errors import Unreachable
 from streams.settings import KafkaSettings, Settings
-from streams.topics import Topics
 from streams.worker import faust_compat
 from streams.worker.app import build_app
 from streams.worker.checkpoint.stored import StoredState

@@ -14,9 +14,9 @@ from kafka.partitioner.default import DefaultPartitioner
 from models.engine.settings import EngineSettings
 from models.records import DeadLetter, Start, Submit
 from models.simulation import generate, run
+from streams.broker.topics import partition_of
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
-from streams.topics import partition_of
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
 from streams.worker.intake.places import Places
 from tests.support.fakes import TOPIC, MemoryTable, Process, World

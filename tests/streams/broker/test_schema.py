@@ -36,8 +36,8 @@ from models.records import (
     WaitQuestion,
     WeekAccuracy,
 )
+from streams.broker.schema import RECORDS, schema
 from streams.errors import UserError
-from streams.schema import RECORDS, schema
 
 VALIDATORS = {name: jsonschema.Draft202012Validator(schema(name)) for name in RECORDS}
 

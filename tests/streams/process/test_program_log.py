@@ -11,7 +11,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, NodeNotReadyError
 
 from streams.errors import UserError
-from streams.logs import CALM_S, PAUSES_S, Calm, Once, configure, formatter
+from streams.process.program_log import CALM_S, PAUSES_S, Calm, Once, configure, formatter
 from streams.settings import WorkerSettings
 
 NASTY = "x\n[2026-01-01 00:00:00,000] [ERROR] forged: y\r\x1b[2J\x7f\x9b\u2028\ud800"

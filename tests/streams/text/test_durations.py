@@ -2,8 +2,8 @@
 
 import pytest
 
-from streams.durations import seconds_of
 from streams.errors import UserError
+from streams.text.durations import seconds_of
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class _Heard(logging.Handler):
 
 
 @contextmanager
-def kafka_faults(settings: KafkaSettings) -> Iterator[None]:
+def kafka_errors(settings: KafkaSettings) -> Iterator[None]:
     """What Kafka refuses in the block becomes a `UserError`; that it does not answer, an `Unreachable`."""
     heard, log = _Heard(), logging.getLogger("kafka")
     log.addHandler(heard)

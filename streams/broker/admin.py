@@ -1,6 +1,6 @@
 """The topics as the broker has them: made, mended, looked at and checked.
 
-It talks through kafka-python, which is slow to import. Who needs only the topics' names takes `streams.topics`.
+It talks through kafka-python, which is slow to import. Who needs only the topics' names takes `streams.broker.topics`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +18,8 @@ from kafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from streams.errors import UserError
-from streams.faults import PERMISSIONS, kafka_faults, who
-from streams.settings import KafkaSettings, Settings
-from streams.topics import (
+from streams.broker.errors import PERMISSIONS, kafka_errors, who
+from streams.broker.topics import (
     BROKER_STAMPS,
     IN_SYNC,
     MIN_SAFE_COPIES,
@@ -30,6 +28,8 @@ from streams.topics import (
     configurations,
     event_topics,
 )
+from streams.errors import UserError
+from streams.settings import KafkaSettings, Settings
 
 
 def create_topics(settings: Settings) -> dict[str, bool]:
@@ -241,7 +241,7 @@ def refused(settings: KafkaSettings, operation: str, what: str) -> UserError:
 @contextmanager
 def admin(settings: KafkaSettings) -> Iterator[KafkaAdminClient]:
     """An admin client, closed afterwards; an error of Kafka becomes a `UserError`."""
-    with kafka_faults(settings):
+    with kafka_errors(settings):
         client = KafkaAdminClient(**settings.client_options())
         try:
             yield client

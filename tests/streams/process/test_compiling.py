@@ -9,9 +9,9 @@ import pytest
 import models
 from models.engine.settings import EngineSettings
 from streams.bulk.reading import read_log
-from streams.compiling import compiling_alone
 from streams.offline import compare
 from streams.offline.processes import process_map
+from streams.process.compiling import compiling_alone
 from tests.support.traces import made_trace
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
-from streams.bulk import log as logs
-from streams.bulk.log import EventLog, jobs_in, number_of
+from streams.bulk import event_log
+from streams.bulk.event_log import EventLog, jobs_in, number_of
 from streams.bulk.survey import Level
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
@@ -39,7 +39,7 @@ def test_finished_jobs_become_events_in_the_order_of_their_times(tmp_path: Path)
 
 
 def test_a_log_larger_than_the_memory_for_it_is_sorted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_TABLES", logs._TABLES.replace(f"-{logs.CACHE_KIB}", "-64"))
+    monkeypatch.setattr(event_log, "_TABLES", event_log._TABLES.replace(f"-{event_log.CACHE_KIB}", "-64"))
     events = list(events_of(read_swf(made_trace(tmp_path / "made.swf", jobs=3000)), "s"))
     log = EventLog.of(sorted(events, key=lambda event: (getattr(event, "job", ""), event.time)), tmp_path)
     times = [event.time for event in log.events()]

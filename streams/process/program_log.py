@@ -23,7 +23,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from streams.errors import UserError
 from streams.settings import WorkerSettings
-from streams.terminal import printable
+from streams.text.terminal import printable
 
 FIELDS = ("site", "partition", "offset", "client", "address", "path", "user", "status")
 """What a record may say of the message, or of the request, that it is about."""

@@ -10,8 +10,8 @@ from kafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
+from streams.broker.errors import kafka_errors
 from streams.errors import UserError
-from streams.faults import kafka_faults
 from streams.settings import KafkaSettings
 
 NAMED = KafkaSettings(bootstrap="b:1", security="sasl_tls", username="ada", password="hunter2")
@@ -46,7 +46,7 @@ GIVEN_UP = KafkaTimeoutError("Unable to bootstrap")
     ],
 )
 def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
-    with pytest.raises(UserError, match=said) as told, kafka_faults(NAMED):
+    with pytest.raises(UserError, match=said) as told, kafka_errors(NAMED):
         if logged:
             logging.getLogger("kafka.net.manager").warning("Bootstrap connection to %s failed: %s", "b", logged)
         raise raised
@@ -56,6 +56,6 @@ def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said:
 def test_afterwards_nobody_listens() -> None:
     log = logging.getLogger("kafka")
     before = list(log.handlers)
-    with kafka_faults(NAMED):
+    with kafka_errors(NAMED):
         assert len(log.handlers) == len(before) + 1
     assert log.handlers == before

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError, TopicAlreadyExistsError
 
-from streams import admin as topics_admin
-from streams.admin import check_group, check_topics, create_topics
+from streams.broker import admin as topics_admin
+from streams.broker.admin import check_group, check_topics, create_topics
+from streams.broker.topics import IN_SYNC, Topics, configurations
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
-from streams.topics import IN_SYNC, Topics, configurations
 
 SETTINGS = Settings(kafka=KafkaSettings(security="sasl_tls", username="ada", password="hunter2"))
 EVENTS, PREDICTIONS, OUTCOMES = "queuecast.events", "queuecast.predictions", "queuecast.outcomes"

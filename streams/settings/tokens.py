@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from streams.errors import NotUnderstood, place_and_problem
-from streams.toml import read_toml
+from streams.text.toml import read_toml
 
 Rights = Literal["rank", "own", "all"]
 
