@@ -23,7 +23,6 @@ from streams.broker.topics import (
     BROKER_STAMPS,
     IN_SYNC,
     MIN_SAFE_COPIES,
-    STATE_MESSAGE_BYTES,
     Topics,
     configurations,
     event_topics,
@@ -33,7 +32,7 @@ from streams.settings import KafkaSettings, Settings
 
 
 def create_topics(settings: Settings) -> dict[str, bool]:
-    """Make the topics that are missing, and mend those of earlier versions; returns of each whether it was made now.
+    """Make the topics that are missing, and mend those that others made; returns of each whether it was made now.
 
     Where there are topics already, the others get as many partitions as these, whatever the settings say.
 
@@ -58,27 +57,14 @@ def create_topics(settings: Settings) -> dict[str, bool]:
                 made[name] = False
             except AuthorizationError:
                 raise refused(settings.kafka, "make", name) from None
-        if not made[Topics(settings.kafka.prefix).state]:
-            _raise_limit(client, settings)
         stamped = dict.fromkeys((*Topics(settings.kafka.prefix).stamped, *event_topics(settings)))
         _stamp_by_broker(client, [name for name in stamped if not made[name]])
         _make_safe(client, [name for name, new in made.items() if not new])
     return made
 
 
-def _raise_limit(client: KafkaAdminClient, settings: Settings) -> None:
-    """Raise the limits of a states' topic that an earlier version made, so that today's largest states fit."""
-    name = Topics(settings.kafka.prefix).state
-    limits = {key: configurations(settings)[name][key] for key in ("max.message.bytes", "segment.bytes")}
-    kind = ConfigResourceType.TOPIC
-    found = client.describe_configs([ConfigResource(kind, name, dict.fromkeys(limits))], config_filter="all")
-    told = found["topic"][name].get("max.message.bytes")  # None for those who may not know it
-    if told is not None and int(told["value"]) < STATE_MESSAGE_BYTES:
-        client.alter_configs([ConfigResource(kind, name, limits)])
-
-
 def _stamp_by_broker(client: KafkaAdminClient, names: Iterable[str]) -> None:
-    """Have the broker stamp the messages of topics that an earlier version made."""
+    """Have the broker stamp the messages of topics that were made by other means, such as by the broker itself."""
     kind, key = ConfigResourceType.TOPIC, next(iter(BROKER_STAMPS))
     resources = [ConfigResource(kind, name, dict.fromkeys(BROKER_STAMPS)) for name in names]
     found = client.describe_configs(resources, config_filter="all")["topic"] if resources else {}
@@ -106,7 +92,7 @@ def copies_of(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, tuple
 
 
 def _make_safe(client: KafkaAdminClient, names: Iterable[str]) -> None:
-    """Have two copies acknowledge, where a topic of an earlier version has three and one is enough for it."""
+    """Have two copies acknowledge, where a topic has three and one is enough for it."""
     found = copies_of(client, names)
     unsafe = [name for name, (copies, least) in found.items() if copies >= MIN_SAFE_COPIES and least == 1]
     if unsafe:

@@ -10,7 +10,7 @@ from streams.settings import Settings
 
 HOUR_MS = 3_600_000
 STATE_MESSAGE_BYTES = 64 << 20
-"""Bytes of the largest message of a state: today up to a megabyte, of earlier versions this much."""
+"""Bytes of the largest message of a state. Most have up to a megabyte."""
 
 ESTIMATE_SEGMENT_BYTES = 16 << 20
 """Bytes of a segment of the estimates; small, for a reader also reads what was not compacted yet."""
@@ -173,7 +173,7 @@ def configurations(settings: Settings) -> dict[str, dict[str, str]]:
         topics.dead_letters: for_hours(kept.dead_letters_hours),
         topics.questions: for_hours(1) | BROKER_STAMPS,
         topics.answers: for_hours(1) | BROKER_STAMPS,
-        # Those of shapes that are no longer offered are not made anew, and so end.
+        # Those of shapes that are no longer offered are not renewed, and so end.
         topics.estimates: for_hours(kept.estimates_hours)
         | compacted
         | {"cleanup.policy": "compact,delete", "segment.bytes": str(ESTIMATE_SEGMENT_BYTES)},

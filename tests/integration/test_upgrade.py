@@ -1,16 +1,12 @@
-"""What another version stored: states, which are not read, and topics, which are given room."""
+"""What another version stored: its states are not read."""
 
 import zlib
 from contextlib import suppress
 
 import msgspec
-import pytest
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from deploy.local.stack import StackError
 from models.engine.checkpoint import STATE_VERSION
-from streams.broker import topics
-from streams.broker.admin import admin, create_topics
 from streams.broker.topics import partition_of
 from streams.worker.checkpoint.stored import StoredState, encode_stored
 from streams.worker.checkpoint.writing import HEAD_VERSION
@@ -30,16 +26,3 @@ def test_a_state_of_another_version_is_left_alone_and_named(deploy: Deploy) -> N
     assert f"state of version {STATE_VERSION + 1}, of another queuecast" in here.log
     here.read_all()
     assert not here.said()
-
-
-def test_topics_of_an_earlier_version_are_given_room(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = topics.STATE_MESSAGE_BYTES
-    monkeypatch.setattr(topics, "STATE_MESSAGE_BYTES", 16 << 20)
-    here = deploy()
-    monkeypatch.setattr(topics, "STATE_MESSAGE_BYTES", now)
-    assert not any(create_topics(here.settings).values())
-    name = here.topics.state
-    wanted = ConfigResource(ConfigResourceType.TOPIC, name, {"max.message.bytes": None})
-    with admin(here.settings.kafka) as client:
-        found = client.describe_configs([wanted], config_filter="all")
-    assert int(found["topic"][name]["max.message.bytes"]["value"]) == now
