@@ -28,7 +28,7 @@ ROLES_ARE = (
 )
 ANSWERS_ARE = (
     "Standing estimates, by the next job of their shape; answers, by the job that was asked about; and the last "
-    "estimate of jobs that were estimated anew while they queued (expected)."
+    "estimate of jobs that were estimated again while they queued (expected)."
 )
 GAIN_IS = "By how much the method's mean error is below that of the better trivial rule; below 0 it is worse than none."
 

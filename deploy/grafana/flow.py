@@ -33,7 +33,7 @@ def flow() -> Dashboard:
                     whether("Broker", "Whether the worker can reach a Kafka broker.", _server("broker")),
                     whether("Store", "Whether Redis answers the worker within a second.", _server("store")),
                     now("Sites", "Sites that each worker serves.", "short", _of_worker("queuecast_sites")),
-                    counts("Restarts", "Starts of a process anew.", Query(RESTARTED, INSTANCE)),
+                    counts("Restarts", "Restarts of a process.", Query(RESTARTED, INSTANCE)),
                 ]
             ],
             "Events": [

@@ -98,7 +98,7 @@ def rebuild(
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
     why: Why = "",
 ) -> None:
-    """Make the site's state and histories anew from its events.
+    """Make the site's state and histories again from its events.
 
     What it learnt before the oldest event that the topic still has is lost. Its worker reads some 2500 events a
     second meanwhile, and processes no others.

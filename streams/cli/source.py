@@ -45,7 +45,7 @@ def source(
     opened = kind.open(location, site, watch.on_skipped, **options_for(kind, options or ()))
     directory = cursors or (Path(state) if (state := os.environ.get("STATE_DIRECTORY")) else None)
     if directory is None:
-        tell("without --cursors it begins anew at each start")
+        tell("without --cursors the source begins at the beginning at each start")
     with ExitStack() as stack:
         stop = stack.enter_context(stop_on_sigterm())
         if web_port is not None:

@@ -80,10 +80,10 @@ def _state(ranked: RankedSite) -> str:
 
 def _why(ranked: RankedSite) -> str:
     standing = " [by a standing estimate: its worker is silent]" if ranked.source == "standing" else ""
-    doubts = "; ".join(dict.fromkeys(f"{ranked.degraded or ''}; {ranked.weak or ''}".strip("; ").split("; ")))
+    problems = "; ".join(dict.fromkeys(f"{ranked.degraded or ''}; {ranked.weak or ''}".strip("; ").split("; ")))
     behind = "ranked behind: " if ranked.weak else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
-    return f"{reason}{standing} [{behind}{doubts}]" if doubts else f"{reason}{standing}"
+    return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
 
 
 def _sooner(ranked: RankedSite) -> str:

@@ -20,7 +20,7 @@ JobPlace = tuple[str, str, int]
 """A job: its site, its id, its attempt."""
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class StartEstimate(msgspec.Struct, frozen=True):
     """When a job is expected to start, and by when at the latest; when that was said. Unix seconds."""
 
     expected_start: float
@@ -33,13 +33,13 @@ class Estimate(msgspec.Struct, frozen=True):
         return cls(expected_start, None if latest is None else max(latest, expected_start), made_at)
 
 
-def estimate_of(prediction: Prediction) -> Estimate | None:
+def estimate_of(prediction: Prediction) -> StartEstimate | None:
     """What a prediction says of the start; None where it gives no estimate."""
     start, wait_s = prediction.predicted_start, prediction.predicted_wait_s
     if start is None or wait_s is None:
         return None
     bound = (prediction.bounds or {}).get(BOUND)
-    return Estimate.of(start, None if bound is None else start - wait_s + bound, prediction.made_at)
+    return StartEstimate.of(start, None if bound is None else start - wait_s + bound, prediction.made_at)
 
 
 class WatchedJob(msgspec.Struct):
@@ -50,22 +50,22 @@ class WatchedJob(msgspec.Struct):
 
     place: JobPlace
     method: str
-    told: Estimate
-    now: Estimate
+    told: StartEstimate
+    now: StartEstimate
     armed: bool
     overdue: bool = False
     last_id: str = ""
     user: str | None = None
     sending: bool = False
 
-    def estimated(self, estimate: Estimate) -> None:
+    def estimated(self, estimate: StartEstimate) -> None:
         """Take a later estimate."""
         if estimate.made_at >= self.now.made_at:
             self.now = estimate
 
     def was_told(self, notice: Notice, before_s: float) -> None:
         """Take a notice that was delivered. What slipped to a start within `before_s` need not be told so again."""
-        estimate = Estimate(notice.expected_start, notice.latest, notice.estimated_at)
+        estimate = StartEstimate(notice.expected_start, notice.latest, notice.estimated_at)
         self.overdue = notice.kind == "slipped" and notice.latest is not None and notice.at > notice.latest
         if notice.kind == "slipped":
             self.armed = notice.expected_start - notice.at > before_s
@@ -75,7 +75,7 @@ class WatchedJob(msgspec.Struct):
         self.estimated(estimate)
 
 
-def watched(place: JobPlace, first: Estimate, before_s: float, method: str = "") -> WatchedJob:
+def watched(place: JobPlace, first: StartEstimate, before_s: float, method: str = "") -> WatchedJob:
     """A job that was just submitted. Who submits one that starts soon needs not be told so."""
     return WatchedJob(place, method, first, first, armed=first.expected_start - first.made_at > before_s)
 

@@ -23,7 +23,7 @@ from streams.client.grid import AsyncClient
 from streams.errors import UserError
 from streams.notify.metrics import GONE, OUTDATED, NotifyCounts
 from streams.notify.reading import Reader, started
-from streams.notify.rules import BOUND, Estimate, WatchedJob, due, notice
+from streams.notify.rules import BOUND, StartEstimate, WatchedJob, due, notice
 from streams.notify.watching import NoticeFilter, Watching
 from streams.notify.webhook import Webhook
 from streams.process import program_log
@@ -171,10 +171,10 @@ class Teller:
                 await asyncio.sleep(1.0)
 
 
-def _estimate(answer: JobAnswer) -> Estimate | None:
+def _estimate(answer: JobAnswer) -> StartEstimate | None:
     if answer.expected_start is None:
         return None
-    return Estimate.of(answer.expected_start, answer.starts_by.get(BOUND), answer.made_at)
+    return StartEstimate.of(answer.expected_start, answer.starts_by.get(BOUND), answer.made_at)
 
 
 def configure_logs(settings: Settings) -> None:

@@ -35,7 +35,7 @@ PAUSES_S = (3.0, 6.0, 12.0, 30.0)
 """Seconds between two lines about a broker that is away; the last one is repeated."""
 
 CALM_S = 10.0
-"""Seconds without trouble after which the next trouble is a new one."""
+"""Seconds without a problem after which the next problem is a new one."""
 
 
 def configure(settings: WorkerSettings) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Calm(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._said = 0  # lines about this trouble so far
+        self._said = 0  # lines about this problem so far
         self._withheld = 0
         self._last = self._next = -sys.float_info.max
 

@@ -1,7 +1,7 @@
 """Names with a slash in paths: `/v1/sites/a%2Fb` is about the site `a/b`.
 
 Servers hand on a path with all its escapes undone, in which such a slash looks like one between segments. So the path
-is read anew from what the client sent, with a stand-in for slashes within a segment, and handlers are given the name.
+is read again from what the client sent, with a stand-in for slashes within a segment, and handlers are given the name.
 """
 
 from typing import Any

@@ -177,7 +177,7 @@ class EstimateSettings(Section, frozen=True, kw_only=True):
     One a site for each combination of a size (the powers of two up to the site's processors, at most `most_cpus`), a
     walltime of `walltimes` (seconds) and a queue of `queues` (none named: the open ones, at most `most_queues`).
 
-    A site's are made anew at most every `seconds`, if since then a `change` of its processors' share was taken, given
+    A site's are renewed at most every `seconds`, if since then a `change` of its processors' share was taken, given
     back, asked for or withdrawn, or as many of its jobs came and went; and in any case every `oldest_seconds`. That
     takes at most the `share` of the worker's time. `enabled` false: there are none.
     """

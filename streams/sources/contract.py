@@ -281,7 +281,7 @@ class Source(ABC):
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events after the cursor's place, in the order of the input, each with the cursor after it.
 
-        - **Beginning anew.** From the cursor that came with an event follows exactly what would have followed that
+        - **Going on.** From the cursor that came with an event follows exactly what would have followed that
           event: the same events, to the byte, with the same cursors. Nothing of what was read before may be needed that
           is not in the cursor. Without a cursor it begins at the beginning of the input.
         - **No cursor.** An event may come with None: one cannot begin after it. The last cursor before it counts, and

@@ -123,7 +123,7 @@ class LogFiles:
         found: dict[tuple[str, int], float] = {}
         for path, inode in self._names():
             begin = self._known.get((path, inode))
-            if begin is None or path == str(self.location):  # whoever truncates a file begins it anew
+            if begin is None or path == str(self.location):  # whoever truncates a file begins it again
                 begin = self._begin(Path(path))
             if begin is not None:
                 found[path, inode] = begin

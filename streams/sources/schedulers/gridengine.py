@@ -292,7 +292,7 @@ def _request(category: str, slots: str) -> dict[str, Any]:
 
 
 def _state(failed: str, status: str, ran_s: float, walltime: float | None) -> str:
-    """How a run ended: by `failed`, which is 0 where Grid Engine itself had no trouble, and its exit status."""
+    """How a run ended: by `failed`, which is 0 where Grid Engine itself had no problem, and its exit status."""
     if failed == "0" and status == "0":
         return "completed"
     if walltime is not None and ran_s >= walltime:

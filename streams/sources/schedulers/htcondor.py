@@ -32,8 +32,8 @@ from streams.sources.schedulers.htcondor_ads import (
     classad_of_xml,
     number_of,
     request,
-    run_of,
     submit_fields,
+    times_of,
 )
 
 HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
@@ -217,7 +217,7 @@ class HTCondorRecords(Records):
 
     def _of_run(self, ad: Ad) -> list[AnyEvent]:
         """An ad of a history: a job that left; of an epoch history: a run that ended."""
-        run = run_of(ad)
+        run = times_of(ad)
         job = job_of(run.job, "ClusterId")
         if run.submitted is None:
             raise BadRecord("QDate", ad.get("QDate", ""), "Unix seconds")

@@ -16,7 +16,7 @@ REMOVED, COMPLETED = 3, 4
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?", re.ASCII)
 
 
-class Run(NamedTuple):
+class JobTimes(NamedTuple):
     """When a job came, ran and left (Unix seconds); what is unknown is None. Without a state it goes on."""
 
     job: str
@@ -111,7 +111,7 @@ def executable_of(ad: Ad) -> str | None:
     return name_of(command.rpartition("/")[2]) if isinstance(command, str) else None
 
 
-def run_of(ad: Ad) -> Run:
+def times_of(ad: Ad) -> JobTimes:
     """The run of an ad: the last one of a history's, the one of an epoch history's."""
     cluster, proc = number_of(ad, "ClusterId", MAX_SECONDS), number_of(ad, "ProcId")
     job = f"{cluster}.{proc or 0}" if cluster is not None else ""
@@ -124,7 +124,7 @@ def run_of(ad: Ad) -> Run:
     left = time_of(ad, "CompletionDate", "EnteredCurrentStatus") if status in (REMOVED, COMPLETED) else None
     if status == COMPLETED:
         fine = ad.get("ExitBySignal") is not True and ad.get("ExitCode", 0) == 0
-        return Run(job, submitted, started, left, "completed" if fine else "failed")
+        return JobTimes(job, submitted, started, left, "completed" if fine else "failed")
     if status == REMOVED:
-        return Run(job, submitted, started, left, "cancelled")
-    return Run(job, submitted, started, epoch, None)
+        return JobTimes(job, submitted, started, left, "cancelled")
+    return JobTimes(job, submitted, started, epoch, None)

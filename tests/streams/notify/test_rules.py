@@ -3,12 +3,12 @@
 import pytest
 
 from models.records import Prediction
-from streams.notify.rules import Estimate, due, estimate_of, notice, watched
+from streams.notify.rules import StartEstimate, due, estimate_of, notice, watched
 
 PLACE = ("kth", "4711", 0)
 HOUR_S = 3600.0
 BEFORE_S = 900.0
-FIRST = Estimate(expected_start=10 * HOUR_S, latest=20 * HOUR_S, made_at=0.0)
+FIRST = StartEstimate(expected_start=10 * HOUR_S, latest=20 * HOUR_S, made_at=0.0)
 
 
 def test_a_prediction_tells_the_start_and_the_latest_one() -> None:
@@ -25,7 +25,7 @@ def test_a_prediction_tells_the_start_and_the_latest_one() -> None:
         reason="",
         waited_s=600.0,
     )
-    assert estimate_of(said) == Estimate(1100.0, 5100.0, 700.0)
+    assert estimate_of(said) == StartEstimate(1100.0, 5100.0, 700.0)
 
 
 def test_it_is_about_to_start_once() -> None:
@@ -40,13 +40,13 @@ def test_it_is_about_to_start_once() -> None:
 
 
 def test_who_submits_a_job_that_starts_soon_is_not_told_so() -> None:
-    job = watched(PLACE, Estimate(600.0, 7200.0, 0.0), BEFORE_S)
+    job = watched(PLACE, StartEstimate(600.0, 7200.0, 0.0), BEFORE_S)
     assert due(job, 300.0, BEFORE_S) is None
 
 
 def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
-    job.estimated(Estimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
+    job.estimated(StartEstimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
     assert due(job, HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", HOUR_S, "notify")
     assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than told before"
@@ -57,18 +57,18 @@ def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> N
     assert told.text == "job 4711 at kth has not started by the time that was told as the latest"
     job.was_told(told, BEFORE_S)
     assert due(job, 42 * HOUR_S, BEFORE_S) is None  # said once, until there is another estimate
-    job.estimated(Estimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
+    job.estimated(StartEstimate(43 * HOUR_S, 44 * HOUR_S, 42 * HOUR_S))
     assert due(job, 42.9 * HOUR_S, BEFORE_S) == "slipped"
 
 
 def test_what_slips_to_a_start_that_is_near_is_told_once() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     now = 25 * HOUR_S
-    job.estimated(Estimate(now + BEFORE_S / 2, 40 * HOUR_S, now))
+    job.estimated(StartEstimate(now + BEFORE_S / 2, 40 * HOUR_S, now))
     assert due(job, now, BEFORE_S) == "slipped"
     job.was_told(notice(job, "slipped", now, "notify"), BEFORE_S)
     assert due(job, now + 1.0, BEFORE_S) is None
-    job.estimated(Estimate(50 * HOUR_S, 60 * HOUR_S, now + 60.0))
+    job.estimated(StartEstimate(50 * HOUR_S, 60 * HOUR_S, now + 60.0))
     assert due(job, now + 60.0, BEFORE_S) == "slipped"
     job.was_told(notice(job, "slipped", now + 60.0, "notify"), BEFORE_S)
     assert due(job, 50 * HOUR_S - BEFORE_S, BEFORE_S) == "about_to_start"
@@ -76,7 +76,7 @@ def test_what_slips_to_a_start_that_is_near_is_told_once() -> None:
 
 def test_a_bound_before_the_expected_start_is_none() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
-    job.estimated(Estimate.of(21 * HOUR_S, 12 * HOUR_S, HOUR_S))
+    job.estimated(StartEstimate.of(21 * HOUR_S, 12 * HOUR_S, HOUR_S))
     told = notice(job, "slipped", HOUR_S, "notify")
     assert told.latest == told.expected_start
     job.was_told(told, BEFORE_S)
@@ -85,9 +85,9 @@ def test_a_bound_before_the_expected_start_is_none() -> None:
 
 def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
-    job.estimated(Estimate(6.1 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
+    job.estimated(StartEstimate(6.1 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
-    job.estimated(Estimate(6 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
+    job.estimated(StartEstimate(6 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
     assert due(job, 2 * HOUR_S, BEFORE_S) == "sooner"
     told = notice(job, "sooner", 2 * HOUR_S, "notify")
     assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than told before"
@@ -96,8 +96,8 @@ def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
 
 
 def test_a_small_change_is_not_told() -> None:
-    job = watched(PLACE, Estimate(500.0, 7200.0, 0.0), 60.0)
-    job.estimated(Estimate(220.0, 7200.0, 10.0))
+    job = watched(PLACE, StartEstimate(500.0, 7200.0, 0.0), 60.0)
+    job.estimated(StartEstimate(220.0, 7200.0, 10.0))
     assert due(job, 10.0, 60.0) is None
 
 
