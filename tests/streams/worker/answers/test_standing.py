@@ -163,23 +163,27 @@ def test_a_site_that_was_loaded_anew_is_due_at_once() -> None:
     assert standing.due(here)
 
 
-def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
+def halved() -> tuple[Any, ...]:
+    """A site that lost half of its processors after its estimates were sent: its handle, what keeps its estimates,
+    their topic, and the keys of those that it can offer no longer.
+    """
     here = handle()
     standing, topic, _ = keeper(here)
     asyncio.run(standing.refresh(here))
-    before = set(topic.values)
+    too_large = {key for key in topic.values if msgspec.json.decode(key)[1] == 32}
     here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    return here, standing, topic, too_large
+
+
+def test_shapes_that_are_no_longer_offered_are_taken_back() -> None:
+    here, standing, topic, too_large = halved()
     asyncio.run(standing.refresh(here))
     gone = {key for key, value in topic.values.items() if value is None}
-    assert gone == {key for key in before if msgspec.json.decode(key)[1] == 32}
+    assert gone == too_large
 
 
 def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
-    here = handle()
-    standing, topic, _ = keeper(here)
-    asyncio.run(standing.refresh(here))
-    before = set(topic.values)
-    here.engine.apply(Capacity(site="alder", time=here.engine.time, cpus=16))
+    here, standing, topic, too_large = halved()
     topic.error = NodeNotReadyError()
     for _ in range(2):
         with pytest.raises(NodeNotReadyError):
@@ -187,7 +191,7 @@ def test_what_was_withdrawn_is_deleted_though_a_refresh_fails() -> None:
     topic.error = None
     asyncio.run(standing.refresh(here))
     gone = {key for key, value in topic.values.items() if value is None}
-    assert gone == {key for key in before if msgspec.json.decode(key)[1] == 32} != set()
+    assert gone == too_large != set()
 
 
 def test_a_site_that_is_taken_away_meanwhile_is_left_alone() -> None:
