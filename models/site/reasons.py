@@ -46,10 +46,9 @@ def is_of_user(reason: str) -> bool:
     (True, True, False)
     """
     limit = LIMIT.match(word_of(reason))
-    return limit is not None and (limit["per"] == "PerUser" or (limit["per"], limit["of"], limit["scope"]) == _OF_USER)
-
-
-_OF_USER = (None, "Assoc", "Max")
+    if limit is None:
+        return False
+    return limit["per"] == "PerUser" or (limit["of"], limit["scope"], limit["per"]) == ("Assoc", "Max", None)
 
 
 def is_of_queue(reason: str) -> bool:

@@ -127,10 +127,6 @@ class LiveTable:
         """
         return self._rows[key]
 
-    def find(self, key: JobKey) -> int:
-        """Where a job's row is, as `row` tells; -1 where it is not live."""
-        return self._rows.get(key, -1)
-
     def code(self, kind: str, name: str | None) -> int:
         """The number that stands for a "user", "queue" or "account" of the live jobs, -1 where none of them has it.
 

@@ -80,7 +80,8 @@ def _state(ranked: RankedSite) -> str:
 
 def _why(ranked: RankedSite) -> str:
     standing = " [by a standing estimate: its worker is silent]" if ranked.source == "standing" else ""
-    problems = "; ".join(dict.fromkeys(f"{ranked.degraded or ''}; {ranked.weak or ''}".strip("; ").split("; ")))
+    told = "; ".join(filter(None, (ranked.degraded, ranked.weak)))
+    problems = "; ".join(dict.fromkeys(told.split("; ")))  # both may tell of the same
     behind = "ranked behind: " if ranked.weak else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"

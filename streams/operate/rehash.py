@@ -262,8 +262,6 @@ def _copy_segments(site: str, state: StoredState, segments: Mapping[bytes, bytes
     Raises:
         UserError: some are missing.
     """
-    if state.runs is None:
-        return
     keys = list(keys_of(site, state.runs))
     if any(key not in segments for key in keys):
         raise UserError(f"parts of the state of {site!r} are missing; start the workers once, which mend that")

@@ -85,12 +85,9 @@ class _Note(NamedTuple):
         return np.array([seconds(value) for value in self.said.experts[MEDIAN, :-1].tolist()])
 
     @classmethod
-    def decode(cls, value: bytes, experts: int) -> "_Note | None":
-        said = Said.decode(value[_HEAD.size :], experts)
-        if said is None:
-            return None
+    def decode(cls, value: bytes, experts: int) -> "_Note":
         ready, watched, *choices_s = _HEAD.unpack_from(value)
-        return cls(ready, watched, np.array(choices_s), said)
+        return cls(ready, watched, np.array(choices_s), Said.decode(value[_HEAD.size :], experts))
 
     def exceeded_s(self, key: JobKey, reached: Deadline) -> float:
         """The longest of the judged marks that the job was known to exceed when the deadlines were taken so far."""
@@ -229,7 +226,7 @@ class Blend(WaitMethod):
             if job is None or value is None or job.phase is not Phase.QUEUED:
                 continue
             note = _Note.decode(value, self._quantiles.experts)
-            if note is None or note.ready != job.ready or time < note.watched:
+            if note.ready != job.ready or time < note.watched:
                 continue
             if place in JUDGED:
                 before_s = note.exceeded_s(key, (time, key, place))
@@ -345,23 +342,20 @@ class Blend(WaitMethod):
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; up to 30 KB."""
         experts = {name: expert.save() for name, expert in self.parts.items()}
-        saved = _Saved(
-            experts, self._quantiles.save(), self._at_once.save(), self._guard.save(), self._deadlines.reached
-        )
-        return msgspec.msgpack.encode(saved)
+        learnt = self._quantiles.save(), self._at_once.save(), self._guard.save()
+        return msgspec.msgpack.encode(_Saved(experts, *learnt, self._deadlines.reached))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
         kept = msgspec.msgpack.decode(saved, type=_Saved)
         for name, expert in self.parts.items():
-            if name in kept.experts:
-                expert.load(kept.experts[name])
+            expert.load(kept.experts[name])
         self._quantiles.load(kept.quantiles)
         self._at_once.load(kept.at_once)
         self._guard.load(kept.guard)
         self._notes.load()
         noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
-        watched = (deadline for key, note in noted if note is not None for deadline in note.deadlines(key))
+        watched = (deadline for key, note in noted for deadline in note.deadlines(key))
         self._deadlines.restore(kept.reached, watched)
 
 

@@ -105,11 +105,9 @@ class Said(NamedTuple):
         return bytes([head]) + b"".join(part.tobytes() for part in whole)
 
     @classmethod
-    def decode(cls, value: bytes, experts: int) -> "Said | None":
-        """The inverse; None where there were other experts."""
+    def decode(cls, value: bytes, experts: int) -> "Said":
+        """The inverse."""
         heard, rest = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
-        if len(value) != 1 + heard + 8 * rest:
-            return None
         said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
         *parts, weight = np.split(np.frombuffer(value, "<f8", rest, 1 + heard), _PARTS)
         mixed, bounds, shifts = parts
@@ -125,12 +123,7 @@ should the bound is made to hold meanwhile, as a share of that."""
 
 
 class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
-    experts: list[str]
-    total: bytes
-    squares: bytes
-    extent: bytes
-    seen: bytes
-    shift: bytes
+    learnt: tuple[bytes, ...]
     kept_errors: bytes
     deficits: bytes
 
@@ -252,25 +245,16 @@ class Quantiles:
         return dict(zip(self._names, found.tolist(), strict=True))
 
     def save(self) -> bytes:
-        """What was learnt, under the experts' names."""
-        total, squares, extent, seen, shift = (part.tobytes() for part in self._learnt)
-        saved = _SavedLearnt(
-            self._names, total, squares, extent, seen, shift, self._kept_errors.tobytes(), self._deficits.tobytes()
-        )
-        return msgspec.msgpack.encode(saved)
+        """What was learnt."""
+        learnt = tuple(part.tobytes() for part in self._learnt)
+        return msgspec.msgpack.encode(_SavedLearnt(learnt, self._kept_errors.tobytes(), self._deficits.tobytes()))
 
     def load(self, saved: bytes) -> None:
-        """Take back what `save` gave; of other experts' the names tell which are still here."""
+        """Take back what `save` gave."""
         kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
         self._kept_errors, self._deficits = np.frombuffer(kept.kept_errors).copy(), np.frombuffer(kept.deficits).copy()
-        places = {name: place for place, name in enumerate(kept.experts)}
-        here = [place for place, name in enumerate(self._names) if name in places]
-        there = [places[self._names[place]] for place in here]
-        for own, part in zip(self._learnt, (kept.total, kept.squares, kept.extent, kept.seen, kept.shift), strict=True):
-            if own.ndim == 2:
-                own[:] = np.frombuffer(part).reshape(own.shape)
-            else:
-                own[:, :, here] = np.frombuffer(part).reshape(1 + KINDS, QUANTILES, -1)[:, :, there]
+        for own, part in zip(self._learnt, kept.learnt, strict=True):
+            own[:] = np.frombuffer(part).reshape(own.shape)
 
 
 @njit(cache=True)

@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 MESSAGES_PER_TURN = 100
 """Messages that are read anew before other tasks get their turn."""
 
-
 STATES_AT_A_TIME = (64, 1024, None)
 """Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
 

@@ -24,7 +24,7 @@ def read_state(site: str, stored: StoredState, get: Callable[[bytes], bytes | No
         get: gives the value of a segment by its key, None where it is not there.
 
     Raises:
-        ValueError: it is of a later version, or not such a state at all.
+        ValueError: it is of another version, or not such a state at all.
     """
     saved = read_saved(zlib.decompress(stored.state))
     segments = (_segment(get(key)) for key in keys_of(site, stored.runs))

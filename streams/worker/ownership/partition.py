@@ -42,7 +42,6 @@ FIRST_S = 1.0
 HAND_OVER_S = 5.0
 """Seconds that a last checkpoint may take when a partition is revoked."""
 
-
 MOST_WAITING = 10_000
 """Messages that wait in all partitions at most; some 5 MB. While there are so many, no further one is taken."""
 
