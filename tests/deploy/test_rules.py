@@ -83,8 +83,8 @@ def unread(values: str, calls: bool = False) -> Series:
     return called | {f"queuecast_source_last_record_age_seconds{{{labels}}}": values}
 
 
-def rejects(values: str) -> Series:
-    return {'queuecast_rejects_total{reason="not_json",instance="a"}': values}
+def rejects(values: str, reason: str = "not_json") -> Series:
+    return {f'queuecast_rejects_total{{reason="{reason}",instance="a"}}': values}
 
 
 def held_apart(values: str) -> Series:
@@ -142,7 +142,11 @@ FIRES = {
     "QueuecastSourceSilent": [Data("25m", unread("0+60x30", calls=True)), Data("7h", unread("0+60x500"))],
     "QueuecastUnknownFields": [Data("40m", {'queuecast_unknown_fields_total{field="wallclock"}': "_x30 1x20"})],
     "QueuecastLagGrowing": [Data("30m", lag("0+200x30"))],
-    "QueuecastDeadLetters": [Data("35m", rejects("_x30 12x10")), Data("90m", rejects("100+1x100"))],
+    "QueuecastDeadLetters": [
+        Data("35m", rejects("_x30 12x10")),
+        Data("90m", rejects("100+1x100")),
+        Data("35m", rejects("_x30 1x10", "poison")),
+    ],
     "QueuecastHeldApart": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],

@@ -57,6 +57,7 @@ class World:
         self.started: dict[str, dict[int, Started]] = {}
         self.runs: dict[str, dict[int, Run]] = {}
         self.rows: dict[str, dict[str, dict[int, Row]]] = {}
+        self.marks: dict[int, bytes] = {}
 
     def step(self, what: str) -> None:
         """Something is about to become durable."""
@@ -159,6 +160,18 @@ class MemoryStore(SiteStore):
         self._token.check()
         self._world.claim(site, self)
         await self._world.pause()
+
+    async def mark(self, partition: int) -> bytes | None:
+        await self._world.pause()
+        return self._world.marks.get(partition)
+
+    async def set_mark(self, partition: int, mark: bytes | None) -> None:
+        await self._world.pause()
+        self._token.check()
+        if mark is None:
+            self._world.marks.pop(partition, None)
+        else:
+            self._world.marks[partition] = mark
 
     async def _begin(self, what: str, site: str, generation: int = 0, writes: bool = True) -> str:
         """Where the entries are, once the server has the request."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
+from streams.worker.checkpoint.acknowledged import Acknowledgements
 from streams.worker.checkpoint.histories import Histories
 from streams.worker.checkpoint.pending import PendingBatch
 from streams.worker.checkpoint.stored import SiteHandle
@@ -32,7 +33,7 @@ class Checkpoint:
        durable before it is written. After a crash in between nothing names them: they are deleted later.
     4. Delete from Redis, and of the segments, what the new state no longer needs. Not earlier: until step 3 a reader
        may need it.
-    5. Acknowledge the events, so that Faust may commit their offsets.
+    5. Acknowledge the events, so that Faust may commit their offsets: in their order, with none left out before them.
 
     Each write asks the partition's token. So when the partition is revoked, at any step, the rest is left out: the next
     owner continues from the state that is there. It has claimed the sites in Redis, so nothing more can be written
@@ -49,7 +50,9 @@ class Checkpoint:
         self._token = token
         self._states = [SiteCut.of(sites[site]) for site in sorted(batch.sites) if site in sites]
 
-    async def run(self, table: OwnedTable, histories: Histories, compressing: Executor) -> None:
+    async def run(
+        self, table: OwnedTable, histories: Histories, compressing: Executor, acknowledgements: Acknowledgements
+    ) -> None:
         """Do the steps.
 
         Raises:
@@ -70,5 +73,4 @@ class Checkpoint:
         for site, gone in batch.gone.items():
             await histories.forget(site, gone.generation)
         token.check()
-        for event in batch.events:
-            event.ack()
+        acknowledgements.durable(batch.events)

@@ -26,6 +26,15 @@ STATES_AT_A_TIME = (64, 1024, None)
 """Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
 
 
+class EngineFailed(Exception):
+    """The engine of a site failed in the middle of an event."""
+
+    def __init__(self, site: str, detail: str) -> None:
+        super().__init__(detail)
+        self.site = site
+        self.detail = detail
+
+
 class SiteLoader:
     """Makes the handles of sites: new ones, and those of stored states.
 
@@ -62,6 +71,9 @@ class SiteLoader:
         """A site as its events before `offset` make it, as far as the topic has them still, and how many these are.
 
         What it had learnt is left in Redis until the new state is stored, so a crash in between begins this anew.
+
+        Raises:
+            EngineFailed: the engine fails at one of these events.
         """
         site = handle.engine.site
         fresh = await self.begin(site, handle.partition, handle.own)
@@ -70,7 +82,11 @@ class SiteLoader:
         messages = await self._until_done("kafka: reading events", read, site)
         for number, message in enumerate(messages):
             await until_ready(fresh.engine)
-            self._replay(fresh, message)
+            try:
+                self._replay(fresh, message)
+            except Exception as error:
+                log.exception("the engine failed", extra={"site": site, "offset": message.offset})
+                raise EngineFailed(site, f"at the event of offset {message.offset}: {error!r}") from None
             if number % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
@@ -237,6 +253,7 @@ def _handle(engine: Engine, stored: StoredState) -> SiteHandle:
         stored.stamp,
         stored.arrivals,
         stored.operations,
+        stored.failures,
     )
 
 

@@ -11,6 +11,7 @@ Keys (`site` and the category's parts percent-encoded, so that no name can reach
     PREFIX:{site}:info                 hash  generation → the latest one; claims, owner, writes → who may write
                                              (streams/worker/checkpoint/claims.py)
     PREFIX:partitions                  hash  topic of events → how many partitions it had when sites were first stored
+    PREFIX:deaths                      hash  partition → on which event a worker died (`deaths.Mark`)
     PREFIX:health                      hash  last → 1; written to see whether Redis takes writes
 
 Values are msgpack arrays. A site's keys share a hash tag, so that they may be written as one transaction in a cluster.
@@ -100,6 +101,17 @@ class SiteStore:
     async def claim(self, site: str) -> None:
         """Be the one who writes a site's entries, from now on."""
         await self.claims.claim(site)
+
+    async def mark(self, partition: int) -> bytes | None:
+        """What `Deaths` keeps of a partition."""
+        found: Any = await self._client.hget(f"{self._prefix}:deaths", str(partition))
+        return None if found is None else bytes(found)
+
+    async def set_mark(self, partition: int, mark: bytes | None) -> None:
+        """Set it; None deletes it."""
+        self._check()
+        key, field = f"{self._prefix}:deaths", str(partition)
+        await (self._client.hdel(key, field) if mark is None else self._client.hset(key, field, mark))
 
     async def write(self, site: str, changes: Changes, generation: int = 0) -> None:
         """Add what was learnt, in one transaction; writing it twice changes nothing. About 15 µs a job."""

@@ -11,6 +11,9 @@ from models.records import DoneOperation
 from streams.worker.checkpoint.arrivals import Arrivals
 from streams.worker.checkpoint.job_log import JobLog, Run
 
+MOST_FAILURES, ASIDE_S = 3, 3600.0
+"""A site at whose events the engine failed so often within so many seconds is set aside for as long."""
+
 
 class StoredState(msgspec.Struct, array_like=True):
     """A site's state with the offset of the last event in it, as one value in the table.
@@ -19,7 +22,8 @@ class StoredState(msgspec.Struct, array_like=True):
     in the `tail` (`JobLog`). State and tail are compressed with zlib. `epoch` counts how often the offsets that count
     for the site have begun again. `own` says whether they are those of the site's own topic. `generation` is that of
     its entries in Redis (`SiteStore`). `stamp` is the broker's time of its last event, Unix seconds. `arrivals` tell
-    how often its events come, `operations` what operators did.
+    how often its events come, `operations` what operators did. `failures` are the broker's times of the latest events
+    at which the engine failed.
     """
 
     v: int
@@ -34,6 +38,7 @@ class StoredState(msgspec.Struct, array_like=True):
     operations: list[DoneOperation] = msgspec.field(default_factory=list)
     runs: list[Run] = []
     tail: bytes = b""
+    failures: list[float] = []
 
 
 class StoredSegment(msgspec.Struct, array_like=True):
@@ -118,6 +123,10 @@ class Events(Protocol):
 class Delivered(Protocol):
     """A message that was taken from Kafka and is to be acknowledged."""
 
+    @property
+    def message(self) -> Any:
+        """As it came: topic, partition, offset, key, value, timestamp."""
+
     def ack(self) -> bool:
         """Let its offset be committed."""
 
@@ -126,8 +135,8 @@ class Delivered(Protocol):
 class SiteHandle:
     """One site at this worker: its engine, its partition, and the last event in the engine (offset -1: none).
 
-    `own`, `generation`, `stamp`, `arrivals` and `operations` are as in `StoredState`; `jobs` is what is stored of the
-    live jobs.
+    `own`, `generation`, `stamp`, `arrivals`, `operations` and `failures` are as in `StoredState`; `jobs` is what is
+    stored of the live jobs.
     """
 
     engine: Engine
@@ -139,6 +148,7 @@ class SiteHandle:
     stamp: float = 0.0
     arrivals: Arrivals = field(default_factory=Arrivals)
     operations: list[DoneOperation] = field(default_factory=list)
+    failures: list[float] = field(default_factory=list)
     jobs: JobLog = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,6 +158,21 @@ class SiteHandle:
     def log(self) -> Log:
         """Where its events come."""
         return Log(self.engine.site if self.own else None, self.partition)
+
+    def failed(self, stamp: float) -> None:
+        """The engine failed at an event that came to the broker at `stamp`."""
+        self.failures = [*self.failures, stamp][-MOST_FAILURES:]
+
+    def is_set_aside(self, stamp: float) -> bool:
+        """Whether an event that came to the broker at `stamp` is not applied: the engine has failed too often.
+
+        That is so for `ASIDE_S` after the last of `MOST_FAILURES` failures within as much time. It follows from the
+        site's events alone, so whoever sees them again decides the same.
+        """
+        if len(self.failures) < MOST_FAILURES:
+            return False
+        first, last = self.failures[0], self.failures[-1]
+        return last - first < ASIDE_S and stamp - last < ASIDE_S
 
     def passed(self, offset: int, stamp: float) -> None:
         """Its state includes the event at this offset, which came to the broker at `stamp` (0: unknown)."""

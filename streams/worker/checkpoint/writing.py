@@ -39,6 +39,7 @@ class SiteCut(NamedTuple):
             handle.operations,
             jobs.runs,
             jobs.tail,
+            handle.failures,
         )
         oldest = handle.engine.context.history.oldest
         return cls(head, jobs, SiteChanges(handle.engine.site, cut.changes, oldest, handle.generation))

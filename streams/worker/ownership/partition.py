@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,19 +14,22 @@ import faust
 from models.durations import DAY_S
 from models.records import AnyEvent, AnyOperation, Rebuild
 from streams.settings import Settings
+from streams.worker.checkpoint.acknowledged import Acknowledgements
 from streams.worker.checkpoint.checkpoint import Checkpoint
+from streams.worker.checkpoint.deaths import MOST_DEATHS, Deaths
 from streams.worker.checkpoint.histories import Histories
-from streams.worker.checkpoint.loader import SiteLoader
+from streams.worker.checkpoint.loader import EngineFailed, SiteLoader
 from streams.worker.checkpoint.log_gaps import LogGaps
 from streams.worker.checkpoint.pending import AppliedEvent, Pending, PendingBatch
 from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.stored import Events, Log, SiteHandle, Table
+from streams.worker.checkpoint.stored import MOST_FAILURES, Events, Log, SiteHandle, Table
 from streams.worker.checkpoint.table import OwnedTable, StoredSites
 from streams.worker.checkpoint.token import Revoked, Token
 from streams.worker.intake.intake import Intake, arrived
 from streams.worker.intake.messages import Unreadable
 from streams.worker.intake.operations import change, note, rebuilt_lately
+from streams.worker.ownership.lanes import Lanes, site_of_message
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.sites import PartitionSites
 
@@ -84,9 +86,10 @@ class OwnedPartition:
     All that is done for it is done in one task scope, and all that is written asks its token. So once `revoke` has
     returned nothing more happens here, and the next owner may begin. What fails in the scope stops the worker.
 
-    Its messages are processed one by one, in order, each as soon as its site need not wait for anything (a training, or
-    the site is still to be read back). Those that follow wait behind it; other partitions go on. What waits has not
-    been processed: no checkpoint counts it, and it is delivered again after a crash.
+    Its messages are processed one by one. Those of a site that has to wait (for a training, to be read back, or to be
+    mended) wait in a lane of their own, and the others pass them by; so each site's messages keep their order. No
+    checkpoint counts a message that waits, and nothing after it is acknowledged, so it is delivered again after a
+    crash.
 
     Parameters:
         stored: what the table has of it.
@@ -103,8 +106,9 @@ class OwnedPartition:
         self._retries = Retries(self.token.check)
         store = means.store(self.token)
         loader = SiteLoader(store, settings.engine, self._retries, means.events, self._table.get, self._intake.replay)
-        self._histories = Histories(store, loader, self._retries, lambda site: self._table.get(site.encode()))
         worker = settings.worker
+        self._deaths = Deaths(number, store, self._retries, worker.checkpoint_events)
+        self._histories = Histories(store, loader, self._retries, lambda site: self._table.get(site.encode()))
         self._pending = Pending(worker.checkpoint_events, worker.checkpoint_seconds, means.clock)
         self.sites = PartitionSites(
             number,
@@ -117,8 +121,9 @@ class OwnedPartition:
             settings.sites.forget_days * DAY_S,
         )
         self._next: dict[str, int] = {}  # the offset of the next event, by topic
-        self._messages: deque[faust.EventT] = deque()
-        self._some = asyncio.Event()  # there are messages
+        self._lanes = Lanes(means.room)
+        self._acknowledgements = Acknowledgements()
+        self._mending: set[asyncio.Task[None]] = set()  # sites whose engines failed
         self._one = asyncio.Lock()  # an event and the beginning of a checkpoint take turns
         self._running: tuple[PendingBatch, asyncio.Task[None]] | None = None  # a checkpoint
         self._due: asyncio.Task[None] | None = None  # begins one
@@ -135,6 +140,7 @@ class OwnedPartition:
             async with self._scope:
                 stored, self._stored = self._stored, None
                 assert stored is not None
+                await self._deaths.begin()
                 await self.sites.take_over(stored, self._means.claiming)
                 await self.sites.read_back(self._means.reading_first, FIRST_S)
                 self._begun.set()
@@ -143,6 +149,7 @@ class OwnedPartition:
                 await self._leaving.wait()
                 async with self._one:
                     await self._checkpoint()
+                await self._deaths.ended()
                 self.token.revoke()
                 raise Revoked("the partition is handed over")
         except BaseExceptionGroup as failed:
@@ -171,7 +178,7 @@ class OwnedPartition:
 
     async def revoke(self) -> None:
         """Make a last checkpoint, if there is time; when this returns, nothing more is done for the partition."""
-        self._forget_messages()
+        self._lanes.clear()
         if self._begun.is_set():
             self._leaving.set()
             await asyncio.wait([self._life], timeout=HAND_OVER_S)
@@ -180,7 +187,7 @@ class OwnedPartition:
         self.token.revoke()
         self._life.cancel()
         await asyncio.wait([self._life])
-        self._forget_messages()
+        self._lanes.clear()
         self._running = None
         self.sites.handles.clear()  # engines are large, and not to be kept until Python looks for cycles
 
@@ -206,48 +213,49 @@ class OwnedPartition:
     # --- its messages ---
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._lanes)
 
     def put(self, message: faust.EventT) -> None:
         """Have a message processed in its turn."""
-        self._messages.append(message)
-        self._some.set()
-
-    def _forget_messages(self) -> None:
-        for _ in self._messages:
-            self._means.room.release()
-        self._messages.clear()
+        self._acknowledgements.take(message)
+        self._lanes.put(message)
 
     async def _work_off(self) -> None:
         while True:
-            await self._some.wait()
-            while self._messages and (awaited := self._awaited(self._messages[0])) is not None:
-                await asyncio.wait([awaited])
-            if not self._messages:  # none is left: there was one before, or the partition is being revoked
-                self._some.clear()
-                continue
+            message = await self._lanes.next()
             async with self._one:
-                if self._messages:
-                    await self._process(self._messages[0])
-            if self._messages:
-                self._messages.popleft()
-                self._means.room.release()
+                await self._look_for_gap(message.message)
+                if (awaited := self._awaited(message)) is not None:
+                    self._lanes.hold(message, awaited)
+                elif self._lanes.waiting and not self.sites.knows(site_of_message(message)):
+                    self._lanes.hold_all(message)  # which site gives its place to a new one follows from all before it
+                else:
+                    await self._process(message)
+                    self._lanes.done()
             await asyncio.sleep(0)  # a backlog must not hold up what else the loop has to do
 
     def _awaited(self, message: faust.EventT) -> "asyncio.Future[Any] | None":
         """What a message has to wait for before it can be processed."""
-        site = (message.message.key or b"").decode(errors="replace")
+        site = site_of_message(message)
         handle = self.sites.handles.get(site)
         awaited: Any = self.sites.reading(site) if handle is None else handle.engine.pending()
         return asyncio.wrap_future(awaited) if isinstance(awaited, Future) else awaited
 
+    async def _look_for_gap(self, raw: Any) -> None:
+        """Notice offsets that were passed over: events may have been deleted while this worker was behind."""
+        self.token.check()
+        expected = self._next.get(raw.topic, raw.offset)
+        if raw.offset > expected:
+            await self.sites.look_for_gap(Log(self._intake.places.owner(raw.topic), self.number), expected, raw.offset)
+        self._next[raw.topic] = max(expected, raw.offset + 1)  # one that has waited is looked at twice
+
     async def _process(self, message: faust.EventT) -> None:
         """Take one message in: what followed from it is on its way to the broker, and pending."""
-        raw = message.message
-        self.token.check()
-        await self._look_for_gap(raw)
-        operated, sends = False, list[Awaitable[Any]]()
+        raw, operated, sends = message.message, False, list[Awaitable[Any]]()
         try:
+            if not await self._deaths.may(raw):
+                self.sites.pass_over(site_of_message(message), raw)
+                raise Unreadable("poison", f"{MOST_DEATHS} workers have died on it")
             what, own = self._intake.read(raw)
             if self._is_going(what.site):  # and comes back: all of it is deleted first
                 await self._checkpoint()
@@ -258,45 +266,73 @@ class OwnedPartition:
                 handle = await self.sites.admit(what.site, own, raw.timestamp)
                 if raw.offset > handle.offset:  # else its state includes it already
                     sends = await self._apply(what, handle, raw)
+        except EngineFailed as error:
+            self._lanes.hold_site(error.site, self._mend(message, error))
+            return
         except Unreadable as error:
             sends = [await self._outbox.reject(error.reason, error.detail, None, raw)]
-        self._outbox.note_read(raw)
-        self._pending.batch.events.append(message)
-        self._pending.batch.sends.extend(sends)
-        if operated:  # which is durable at once
+        self._is_processed(message, sends)
+        if operated or self._deaths.checkpoint_events == 1:  # durable at once
             await self._checkpoint()
-        elif self._pending.full:
+        elif len(self._pending.batch.events) >= self._deaths.checkpoint_events:
             await self._begin_checkpoint()
 
-    async def _look_for_gap(self, raw: Any) -> None:
-        """Notice offsets that were passed over: events may have been deleted while this worker was behind."""
-        expected = self._next.get(raw.topic, raw.offset)
-        if raw.offset > expected:
-            await self.sites.look_for_gap(Log(self._intake.places.owner(raw.topic), self.number), expected, raw.offset)
-        self._next[raw.topic] = raw.offset + 1
+    def _is_processed(self, message: faust.EventT, sends: list[Awaitable[Any]]) -> None:
+        self._outbox.note_read(message.message)
+        self._pending.batch.events.append(message)
+        self._pending.batch.sends.extend(sends)
 
     async def _apply(self, event: AnyEvent, handle: SiteHandle, raw: Any) -> list[Awaitable[Any]]:
-        """Apply an event to its site's engine, as a whole or not at all; gives its outputs, on their way."""
+        """Apply an event to its site's engine; gives its outputs, on their way.
+
+        Raises:
+            EngineFailed: half of it may be applied.
+            Unreadable: the engine has failed too often at events of its site.
+        """
         self._intake.unknown_fields.look(event, raw.value)
+        if handle.is_set_aside(raw.timestamp):
+            self.sites.pass_over(event.site, raw)
+            raise Unreadable("set_aside", f"the engine failed at {MOST_FAILURES} events of this site within an hour")
         try:
             records = handle.engine.apply(event, arrived(raw))
         except Exception as error:  # a fault of ours must neither stop the other sites nor stay unseen
             log.exception("the engine failed", extra={"site": event.site, **self._where, "offset": raw.offset})
-            await self._end_of_checkpoint()
-            handle = await self.sites.rebuild(event.site, self._pending.batch.applied)
-            sends = [await self._outbox.reject("engine_failed", repr(error), event.site, raw)]
-        else:
-            self._pending.batch.applied.append(AppliedEvent(event, raw.offset, arrived(raw)))
-            sends = await self._outbox.send(event, records, raw)
+            raise EngineFailed(event.site, repr(error)) from None
+        self._pending.batch.applied.append(AppliedEvent(event, raw.offset, arrived(raw)))
+        sends = await self._outbox.send(event, records, raw)
         handle.passed(raw.offset, raw.timestamp)
         self._pending.batch.sites.add(event.site)
         return sends
+
+    def _mend(self, message: faust.EventT, error: EngineFailed) -> "asyncio.Task[None]":
+        """Begin to make a site as it was before the event at which its engine failed, which is rejected.
+
+        Its further events wait for that, those of others do not. No checkpoint may begin meanwhile: it would
+        acknowledge events of the site that no state includes.
+        """
+        site, raw = error.site, message.message
+
+        async def mend() -> None:
+            await self._end_of_checkpoint()
+            failures = self.sites.handles[site].failures
+            handle = await self.sites.rebuild(site, self._pending.batch.applied)
+            handle.failures = failures
+            handle.failed(raw.timestamp)
+            sends = [await self._outbox.reject("engine_failed", error.detail, site, raw)]
+            handle.passed(raw.offset, raw.timestamp)
+            self._pending.batch.sites.add(site)
+            self._is_processed(message, sends)
+            self._mending.discard(task)
+
+        task = self._begin(mend)
+        self._mending.add(task)
+        return task
 
     async def _operate(self, operation: AnyOperation, own: bool, raw: Any) -> None:
         """Change a site as an operator says.
 
         Raises:
-            Unreadable: there is no such site here, or it was rebuilt a short time ago.
+            Unreadable: there is no such site here, it was rebuilt a short time ago, or that failed.
         """
         site = operation.site
         if not self.sites.knows(site):
@@ -309,7 +345,10 @@ class OwnedPartition:
                 raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")
             else:
                 await self._end_of_checkpoint()
-                handle, count = await self.sites.begin_again(handle, raw.offset)
+                try:
+                    handle, count = await self.sites.begin_again(handle, raw.offset)
+                except EngineFailed as error:
+                    raise Unreadable("engine_failed", error.detail) from None
                 note(handle, operation, raw.timestamp, f"made anew from {count} messages", rebuilt=True)
             handle.offset = raw.offset
         self._pending.batch.sites.add(site)
@@ -318,7 +357,9 @@ class OwnedPartition:
 
     def checkpoint_due(self) -> None:
         """Begin a checkpoint if one is due and none is running."""
-        if self.is_served and self._running is None and self._pending.due and (self._due is None or self._due.done()):
+        if not self.is_served or self._running is not None or self._mending or not self._pending.due:
+            return
+        if self._due is None or self._due.done():
             self._due = self._begin(self._checkpoint_in_turn)
 
     async def _checkpoint_in_turn(self) -> None:
@@ -334,13 +375,17 @@ class OwnedPartition:
     async def _begin_checkpoint(self) -> None:
         """Begin a checkpoint of the partition as it is now, after the end of an earlier one."""
         await self._end_of_checkpoint()
+        while self._mending:
+            await asyncio.wait(self._mending)
         if (batch := self._pending.take()) is not None:
             checkpoint = Checkpoint(batch, self.sites.handles, self.token)
             self._running = batch, self._begin(partial(self._run, checkpoint))
 
     async def _run(self, checkpoint: Checkpoint) -> None:
-        await checkpoint.run(self._table, self._histories, self._means.compressing)
-        self.checkpointed, self._running = time.time(), None
+        await checkpoint.run(self._table, self._histories, self._means.compressing, self._acknowledgements)
+        self.checkpointed = time.time()
+        await self._deaths.survived()
+        self._running = None
 
     async def _end_of_checkpoint(self) -> None:
         if self._running is not None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Any
 
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.log_gaps import LogGaps, log_of
@@ -189,6 +190,13 @@ class PartitionSites:
             for handle in self.handles.values():
                 if handle.log == place:
                     self._miss_events(handle)
+
+    def pass_over(self, site: str, raw: Any) -> None:
+        """An event of a site is not applied; its predictions say for a while that events are missing."""
+        handle = self.handles.get(site)
+        if handle is not None and raw.offset > handle.offset:
+            self._miss_events(handle)
+            handle.passed(raw.offset, raw.timestamp)
 
     def _miss_events(self, handle: SiteHandle) -> None:
         handle.engine.miss_events()

@@ -12,7 +12,7 @@ from hypothesis import settings as checks
 from hypothesis import strategies as st
 
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Prediction
+from models.records import AnyEvent, Prediction, Submit
 from models.registry import METHODS
 from models.simulation import generate, run
 from models.site.notes import Pair
@@ -82,7 +82,7 @@ def test_models_come_into_force() -> None:
 async def waits(process: Process, partition: int = 0) -> None:
     """A partition waits for a training."""
     owned = process.partition(partition)
-    while not len(owned) or owned._one.locked() or owned._awaited(owned._messages[0]) is None:
+    while not owned._lanes.waiting:
         await asyncio.sleep(0)
 
 
@@ -113,6 +113,56 @@ def test_other_partitions_and_checkpoints_go_on_and_nothing_is_out_of_order() ->
     for site in ("alder", "birch"):
         said = [value for value in dict.fromkeys(values) if f'"{site}"'.encode() in value]
         assert said == replayed(site)
+
+
+def test_a_site_that_waits_is_passed_by_and_nothing_is_acknowledged_beyond_its_first_message() -> None:
+    world = World()
+    submitted = [Submit(site="birch", time=event.time, job=str(n)) for n, event in enumerate(events("alder"))]
+    for pair in zip(events("alder"), submitted, strict=True):
+        world.publish_events(pair)
+    GATE.clear()
+
+    async def scenario() -> int:
+        process = Process(world, settings(20))
+        await process.take_over(0)
+        await process.take_all()
+        while process.owner.keys() != {"alder", "birch"} or process.owner["birch"].offset < 2 * len(submitted) - 1:
+            await asyncio.sleep(0)
+        first = process.owner["alder"].offset + 2
+        assert process.partition()._lanes.waiting == {"alder"} and 5 < first < len(submitted)
+        await process.hand_over(0)
+        return first
+
+    first = asyncio.run(scenario())
+    assert world.committed[0] <= first
+    GATE.set()
+    asyncio.run(Process(world, settings()).live())
+    birch = [msgspec.json.encode(record) for record in replay(submitted, ENGINE)]
+    assert set(world.said("predictions", "outcomes")) == {*expected("alder"), *birch}
+    assert world.committed[0] == 2 * len(submitted)
+
+
+def test_a_new_site_waits_for_all_that_came_before_it() -> None:
+    """Which site gives its place to it follows from the events before it."""
+    world = World()
+    world.publish_events(events("alder")[:120])
+    world.publish_events([Submit(site="cedar", time=events("alder")[120].time, job="1")])
+    GATE.clear()
+
+    async def scenario() -> None:
+        process = Process(world, settings())
+        await process.take_over(0)
+        await process.take_all()
+        await waits(process)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert "cedar" not in process.owner
+        GATE.set()
+        await process.done()
+        assert process.owner.keys() == {"alder", "cedar"}
+        await process.hand_over(0)
+
+    asyncio.run(scenario())
 
 
 @checks(max_examples=15)

@@ -1,0 +1,167 @@
+"""An event on which workers die, and a site whose engine fails again and again: the stream goes on."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, DeadLetter, Rebuild, Submit
+from models.simulation import generate, run
+from streams.settings import Settings, WorkerSettings
+from streams.worker.checkpoint import writing
+from streams.worker.checkpoint.stored import ASIDE_S, MOST_FAILURES
+from tests.support.fakes import Process, World
+from tests.support.stored import heads, saved_state, whole
+
+SETTINGS = Settings(
+    engine=EngineSettings(method="median", shadows=(), history=8),
+    worker=WorkerSettings(checkpoint_events=10, checkpoint_seconds=1e9),
+)
+POISON = "mallory"
+
+
+def events(site: str) -> list[AnyEvent]:
+    found = run(generate(3, 30, 32, 0.9), 32, site)
+    return [replace(one, user=POISON) if isinstance(one, Submit) and one.job == "17" else one for one in found]
+
+
+def world_of_two() -> World:
+    world = World()
+    for pair in zip(events("alder"), events("birch"), strict=True):
+        world.arrived = pair[0].time
+        world.publish_events(pair)
+    return world
+
+
+def letters(world: World) -> list[DeadLetter]:
+    return [msgspec.json.decode(value, type=DeadLetter) for value in dict.fromkeys(world.said("dead-letters"))]
+
+
+def is_poison(event: AnyEvent) -> bool:
+    return isinstance(event, Submit) and (event.site, event.user) == ("alder", POISON)
+
+
+@pytest.fixture
+def unencodable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A state with the event in it cannot be stored; nothing else shows."""
+    of = writing.SiteCut.of.__func__  # type: ignore[attr-defined]
+
+    def failing(kind: type, handle: Any) -> Any:
+        jobs = handle.engine.context.state.jobs.values()
+        if handle.engine.site == "alder" and any(job.user == POISON for job in jobs):
+            raise OverflowError("can't serialize ints >= 2**64")
+        return of(kind, handle)
+
+    monkeypatch.setattr(writing.SiteCut, "of", classmethod(failing))
+    yield
+
+
+def deaths(world: World) -> int:
+    """Start workers until one lives; gives how many did not."""
+    for count in range(20):
+        process = Process(world, SETTINGS)
+        try:
+            asyncio.run(process.live())
+            return count
+        except Exception:
+            continue
+    raise AssertionError("they die for ever")
+
+
+@pytest.mark.usefixtures("unencodable")
+def test_an_event_on_which_workers_die_is_held_apart() -> None:
+    world = world_of_two()
+    assert deaths(world) == 4, "anywhere, in its checkpoint of few, and twice on it"
+    (letter,) = letters(world)
+    poisonous = events("alder")[letter.offset // 2]
+    assert letter.reason == "poison" and is_poison(poisonous)
+    assert world.committed[0] == len(world.messages[0]) and not world.marks
+    other = World()
+    other.publish_events(events("birch"))
+    asyncio.run(Process(other, SETTINGS).live())
+    birch = [value for value in dict.fromkeys(world.said("predictions", "outcomes")) if b'"birch"' in value]
+    assert birch == other.said("predictions", "outcomes")
+
+
+@pytest.mark.usefixtures("unencodable")
+def test_its_site_says_that_events_are_missing() -> None:
+    world = world_of_two()
+    deaths(world)
+    assert saved_state(world.table, "alder").gaps.missed_until > 0
+    assert saved_state(world.table, "birch").gaps.missed_until <= 0
+
+
+def test_in_good_order_nothing_is_marked() -> None:
+    world = world_of_two()
+    assert deaths(world) == 0 and not world.marks and not letters(world)
+
+
+def failing_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The engine of alder fails in the middle of each submission after so many."""
+    apply = Engine.apply
+
+    def failing(engine: Engine, event: AnyEvent, arrived: float | None = None) -> Any:
+        records = apply(engine, event, arrived)
+        if isinstance(event, Submit) and event.site == "alder" and int(event.job) > count:
+            raise OverflowError("Python int too large to convert to C long")
+        return records
+
+    monkeypatch.setattr(Engine, "apply", failing)
+
+
+def test_a_site_that_fails_again_and_again_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_after(monkeypatch, 5)
+    world = world_of_two()
+    for raw in world.messages[0]:
+        raw.timestamp = events("alder")[-1].time + raw.offset
+    begun, apply = set[int](), Engine.apply
+
+    def counted(engine: Engine, *others: Any) -> Any:
+        begun.add(id(engine))
+        return apply(engine, *others)
+
+    monkeypatch.setattr(Engine, "apply", counted)
+    asyncio.run(Process(world, SETTINGS).live())
+    reasons = [letter.reason for letter in letters(world) if letter.reason != "implausible_time"]
+    assert reasons[:MOST_FAILURES] == ["engine_failed"] * MOST_FAILURES
+    assert set(reasons[MOST_FAILURES:]) == {"set_aside"}
+    assert len(begun) <= 2 + MOST_FAILURES, "its state is read back no more often than that"
+    assert saved_state(world.table, "alder").gaps.missed_until > 0
+
+    monkeypatch.setattr(Engine, "apply", apply)
+    later = len(letters(world))
+    world.arrived = world.messages[0][-1].timestamp + 2 * ASIDE_S
+    world.publish_events([Submit(site="alder", time=events("alder")[-1].time, job="5000")])
+    asyncio.run(Process(world, SETTINGS).live())
+    assert [letter.reason for letter in letters(world)[later:]] == ["engine_failed"], "after a while it is tried again"
+
+
+def test_a_site_whose_events_the_engine_fails_at_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_after(monkeypatch, 5)
+    world = world_of_two()
+    world.publish(b"alder", msgspec.json.encode(Rebuild(site="alder", time=1.0, by="ada")))
+    asyncio.run(Process(world, SETTINGS).live())
+    assert "at the event of offset" in letters(world)[-1].detail and world.committed[0] == len(world.messages[0])
+
+
+def test_a_crash_meanwhile_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_after(monkeypatch, 20)
+    states = []
+    for crash in (None, 40, 90, 140):
+        world = world_of_two()
+        world.steps = crash
+        if crash is not None:
+            with pytest.raises(Exception):  # noqa: B017
+                asyncio.run(Process(world, SETTINGS).live())
+            world.steps = None
+        asyncio.run(Process(world, SETTINGS).live())
+        stored = {
+            site: (one.offset, one.failures, whole(saved_state(world.table, site))) for site, one in heads(world.table)
+        }
+        states.append((stored, [letter.reason for letter in letters(world)]))
+    assert all(state == states[0] for state in states)
