@@ -11,7 +11,7 @@ import faust
 from aiohttp.web import Response
 from faust.exceptions import ConsumerNotStarted
 from faust.types import StreamT
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from models.records import WorkerState
 from streams.broker.admin import holder_of
@@ -163,7 +163,7 @@ def _add_pages(app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics
         await health.look()
         metrics.servers(health)
         metrics.checkpoint_age(owner.age_s)
-        return Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(body=await metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.page("/healthz")
     async def show_health(*_: Any) -> Response:

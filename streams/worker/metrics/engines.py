@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from models.engine.asking.answers import live_state
 from models.engine.asking.partitions import partition_states
@@ -12,27 +13,20 @@ from models.site.features import FEATURES
 from models.site.job import Phase
 from models.site.state import SITE
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.collector import SiteCollector
 
 MAX_SHOWN_PARTITIONS = 16
 """Partitions that a site may have for Prometheus to be shown them."""
 
 
-class EngineCollector(SiteCollector):
-    """Reads the engines at each scrape. Labels: the site (the first `most_sites`; of the rest it shows nothing but how
-    many they are), the method, the feature, the phase, and whether the jobs measured started or were cancelled in the
-    queue.
-    """
+class EngineCollector(Collector):
+    """Reads engines. Labels: the site, the method, the feature, the phase, and whether the jobs started."""
 
-    def __init__(self, handles: Iterable[SiteHandle], most_sites: int) -> None:
-        super().__init__(most_sites)
+    def __init__(self, handles: Iterable[SiteHandle]) -> None:
         self._handles = handles
 
     def collect(self) -> Iterator[Metric]:
         """Every family, with a sample a site; O(sites · methods)."""
-        handles = list(self._handles)
-        engines = [handle.engine for handle in handles[: self._most_sites]]
-        yield GaugeMetricFamily("queuecast_sites", "Sites that this worker serves.", value=len(handles))
+        engines = [handle.engine for handle in self._handles]
         yield from _counts(engines)
         yield from _partitions(engines)
         yield from _accuracy(engines)

@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from models.measures import ERROR_BUCKETS
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import EXPECTED, AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.collector import SiteCollector
 
 
-class StandingCollector(SiteCollector):
+class StandingCollector(Collector):
     """Reads what is kept of the standing estimates at each scrape: four shapes a site, for the first `most_sites`."""
 
     def __init__(self, standing: StandingEstimates, most_sites: int) -> None:
-        super().__init__(most_sites)
+        self._most_sites = most_sites
         self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
@@ -49,11 +49,10 @@ class StandingCollector(SiteCollector):
         yield from (records, waits, made, drain)
 
 
-class FreshnessCollector(SiteCollector):
-    """Reads at each scrape how old what is known of each site is, for the first `most_sites`."""
+class FreshnessCollector(Collector):
+    """Reads how old what is known of each site is."""
 
-    def __init__(self, handles: Iterable[SiteHandle], freshness: Freshness, most_sites: int) -> None:
-        super().__init__(most_sites)
+    def __init__(self, handles: Iterable[SiteHandle], freshness: Freshness) -> None:
         self._handles = handles
         self._freshness = freshness
 
@@ -67,7 +66,7 @@ class FreshnessCollector(SiteCollector):
             "How long ago a site's last event came to the broker.",
             labels=["site"],
         )
-        for handle in list(self._handles)[: self._most_sites]:
+        for handle in self._handles:
             fresh = self._freshness.of(handle)
             stale.add_metric([handle.engine.site], float(fresh.stale is not None))
             if fresh.age_s is not None:
@@ -75,11 +74,10 @@ class FreshnessCollector(SiteCollector):
         yield from (stale, age)
 
 
-class AnswersCollector(SiteCollector):
-    """Reads the scores at each scrape, for the first `most_sites`."""
+class AnswersCollector(Collector):
+    """Reads how right was what people act on."""
 
-    def __init__(self, handles: Iterable[SiteHandle], scores: AnswerScores, most_sites: int) -> None:
-        super().__init__(most_sites)
+    def __init__(self, handles: Iterable[SiteHandle], scores: AnswerScores) -> None:
         self._handles = handles
         self._scores = scores
 
@@ -95,7 +93,7 @@ class AnswersCollector(SiteCollector):
         labels = [*labels, "bound"]
         held = CounterMetricFamily("queuecast_answer_bound_held_jobs", "Jobs at or below its bound.", labels=labels)
         bounded = CounterMetricFamily("queuecast_answer_bound_jobs", "Jobs that had such a bound.", labels=labels)
-        for handle in list(self._handles)[: self._most_sites]:
+        for handle in self._handles:
             site, expected = handle.engine.site, handle.engine.scores.later
             kinds = {kind: scores.told for kind, scores in self._scores.sites.get(site, {}).items()}
             for kind, accuracy in {**kinds, **({EXPECTED: expected} if expected.jobs else {})}.items():

@@ -94,5 +94,5 @@ def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[
     for estimate in standing(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
         read(StandingEstimate, estimate)
     registry = CollectorRegistry()
-    registry.register(EngineCollector([handle], 1))
+    registry.register(EngineCollector([handle]))
     assert generate_latest(registry)

@@ -124,7 +124,7 @@ def test_prometheus_is_shown_them() -> None:
     scores.left(outcome("1", 400.0))
     Handle.engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
     handles: Iterable[Any] = [Handle]
-    registry.register(AnswersCollector(handles, scores, most_sites=1))
+    registry.register(AnswersCollector(handles, scores))
     shown = generate_latest(registry).decode()
     assert 'queuecast_answer_error_seconds_sum{kind="standing",site="s"} 300.0' in shown
     assert 'queuecast_answer_error_seconds_count{kind="expected",site="s"} 1.0' in shown

@@ -1,15 +1,18 @@
 """What Prometheus is shown is what the engines have counted."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
@@ -26,8 +29,8 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.engines import MAX_SHOWN_PARTITIONS
-from streams.worker.metrics.process import Metrics
+from streams.worker.metrics.engines import MAX_SHOWN_PARTITIONS, EngineCollector
+from streams.worker.metrics.process import SITES_PER_TURN, Metrics
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 
@@ -54,7 +57,7 @@ def showing(handles: list[SiteHandle], most_sites: int = 10) -> Metrics:
 def samples(shown: Metrics) -> Samples:
     """By name, then by the labels' values in the order of the labels' names."""
     found: Samples = defaultdict(dict)
-    for family in text_string_to_metric_families(generate_latest(shown.registry).decode()):
+    for family in text_string_to_metric_families(asyncio.run(shown.page()).decode()):
         for sample in family.samples:
             found[sample.name][tuple(sample.labels[name] for name in sorted(sample.labels))] = sample.value
     return found
@@ -235,7 +238,7 @@ def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:
         pytest.skip("promtool is not installed")
     shown = metrics(alder)
     shown.rejected("empty")
-    checked = subprocess.run([promtool, "check", "metrics"], input=generate_latest(shown.registry), capture_output=True)
+    checked = subprocess.run([promtool, "check", "metrics"], input=asyncio.run(shown.page()), capture_output=True)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
 
 
@@ -243,3 +246,28 @@ def test_an_engine_that_has_measured_nothing_yet_is_shown() -> None:
     one = Engine("new", ENGINE)
     shown = samples(metrics(one))
     assert shown["queuecast_wait_error_seconds_count"]["started", "median", "new"] == Accuracy().jobs == 0
+
+
+def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, turns = list[str](), list[int]()
+    collect = EngineCollector.collect
+
+    def counted(self: EngineCollector) -> Iterator[Metric]:
+        read.extend(handle.engine.site for handle in self._handles)
+        return collect(self)
+
+    monkeypatch.setattr(EngineCollector, "collect", counted)
+    shown = metrics(*[alder] * 23, most_sites=100)
+
+    async def other() -> None:
+        while True:
+            turns.append(len(read))
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(other())
+        await shown.page()
+        task.cancel()
+
+    asyncio.run(scenario())
+    assert len(read) == 23 and max(b - a for a, b in pairwise(turns)) <= SITES_PER_TURN
