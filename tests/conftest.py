@@ -15,6 +15,7 @@ import pytest
 
 import tests.support.compiled  # noqa: F401  # before anything that imports numba
 from deploy.local.stack import LocalStack, StackUnavailable, fetch, process
+from streams.training.processes import processes
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, settings_on
 
 # The same examples each time, whatever the machine: only a change can turn a test red. `make test-all` has more of them
@@ -23,6 +24,8 @@ hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max
 hypothesis.settings.register_profile("many", derandomize=True, deadline=None, max_examples=100)
 hypothesis.settings.register_profile("search", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("few")
+
+processes()  # trainings go on beside the tests, as they do in a worker
 
 HERE = Path(__file__).parent
 

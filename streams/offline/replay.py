@@ -15,10 +15,12 @@ from models.records import AnyEvent, Outcome, Prediction
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
 from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import Trace
+from streams.training.processes import processes
 
 
 def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Record]:
     """Apply the events of one site or several; gives the records that follow from them."""
+    processes()  # a training takes another core, if there is one
     engines: dict[str, Engine] = {}
     for event in events:
         engine = engines.get(event.site)

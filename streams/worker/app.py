@@ -18,6 +18,7 @@ from streams.broker.admin import holder_of
 from streams.broker.topics import STATE_MESSAGE_BYTES, Topics, event_topics, more_partitions
 from streams.errors import UserError
 from streams.settings import KafkaSettings, Settings
+from streams.training.processes import processes
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.questions import Questions
@@ -162,6 +163,7 @@ def _add_pages(app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics
             metrics.lag(app.consumer, events)
         await health.look()
         metrics.servers(health)
+        metrics.trainings(processes())
         metrics.checkpoint_age(owner.age_s)
         return Response(body=await metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -20,6 +20,7 @@ from streams.errors import Unreachable, UserError
 from streams.process import program_log
 from streams.process.compiling import compiling_alone
 from streams.settings import Settings, WorkerSettings
+from streams.training.processes import processes
 from streams.worker.app import build_app
 from streams.worker.checkpoint.server import check_redis, remembered_partitions
 from streams.worker.faust_compat import is_of_broker, run_until_stopped
@@ -141,6 +142,7 @@ def run_worker(settings: Settings) -> None:
 def _run(settings: Settings, partitions: int, logging_config: dict[str, Any]) -> None:
     _give_memory_back()
     started = time.perf_counter()
+    processes()
     with compiling_alone():
         warm_up(settings.engine)
     _collect_seldom()

@@ -148,6 +148,10 @@ FIRES = {
         Data("35m", rejects("_x30 1x10", "poison")),
     ],
     "QueuecastHeldApart": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
+    "QueuecastTrainingHangs": [
+        Data("20m", {"queuecast_training_seconds": "0+60x20"}),
+        Data("50m", {"queuecast_training_restarts": "0x10 1x10 2x40"}),
+    ],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=10))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+10x40"))],
     "QueuecastWebhookFailing": [Data("25m", failing("0+60x30"))],
@@ -207,6 +211,10 @@ SHORT_OF_IT = {
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
     "QueuecastHeldApart": [Data("60m", held_apart("100x60")), Data("10m", held_apart("_x5 15x10"))],
+    "QueuecastTrainingHangs": [
+        Data("20m", {"queuecast_training_seconds": "0x5 200x5 0x10"}),
+        Data("50m", {"queuecast_training_restarts": "5x10 6x40"}),
+    ],
     "QueuecastPredictionsLate": [Data("25m", late(5, of=200)), Data("25m", late(1, of=1))],
     "QueuecastConnectionsDropped": [Data("30m", dropped("0+5x40")), Data("40m", dropped("0x19 90x30"))],
     "QueuecastWebhookFailing": [Data("17m", failing("0+60x30")), Data("30m", failing("0+60x14 0x20"))],

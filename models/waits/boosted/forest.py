@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from models.waits.boosted.background import go_on
-
 Rows = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -159,7 +157,6 @@ class Forest:
 
         Raises:
             ValueError: shapes do not fit, or a value is not finite.
-            CancelledError: the process is about to exit.
         """
         binned = features if isinstance(features, Binned) else Binned(features, parameters, weights)
         if binned.shape != (len(target), len(names)):
@@ -169,7 +166,6 @@ class Forest:
         binned.data.set_label(target)
         booster = _lightgbm().Booster(parameters.as_named_by_lightgbm(quantile), binned.data)
         for _ in range(parameters.trees):
-            go_on()
             booster.update()
         return cls.of_text(booster.model_to_string(), names)
 

@@ -1,4 +1,4 @@
-"""Training in the background, so that the model counts from an event that was fixed beforehand.
+"""Training beside the events, so that the model counts from an event that was fixed beforehand.
 
 What a model is trained on, and from which event on it is used, follow from the events alone, however long the training
 takes and whoever does it: a replay, the stream and a restart say the same. The one thing that may have to wait is the
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from models.site.notes import JobNotes, Pair, read_pair
-from models.waits.boosted import background
+from models.trainer import trainer
 
 log = logging.getLogger(__name__)
 
@@ -168,12 +168,8 @@ class Training(Generic[M]):
         if self._future is None:
             rows, decode = self._notes.settled_rows(self._state.begun), self._decode
             work = partial(_fit, self._fit, self._encode)
-
-            def train() -> tuple[M, bytes]:
-                encoded = background.in_child(work, rows)
-                return decode(encoded), encoded
-
-            self._future = background.run(train)
+            first = self._state.counts < 0 and not self._state.lost
+            self._future = trainer().begin(work, rows, lambda encoded: (decode(encoded), encoded), first)
         return self._future
 
     def _come_into_force(self) -> None:

@@ -38,6 +38,8 @@ SAME_S = 5.0
 MOST_KEPT = 256
 """Answers that are kept for that."""
 
+AWAITS_MODEL = "its events wait for a model that is being trained"
+
 LATER_DETAILS = {
     BUSY: "more questions wait than this worker may have waiting (`questions.waiting`), or for longer; ask again later",
     QUOTA: "more questions of this asker wait than one may have waiting (`questions.waiting_each`); ask again later",
@@ -121,7 +123,7 @@ class Answering:
         if handle is None:
             detail = f"no event of a site {question.site!r} has been seen"
             return NoAnswer(id=question.id, site=question.site, reason=UNKNOWN_SITE, detail=detail)
-        told = self._freshness.marked(self._of_now(question, handle.engine), handle)
+        told = self._freshness.marked(_marked(self._of_now(question, handle.engine), handle.engine), handle)
         if not isinstance(told, SiteAnswer):
             return told
         return msgspec.structs.replace(
@@ -152,6 +154,14 @@ class Answering:
             if found is not None:
                 return _as_answer(question, found, handle.engine)
         return NoAnswer(id=question.id, site=question.site, reason=reason, detail=LATER_DETAILS[reason])
+
+
+def _marked(told: AnyAnswer, engine: Engine) -> AnyAnswer:
+    """An answer, degraded where the site's events wait for a model, so that what is known is of a while ago."""
+    if engine.pending() is None or "degraded" not in told.__struct_fields__:
+        return told
+    reasons = filter(None, (AWAITS_MODEL, told.degraded))  # type: ignore[union-attr]
+    return msgspec.structs.replace(told, degraded="; ".join(reasons))
 
 
 def _as_answer(question: WaitQuestion, found: StandingEstimate, engine: Engine) -> WaitAnswer:

@@ -18,6 +18,7 @@ from prometheus_client import (
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from streams.training.processes import Processes
 from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
@@ -114,6 +115,17 @@ class Metrics:
         )
         self._broker = Gauge("queuecast_broker_up", "Whether a broker can be reached.", registry=self.registry)
         self._store = Gauge("queuecast_store_up", "Whether Redis takes writes within a second.", registry=self.registry)
+        self._trainings = Gauge(
+            "queuecast_trainings_waiting", "Trainings that wait for the one under way.", registry=self.registry
+        )
+        self._training_s = Gauge(
+            "queuecast_training_seconds", "For how long the training under way has been.", registry=self.registry
+        )
+        self._restarts = Gauge(
+            "queuecast_training_restarts",
+            "Processes for training that were replaced, since they had died or hung.",
+            registry=self.registry,
+        )
         self._age = Gauge(
             "queuecast_checkpoint_age_seconds",
             "For how long the oldest event that is not durable yet has been waiting for that; 0 without one.",
@@ -209,6 +221,12 @@ class Metrics:
     def checkpoint_age(self, age_s: float) -> None:
         """Update for how long the oldest event has been waiting to be durable."""
         self._age.set(age_s)
+
+    def trainings(self, processes: Processes) -> None:
+        """Update how trainings go on."""
+        self._trainings.set(processes.waiting)
+        self._training_s.set(processes.running_s)
+        self._restarts.set(processes.restarts)
 
     def servers(self, health: Health) -> None:
         """Update which servers answer."""

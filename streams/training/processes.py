@@ -1,0 +1,174 @@
+"""Trainings beside the events: one after another, so never more than a core, in a process of its own (`child`)."""
+
+import atexit
+import itertools
+import logging
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import CancelledError, Future
+from functools import cache
+from typing import Any, TypeVar
+
+from models import trainer
+from models.trainer import Item, Work
+from streams.training.child import Child, ChildDied, ChildHangs
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+IDLE_S = 60.0
+"""Seconds without a training after which the process, some 120 MB, is let go."""
+
+PATIENCE_S = 10.0
+"""Seconds without a sign of life after which the process is replaced; twice as many each time for the same training."""
+
+MOST_PATIENCE_S = 160.0
+
+MOST_DEATHS = 3
+"""A training during which so many processes died is given up: it takes more memory than there is, or a fault of a
+library's. One that hangs is not: that may be the machine's doing, and a replay would say something else."""
+
+_END = 2
+_Task = tuple[int, int, Future[Any] | None, Callable[[], Any]]  # its rank, its number, its future; what is to be done
+
+
+class Processes:
+    """Does trainings one by one in another process; those of sites that have a model before first ones."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        """How many processes were replaced because they had died or hung."""
+        self._tasks: queue.PriorityQueue[_Task] = queue.PriorityQueue()
+        self._numbers = itertools.count()
+        self._since: float | None = None
+        self._ending = threading.Event()
+        self._begin = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._child: Child | None = None
+        atexit.register(self._end)
+
+    @property
+    def waiting(self) -> int:
+        """How many trainings wait for the one under way."""
+        return self._tasks.qsize()
+
+    @property
+    def running_s(self) -> float:
+        """For how long the training under way has been, seconds; 0 without one."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def child(self) -> int | None:
+        """The number of the process, while there is one."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def begin(self, work: Work, items: Iterable[Item], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+        """As `Trainer.begin`; the error is WorkFailed where work raised one, ChildDied where its processes died."""
+        return self._run(lambda: then(self._in_child(work, items)), int(first))
+
+    def _run(self, task: Callable[[], T], rank: int) -> "Future[T]":
+        future: Future[T] = Future()
+        with self._begin:
+            if self._thread is None or not self._thread.is_alive():  # the latter after a fork
+                self._thread = threading.Thread(target=self._work, name="training", daemon=True)
+                self._thread.start()
+        self._tasks.put((rank, next(self._numbers), future, task))
+        return future
+
+    def _in_child(self, work: Work, items: Iterable[Item]) -> bytes:
+        """What work makes of items. Work that cannot be pickled is done here, as where no process can be started."""
+        pickled = _pickled(work)
+        if pickled is None:
+            return work(items)
+        kept, deaths, patience_s = list(items), 0, PATIENCE_S
+        while True:
+            try:
+                return self._ask(pickled, kept, patience_s)
+            except ChildHangs as error:
+                log.error("the process for training hangs (%s); another one begins again", error)
+                patience_s = min(2 * patience_s, MOST_PATIENCE_S)
+            except ChildDied as error:
+                deaths += 1
+                if deaths == MOST_DEATHS:
+                    raise
+                log.warning("the process for training died (%s); another one begins again", error)
+            except OSError as error:
+                log.warning("trained in this process, for no other can be started: %s", error)
+                return work(kept)
+
+    def _ask(self, work: bytes, items: Iterable[Item], patience_s: float) -> bytes:
+        with self._begin:
+            self._go_on()
+            self._child = child = self._child or Child()
+        try:
+            return child.call(work, items, patience_s)
+        except (ChildDied, ChildHangs):
+            self._let_go()
+            self._go_on()
+            self.restarts += 1
+            raise
+
+    def _let_go(self) -> None:
+        with self._begin:
+            if self._child is not None:
+                self._child.close()
+                self._child = None
+
+    def _go_on(self) -> None:
+        if self._ending.is_set():
+            raise CancelledError
+
+    def _next(self) -> _Task:
+        try:
+            return self._tasks.get(timeout=IDLE_S)
+        except queue.Empty:
+            self._let_go()
+            return self._tasks.get()
+
+    def _work(self) -> None:
+        while True:
+            _, _, future, task = self._next()
+            if future is None or self._ending.is_set():
+                return
+            if future.set_running_or_notify_cancel():
+                self._since = time.monotonic()
+                try:
+                    future.set_result(task())
+                except BaseException as error:
+                    future.set_exception(error)
+                self._since = None
+            del future, task  # it may hold much
+
+    def _end(self) -> None:
+        with self._begin:
+            self._ending.set()
+            if self._child is not None:
+                self._child.kill()
+        self._tasks.put((_END, next(self._numbers), None, lambda: None))
+        if self._thread is not None:
+            self._thread.join()
+        self._let_go()
+
+
+def _pickled(work: Work) -> bytes | None:
+    """What another process makes the same work of; None where it could not, as of functions of the main module."""
+    try:
+        pickled = pickle.dumps(work)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # what pickle raises is not always its own
+        log.info("trained in this process, for the work cannot be sent to another: %s", error)
+        return None
+    return None if b"__main__" in pickled else pickled
+
+
+@cache
+def processes() -> Processes:
+    """The one that does the trainings of this process, from the first call on."""
+    found = Processes()
+    trainer.use(found)
+    return found

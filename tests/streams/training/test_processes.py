@@ -1,0 +1,157 @@
+"""Trainings beside the events: one after another, in a process of lower priority; no program waits for one to end."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from models.trainer import AtOnce, Item, Trainer, Work
+from streams.training import processes as room
+from streams.training.child import ITEMS_PER_MESSAGE, NICENESS, ChildDied, WorkFailed
+from streams.training.processes import Processes
+
+TRAINER = Processes()
+
+
+def begin(work: Work, items: list[Item], first: bool = False, trainer: Trainer = TRAINER) -> Future[bytes]:
+    return trainer.begin(work, items, bytes, first)
+
+
+def gated(gate: threading.Event, done: list[str], name: str) -> Work:
+    def work(items: Iterable[Item]) -> bytes:
+        assert gate.wait(60)
+        done.append(name)
+        return name.encode()
+
+    return work
+
+
+def test_trainings_come_one_by_one_and_those_of_sites_without_a_model_last() -> None:
+    gate, done = threading.Event(), list[str]()
+    begin(gated(gate, done, "under way"), [])
+    new = [begin(gated(gate, done, f"new {n}"), [], first=True) for n in range(3)]
+    renewed = begin(gated(gate, done, "renewed"), [])
+    assert TRAINER.waiting >= 3
+    gate.set()
+    assert [one.result(60) for one in new] == [b"new 0", b"new 1", b"new 2"]
+    assert renewed.result(0) == b"renewed"
+    assert done == ["under way", "renewed", "new 0", "new 1", "new 2"]
+    assert TRAINER.waiting == 0
+
+
+def test_a_training_that_was_cancelled_is_left_out() -> None:
+    gate, done = threading.Event(), list[str]()
+    begin(gated(gate, done, "under way"), [])
+    cancelled = begin(gated(gate, done, "cancelled"), [])
+    assert cancelled.cancel()
+    gate.set()
+    begin(gated(gate, done, "last"), []).result(60)
+    assert done == ["under way", "last"]
+
+
+def test_without_processes_it_is_done_at_once() -> None:
+    assert begin(lambda items: b"%d" % len(list(items)), ITEMS, trainer=AtOnce()).result(0) == b"%d" % len(ITEMS)
+    with pytest.raises(ValueError, match="nothing can be learnt"):
+        begin(refuse, ITEMS, trainer=AtOnce()).result(0)
+
+
+def priority_and_items(items: Iterable[Item]) -> bytes:
+    return repr((os.getpid(), os.getpriority(os.PRIO_PROCESS, 0), list(items))).encode()
+
+
+def refuse(items: Iterable[Item]) -> bytes:
+    print("this goes elsewhere")
+    raise ValueError(f"nothing can be learnt from {next(iter(items))}")
+
+
+def die_once(parent: int, place: Path, items: Iterable[Item]) -> bytes:
+    if not place.exists():
+        place.touch()
+        die(parent, items)
+    return b"%d" % len(list(items))
+
+
+def die(parent: int, items: Iterable[Item]) -> bytes:
+    assert os.getpid() != parent
+    os.kill(os.getpid(), signal.SIGKILL)
+    return b""
+
+
+def hang_once(place: Path, items: Iterable[Item]) -> bytes:
+    if not place.exists():
+        place.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return b"%d" % len(list(items))
+
+
+def in_child(work: Work, items: list[Item]) -> bytes:
+    return begin(work, items).result(120)
+
+
+ITEMS = [(b"note %d" % n, bytes(n % 300)) for n in range(3 * ITEMS_PER_MESSAGE + 7)]
+
+
+def test_work_is_done_in_a_process_of_lower_priority() -> None:
+    process, priority, items = ast.literal_eval(in_child(priority_and_items, ITEMS).decode())
+    assert items == ITEMS and process != os.getpid()
+    assert priority == min(os.getpriority(os.PRIO_PROCESS, 0) + NICENESS, 19)
+    assert ast.literal_eval(in_child(priority_and_items, []).decode())[::2] == (process, [])
+
+
+def test_an_error_there_is_told_and_the_next_work_goes_on() -> None:
+    with pytest.raises(WorkFailed, match=r"nothing can be learnt from \(b'note 0'"):
+        in_child(refuse, ITEMS)
+    assert ast.literal_eval(in_child(priority_and_items, ITEMS).decode())[2] == ITEMS
+
+
+def test_work_is_done_again_where_the_process_was_killed(tmp_path: Path) -> None:
+    assert in_child(partial(die_once, os.getpid(), tmp_path / "once"), ITEMS) == b"%d" % len(ITEMS)
+    with pytest.raises(ChildDied):
+        in_child(partial(die, os.getpid()), ITEMS)
+
+
+def test_a_process_that_was_stopped_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "PATIENCE_S", 3.0)
+    assert in_child(priority_and_items, ITEMS)
+    before, stopped = TRAINER.restarts, TRAINER.child
+    assert stopped is not None
+    assert in_child(partial(hang_once, tmp_path / "once"), ITEMS) == b"%d" % len(ITEMS)
+    assert TRAINER.restarts > before and TRAINER.child != stopped
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+def test_what_cannot_be_sent_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_child(lambda items: b"%d" % os.getpid(), ITEMS) == b"%d" % os.getpid()
+    TRAINER._let_go()
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    assert ast.literal_eval(in_child(priority_and_items, ITEMS).decode())[::2] == (os.getpid(), ITEMS)
+
+
+def test_a_program_that_exits_waits_for_no_training(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    (tmp_path / "slow.py").write_text(f"""
+import pathlib, time
+def work(items):
+    pathlib.Path({str(begun)!r}).touch()
+    time.sleep(1000.0)
+""")
+    program = f"""
+import sys, time, pathlib
+sys.path.insert(0, {str(tmp_path)!r})
+import slow
+from streams.training.processes import processes
+processes().begin(slow.work, [], bytes, False)
+while not pathlib.Path({str(begun)!r}).exists():
+    time.sleep(0.01)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()
