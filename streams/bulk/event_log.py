@@ -44,12 +44,16 @@ class EventLog(msgspec.Struct):
         surveys: what was seen of each site, by name.
         capacity: each site's machine, where the log does not say it: what was in use (`inferred`).
         fingerprint: of all events.
+        cuts: when a site's log begins, Unix seconds, where it is cut off on the left (`Survey.cut`). Submissions from
+            before that are `late`: their jobs are part of the state, and not scored, for those that were over by then
+            are not told of.
     """
 
     path: Path
     surveys: dict[str, Survey]
     capacity: dict[str, Capacity]
     fingerprint: str
+    cuts: dict[str, float] = {}
 
     @classmethod
     def of(cls, events: Iterable[AnyEvent], directory: Path) -> Self:
@@ -97,6 +101,10 @@ class EventLog(msgspec.Struct):
         """How many events there are, those of inferred machines among them."""
         return len(self.capacity) + sum(survey.events for survey in self.surveys.values())
 
+    def cut_off(self) -> None:
+        """Find where the sites' logs are cut off on the left, if they are."""
+        self.cuts = {site: cut for site, survey in self.surveys.items() if (cut := survey.cut) is not None}
+
     def events(self, passed: int = 0) -> Iterator[AnyEvent]:
         """The events in order, the machines that were inferred first; 3 µs an event.
 
@@ -107,7 +115,10 @@ class EventLog(msgspec.Struct):
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as base:
             rows = base.execute("SELECT event FROM events WHERE rowid > ?", (max(passed - len(self.capacity), 0),))
             for (blob,) in rows:
-                yield _decoder.decode(blob)
+                event = _decoder.decode(blob)
+                if self.cuts and isinstance(event, Submit) and event.time < self.cuts.get(event.site, 0.0):
+                    event = msgspec.structs.replace(event, late=True)
+                yield event
 
 
 def inferred(survey: Survey) -> Capacity | None:

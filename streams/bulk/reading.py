@@ -98,6 +98,8 @@ def read_log(
     with TemporaryDirectory(prefix="queuecast-") as directory:
         paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
         log = EventLog.of(_events(paths, site, format_name, options, skip, report), Path(directory))
+        if any(source_named(file.format).of_span for file in report.files):
+            log.cut_off()
         if not log.jobs:
             raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report

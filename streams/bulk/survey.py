@@ -14,6 +14,10 @@ it is 1.03 to 2.6 times their size, and this 0.95 to 1.06 times (338, 240, 100, 
 1168 and 135).
 """
 
+LONG_S, MOST_BEFORE = 6 * 3600.0, 0.2
+"""A log is taken to be cut off on the left where its first job leaves so long after the first event, and at most so
+many of its jobs were submitted before that: in a short one they may be all there is."""
+
 
 class Level(msgspec.Struct):
     """How much of something is in use: now, since when, the most by one job, and for how long each amount was.
@@ -75,7 +79,8 @@ class Survey(msgspec.Struct):
     """What was seen of a site in its log.
 
     Times are Unix seconds. `capacity` is what the log itself says of the machine at first; `machine`, `partitions`
-    and `gpu_types` are what was in use. A partition is where a job ran, else the queue that it named.
+    and `gpu_types` are what was in use. A partition is where a job ran, else the queue that it named. `first_left` is
+    when the first job left, before which `before` were submitted.
     """
 
     site: str
@@ -97,6 +102,19 @@ class Survey(msgspec.Struct):
     states: Counter[str] = msgspec.field(default_factory=Counter)
     unsubmitted: int = 0
     unended: int = 0
+    first_left: float | None = None
+    before: int = 0
+
+    @property
+    def cut(self) -> float | None:
+        """When the log begins, Unix seconds, where it is cut off on the left; else None.
+
+        Who asks an accounting for the jobs of a span is told of jobs submitted before it, too: those that outlived its
+        beginning, and no others. The span begins at the latest when the first job leaves.
+        """
+        if self.first_left is None or self.first_left - self.begin < LONG_S:
+            return None
+        return self.first_left if 0 < self.before <= MOST_BEFORE * self.submits else None
 
 
 class _Live(msgspec.Struct):
@@ -167,6 +185,8 @@ class Surveyor:
         survey.requeues += isinstance(event, Requeue)
         if isinstance(event, End):
             survey.states[event.state] += 1
+        if survey.first_left is None:
+            survey.first_left, survey.before = event.time, survey.submits
         job = self._live.pop(event.key, None)
         if job is None:
             return

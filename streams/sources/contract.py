@@ -205,6 +205,8 @@ class Source(ABC):
 
     Attributes:
         name: the source's name, as in the registry and in the names of the files that keep its cursors.
+        of_span: True where the input tells of the jobs that were there in a span of time, as an accounting does that is
+            asked for one. Of those submitted before it then has those alone that were not over when it began.
         live: True where the input goes on for ever (a log that grows), False where it ends (a trace).
         sites: the sites whose events it gives, known as soon as it is open; events of other sites are not given.
         records: how many records of its input (lines, rows, jobs) it has read so far; 0 where it does not count them.
@@ -215,6 +217,7 @@ class Source(ABC):
     """
 
     name: ClassVar[str]
+    of_span: ClassVar[bool] = False
     live: bool = False
     sites: tuple[str, ...]
     records: int = 0

@@ -61,6 +61,7 @@ def document(log: EventLog, report: Report) -> dict[str, Any]:
                 "started": survey.starts,
                 "cancelled": survey.cancels,
                 "requeued": survey.requeues,
+                "before_the_log": survey.before if site in log.cuts else 0,
                 "states": dict(survey.states),
                 "cpus": _capacity(log, site).cpus,
                 "cpus_inferred": site in log.capacity,
@@ -130,6 +131,11 @@ def _kept(log: EventLog, report: Report) -> list[str]:
             *([f"{survey.unended:,} still running at the end"] if survey.unended else []),
         ]
         lines.append(", ".join(more) + (f"; ends: {states}" if states else ""))
+        if (cut := log.cuts.get(site)) is not None:
+            lines.append(
+                f"{_many(survey.before, 'job')} from before {minute(cut)}, where the log begins: of that time it has "
+                "those alone that were not over by then, so they are part of the state and are not scored"
+            )
         lines += [f"{_many(count, 'start')} expected by {by}" for by, count in survey.expected_by.items()]
     if twice := report.events - sum(survey.events for survey in log.surveys.values()):
         lines.append(f"{twice:,} events came twice and count once")

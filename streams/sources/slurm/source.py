@@ -59,6 +59,7 @@ class SlurmSource(Source):
     """
 
     name: ClassVar[str] = "slurm"
+    of_span: ClassVar[bool] = True
     live = True
 
     def __init__(self, ways: list[str], site: str, on_skipped: OnSkipped, **options: Any) -> None:

@@ -117,3 +117,28 @@ def test_a_range_of_jobs(tmp_path: Path) -> None:
 def test_where_there_is_no_room_for_it_that_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"the log cannot be kept there: .*; TMPDIR names another place"):
         EventLog.of(job("1", 0, 1, 2), tmp_path / "no" / "such")
+
+
+def spanning(tmp_path: Path, asked: float) -> tuple[EventLog, set[str]]:
+    """The jobs of a busy site that were not over at a moment, and those of them that had been submitted before it."""
+    jobs = [
+        (str(n), 600.0 * n, 600.0 * n + 3600 * (n % 50), 600.0 * n + 3600 * (n % 50 + 1 + n % 7)) for n in range(3000)
+    ]
+    found = [one for one in jobs if one[3] >= asked]
+    log = EventLog.of([event for one in found for event in job(*one)], tmp_path)
+    log.cut_off()
+    return log, {one[0] for one in found if one[1] < asked}
+
+
+def test_jobs_that_outlived_the_beginning_of_a_log_are_late(tmp_path: Path) -> None:
+    log, before = spanning(tmp_path, 600.0 * 1000)
+    late = {event.job for event in log.events() if isinstance(event, Submit) and event.late}
+    assert len(before) > 50 and before <= late and len(late - before) <= 2
+    assert log.cuts["s"] >= 600.0 * 1000
+
+
+def test_a_short_log_is_not_cut_off(tmp_path: Path) -> None:
+    log = EventLog.of([*job("1", 0, 5, 1e5), *job("2", 10, 20, 2e5), *job("3", 5e4, 6e4, 3e5)], tmp_path)
+    log.cut_off()
+    assert not log.cuts
+    assert not any(event.late for event in log.events() if isinstance(event, Submit))
