@@ -20,6 +20,10 @@ from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20
+OTHERS = "jobs of other clusters"
+
+SURE_ROWS, FEW_ROWS = 2, 10
+"""So many rows make sure that there is a cluster of this name; in a file of few rows one does."""
 NEWLINE = b"\n"
 
 _NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)$")
@@ -112,14 +116,25 @@ class OneFile(Way):
     Parameters:
         zone: that of sacct's text.
         left_out: where the steps of jobs are counted.
+        cluster: the one whose jobs are told; without it there may be one alone.
 
     Raises:
         UserError: it cannot be read.
     """
 
-    def __init__(self, path: Path, kind: Kind, on_skipped: OnSkipped, zone: tzinfo, left_out: dict[str, int]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        on_skipped: OnSkipped,
+        zone: tzinfo,
+        left_out: dict[str, int],
+        cluster: str | None = None,
+    ) -> None:
         super().__init__({})
         self.kind, self.left_out = kind, left_out
+        self.clusters: dict[str, list[Path]] = {}  # the files of the first rows of each; files of one log share it
+        self._cluster = cluster
         self._path, self._on_skipped, self._zone = path, on_skipped, zone
 
     def looks(self, place: Place) -> Iterator[Look]:
@@ -134,11 +149,35 @@ class OneFile(Way):
         """Its rows, counted as records.
 
         Raises:
-            UserError: it cannot be read.
+            UserError: it cannot be read, or tells of several clusters, which number their jobs alike.
         """
         for row in self._read():
             self.records += 1
+            if self._cluster is not None and row.cluster not in (None, self._cluster):
+                self.left_out[OTHERS] = self.left_out.get(OTHERS, 0) + 1
+                continue
+            if row.cluster is not None:
+                self._count(row.cluster)
             yield row
+        if self.records <= FEW_ROWS:
+            self._check_clusters(1)
+
+    def _count(self, cluster: str) -> None:
+        """Count a row of a cluster; one row of another one may be damaged."""
+        files = self.clusters.setdefault(cluster, [])
+        if len(files) < SURE_ROWS:
+            files.append(self._path)
+            self._check_clusters(SURE_ROWS)
+
+    def _check_clusters(self, rows: int) -> None:
+        told = {name: files[0] for name, files in self.clusters.items() if len(files) >= rows}
+        if len(told) < 2:
+            return
+        names = " and ".join(f"{name} ({path})" for name, path in told.items())
+        raise UserError(
+            f"jobs of several clusters, {names}, which number them alike: each is a site of its own; choose one with "
+            f"--set cluster={next(iter(told))}"
+        )
 
     def _read(self) -> Iterator[JobRow]:
         data = self._bytes()

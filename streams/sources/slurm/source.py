@@ -82,8 +82,11 @@ class SlurmSource(Source):
         since: str = "1h",
         kafka_options: str = "",
         timezone: str | None = None,
+        cluster: str | None = None,
     ) -> Self:
         """Open it; it asks Slurm nothing before its events are read.
+
+        Of a file that tells of several clusters `cluster` names the one that is the site.
 
         Raises:
             UserError: no site is named, or the location is not one that is known.
@@ -96,7 +99,7 @@ class SlurmSource(Source):
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
         seconds = {name: seconds_of(text) for name, text in every.items()}
         ways = [location] if Path(location).is_file() else location.split("+")
-        return cls(ways, site, on_skipped, **seconds, kafka_options=kafka_options, zone=zone)
+        return cls(ways, site, on_skipped, **seconds, kafka_options=kafka_options, zone=zone, cluster=cluster)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -142,6 +145,8 @@ class SlurmSource(Source):
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
         """The events of files that may overlap, such as a dump a month: see `overlapping`."""
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
+        for _, file in files:
+            file.clusters = files[0][1].clusters
         for number, event in events_of([file for _, file in files], sources[0].sites[0]):
             yield files[number][0], event
         for source, file in files:
@@ -157,7 +162,7 @@ class SlurmSource(Source):
         if not path.is_file():
             return None
         kind = kind_of(head_of(path)) or "text"
-        return OneFile(path, kind, self._on_skipped, self._options["zone"], self._left)
+        return OneFile(path, kind, self._on_skipped, self._options["zone"], self._left, self._options["cluster"])
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""

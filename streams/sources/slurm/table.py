@@ -52,7 +52,8 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
 
     `request` is the fingerprint of the request as the queue last told it, 0 where that has not been. `left` counts the
     tasks of an array that are still queued as this row. `awaited`: it was requeued, and not seen queued again.
-    `of_row`: a task of which nothing was told but that its array is queued. The rest is what was told last.
+    `of_row`: a task of which nothing was told but that its array is queued. `depends`: it waits for other jobs. The
+    rest is what was told last.
     """
 
     attempt: int
@@ -66,6 +67,7 @@ class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     of_row: bool = False
     reason: str = ""
     priority: int = 0
+    depends: bool = False
 
 
 class _Place(NamedTuple):
@@ -247,7 +249,7 @@ class JobTable:
 
     def _enter(self, row: JobRow, attempt: int, queue: bool) -> Entry:
         submit = int(row.submit)
-        entry = Entry(attempt, submit, QUEUING, submit)
+        entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and bool(row.dependency))
         if queue and row.phase == QUEUED:  # the submission says it all
             entry.request, entry.reason, entry.priority = _fingerprint(_request(row)), _reason(row), _priority(row)
         self.entries[row.job] = entry
@@ -295,6 +297,7 @@ class _Steps:
     def _altered(self, request: dict[str, Any]) -> Iterator[JobEvent]:
         row, entry = self._row, self._entry
         before, entry.request = entry.request, _fingerprint(request)
+        entry.depends = bool(row.dependency)
         changed = {} if before == entry.request else {name: x for name, x in request.items() if x is not None}
         if not before:  # it was told by who knows less of it
             changed = {"dependency": row.dependency} if row.dependency else {}
@@ -314,6 +317,8 @@ class _Steps:
             return
         if entry.phase == HELD:
             yield Release(**self._name, time=min(self._released(), row.start))
+        if entry.depends and row.eligible is not None and row.submit < row.eligible <= row.start:  # met since the look
+            yield Alter(**self._name, time=row.eligible, eligible=row.eligible, dependency="")
         entry.phase, entry.since, entry.request = RUNS, int(row.start), 0
         yield Start(
             **self._name,

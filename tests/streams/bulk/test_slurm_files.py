@@ -8,6 +8,7 @@ import pytest
 
 from models.records import AnyEvent
 from streams.bulk.reading import Report, read_log
+from streams.errors import UserError
 from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import NOON, SACCT, MadeJob, history, records, sacct, sacct_json, squeue, stamp
 
@@ -135,3 +136,16 @@ def test_an_estimate_of_the_scheduler_is_kept(tmp_path: Path) -> None:
             ("4", 0, "start", 130),
         ]
         assert report.left_out == {TWICE: 1}
+
+
+def of_cluster(name: str) -> bytes:
+    times = "2026-01-02T12:00:00|2026-01-02T12:00:10|2026-01-02T12:00:20"
+    return f"JobID|Cluster|Submit|Start|End|State\n100|{name}|{times}|COMPLETED\n".encode()
+
+
+def test_jobs_of_several_clusters_are_not_taken_for_those_of_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"several clusters, fir \(.*0.log\) and elm \(.*1.log\).*--set cluster=fir"):
+        read(tmp_path, of_cluster("fir"), of_cluster("elm"))
+    paths = [tmp_path / f"{number}.log" for number in range(2)]
+    with read_log(paths, "s", options=["cluster=elm"]) as (log, report):
+        assert log.jobs == 1 and report.left_out == {"jobs of other clusters": 1}

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from models.records import JobEvent
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import JobEvent, Outcome, Submit
 from streams.sources.slurm.json_jobs import read_jobs
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.table import REMEMBER_S, JobTable
@@ -207,6 +209,18 @@ def test_a_dependency_is_told_until_it_is_met() -> None:
     assert submit.dependency == "afterok:7(unfulfilled)"
     (alter,) = queue.at(10)
     assert alter.dependency == ""
+
+
+def test_a_dependency_that_is_met_between_two_looks_is_told_before_the_start() -> None:
+    queue = Followed(MadeJob(number=1, submit=0, start=45, end=90))
+    queue.at(5, dependency="afterok:7(unfulfilled)")
+    alter, start = queue.at(60, eligible=NOON + 45.0)
+    assert says([alter, start]) == ["45 alter 1", "45 start 1"]
+    assert (alter.eligible, alter.dependency) == (NOON + 45, "")
+    engine = Engine("alder", EngineSettings(method="zero"))
+    events = [Submit(site="alder", time=NOON, job="1", dependency="afterok:7"), alter, start]
+    outcome = next(record for event in events for record in engine.apply(event) if isinstance(record, Outcome))
+    assert (outcome.actual_wait_s, outcome.wait_from) == (0.0, "eligible")
 
 
 def test_an_estimate_is_told_once() -> None:
