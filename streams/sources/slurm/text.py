@@ -22,6 +22,7 @@ from streams.sources.slurm.rows import (
     gres_of,
     memory_of,
     name_of,
+    never_ran,
     phase_of,
     queues_of,
     resources_of,
@@ -65,12 +66,8 @@ MAX_RECORD = 1 << 16
 NEEDED = ("State", "Submit", "Start", "End")
 """Columns without which nothing can be said of a job."""
 
-_RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fail"})
-"""States of jobs that began, however short they were."""
-
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
 _NO_TIMES = frozenset({"", "Unknown", "None", "N/A", "0"})
-_NO_NODES = frozenset({"", "None assigned", "(null)"})
 
 
 def read_sacct(
@@ -230,15 +227,12 @@ def _reader(columns: Sequence[str], zone: tzinfo) -> Callable[[list[str]], "JobR
         got = resources_of(fields[alloctres]) if fields[alloctres] else NO_RESOURCES
         if phase[0] in (ENDED, REQUEUED) and ended is None:
             return "End"
-        never_ran = phase[0] == QUEUED or (
+        if phase[0] == QUEUED or (
             started == ended
-            and phase[1] not in _RAN
-            and fields[nodelist] in _NO_NODES
+            and never_ran(phase[1], fields[nodelist], got.cpus)
             and (phase[1] != "failed" or nodelist != blank)
             and not _whole(fields[elapsed])
-            and not (got.cpus and not fields[nodelist])  # older releases say there what it would have got
-        )
-        if never_ran:
+        ):
             started = None
         if size is not None and started is not None:  # tasks that ran, told in one row
             job, array, size, most = identity[:MAX_NAME], job, None, None

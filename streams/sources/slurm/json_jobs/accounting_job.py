@@ -13,6 +13,7 @@ from streams.sources.slurm.rows import (
     count_of,
     identity_of,
     name_of,
+    never_ran,
     queues_of,
     resources_from,
     time_of,
@@ -97,7 +98,7 @@ def row_of_accounting(job: AccountingJob) -> JobRow | str:
     started = time_of(number_of(job.time.start))
     asked = _resources(job.tres.requested if job.tres else None)
     got = _resources(job.tres.allocated if job.tres else None)
-    if phase == QUEUED or (started == ended and not (name_of(job.nodes) or got.cpus)):
+    if phase == QUEUED or (started == ended and never_ran(state, job.nodes, got.cpus)):
         started = None
     reason = job.state.reason or ""
     array = job.array or _Array()
@@ -145,8 +146,13 @@ def row_of_accounting(job: AccountingJob) -> JobRow | str:
         held=phase == QUEUED and (reason.startswith("JobHeld") or bool(job.hold)),
         started_cpus=got.cpus if started is not None else None,
         started_nodes=(got.nodes or allocated) if started is not None else None,
-        started_gpus=got.gpus if started is not None and got.cpus else None,
+        started_gpus=_started_gpus(asked, got) if started is not None else None,
     )
+
+
+def _started_gpus(asked: Resources, got: Resources) -> int | None:
+    """GPUs that it had; None where it asked for some and the site does not track them."""
+    return got.gpus or (0 if got.cpus and not asked.gpus else None)
 
 
 def _resources(listed: list[_Resource] | None) -> Resources:

@@ -17,6 +17,7 @@ from streams.sources.slurm.rows import (
     gres_of,
     identity_of,
     name_of,
+    never_ran,
     queues_of,
     resources_of,
     time_of,
@@ -59,6 +60,9 @@ class QueueJob(msgspec.Struct, gc=False):
     tres_per_node: str | None = None
     tres_per_job: str | None = None
     tres_per_task: str | None = None
+    tres_per_socket: str | None = None
+    sockets_per_node: Number = None
+    gres_detail: list[str] | None = None
     nodes: str | None = None
     shared: Words = None
     exclusive: list[str] | bool | str | None = None
@@ -80,7 +84,7 @@ def row_of_queue(job: QueueJob) -> JobRow | str:
     asked = resources_of(job.tres_req_str) if job.tres_req_str else NO_RESOURCES
     got = resources_of(job.tres_alloc_str) if job.tres_alloc_str else NO_RESOURCES
     ran = phase in (RUNNING, SUSPENDED, REQUEUED) or (
-        phase == ENDED and started is not None and bool(started != ended or name_of(job.nodes) or got.cpus)
+        phase == ENDED and started is not None and (started != ended or not never_ran(state, job.nodes, got.cpus))
     )
     reason = job.state_reason or ""
     cpus, nodes = asked.cpus or count_of(number_of(job.cpus)), count_of(number_of(job.node_count))
@@ -135,7 +139,7 @@ def row_of_queue(job: QueueJob) -> JobRow | str:
         held=phase == QUEUED and (reason.startswith("JobHeld") or bool(job.hold)),
         started_cpus=(got.cpus or count_of(number_of(job.cpus))) if ran else None,
         started_nodes=(got.nodes or nodes) if ran else None,
-        started_gpus=got.gpus if ran and got.cpus else None,
+        started_gpus=_started_gpus(job, got, gpus) if ran else None,
     )
 
 
@@ -143,11 +147,19 @@ def _gpus(job: QueueJob, asked: Resources, nodes: int, tasks: int) -> tuple[int,
     """GPUs of the whole job and their types: of the TRES, or where the site does not track them, as the job asked."""
     if asked.gpus:
         return asked.gpus, asked.gpu_types
-    for text, times in ((job.tres_per_job, 1), (job.tres_per_node, nodes), (job.tres_per_task, tasks)):
+    sockets = nodes * (count_of(number_of(job.sockets_per_node)) or 1)
+    each = (job.tres_per_job, 1), (job.tres_per_node, nodes), (job.tres_per_task, tasks), (job.tres_per_socket, sockets)
+    for text, times in each:
         if text and "gpu" in text and (found := gres_of(text)):
             types = {kind: min(count * times, 1_000_000_000) for kind, count in found.items() if kind}
             return min(sum(found.values()) * times, 1_000_000_000), types or None
     return 0, None
+
+
+def _started_gpus(job: QueueJob, got: Resources, asked: int) -> int | None:
+    """GPUs that it has: of the TRES, or node by node, where the site does not track them; None where nothing says."""
+    detailed = sum(sum(gres_of(node).values()) for node in job.gres_detail or ())
+    return got.gpus or detailed or (0 if got.cpus and not asked else None)
 
 
 def _memory(job: QueueJob, cpus: int, nodes: int) -> int | None:

@@ -142,6 +142,27 @@ def test_a_job_that_was_cancelled_in_the_queue_never_ran() -> None:
     assert one(NEW, **ended, nodes="n1").start == NOON + 60
 
 
+def test_a_job_that_would_have_got_processors_never_ran_either() -> None:
+    """Where the accounting tells what a job was to be allocated when it was cancelled."""
+    times = DONE["time"] | {"end": NOON + 60}
+    row = one(DONE, time=times, state={"current": ["CANCELLED"]}, nodes="None assigned")
+    assert (row.phase, row.start, row.end) == ("ended", None, NOON + 60)
+    assert one(DONE, time=times, state={"current": ["TIMEOUT"]}, nodes="None assigned").start == NOON + 60
+    done = {"job_state": ["CANCELLED"], "end_time": number(NOON + 600), "tres_alloc_str": "cpu=8,node=1"}
+    assert one(NEW, **done, nodes="None assigned").start is None
+    assert one(NEW, **done, nodes="n1").start == NOON + 600
+
+
+def test_gpus_that_the_site_does_not_track() -> None:
+    runs: dict[str, Any] = {"job_state": ["RUNNING"], "tres_alloc_str": "cpu=8,mem=4G,node=2"}
+    assert one(NEW, **runs).started_gpus is None
+    assert one(NEW, **runs, gres_detail=["gpu:a100:2(IDX:0-1)", "gpu:a100:2(IDX:0,2)"]).started_gpus == 4
+    assert one(NEW, **runs, tres_per_node="").started_gpus == 0
+    assert one(DONE).started_gpus is None
+    by_socket = one(NEW, tres_per_node="", tres_per_socket="gres/gpu:2", sockets_per_node=number(2))
+    assert by_socket.gpus == 2 * 2 * 2
+
+
 def test_no_limit() -> None:
     assert one(NEW, time_limit=number(None, infinite=True)).unlimited
     assert one(OLD, time_limit=4294967295).unlimited
