@@ -16,6 +16,9 @@ _OWN = frozenset({
 })  # fmt: skip
 """Slurm's other words for what is not the queue."""
 
+_QUEUE = frozenset({"Cleaning", "None", "Priority", "Resources", "WaitingForScheduling"})
+"""Its words for the queue itself."""
+
 
 def word_of(reason: str) -> str:
     """Its word, without what follows.
@@ -37,6 +40,16 @@ def is_own(reason: str) -> bool:
     """
     word = word_of(reason)
     return word in _OWN or LIMIT.match(word) is not None
+
+
+def is_known(reason: str) -> bool:
+    """Whether a reason is a word of Slurm's, so that it names nobody.
+
+    >>> is_known("QOSMaxCpuPerUserLimit"), is_known("Priority"), is_known("held for ada")
+    (True, True, False)
+    """
+    word = word_of(reason)
+    return word in _OWN or word in _QUEUE or (word.endswith("Limit") and LIMIT.match(word) is not None)
 
 
 def is_of_user(reason: str) -> bool:

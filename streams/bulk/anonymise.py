@@ -16,6 +16,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from models.records import AnyEvent
+from models.site.reasons import is_known, word_of
 from streams.errors import UserError
 
 KEY_BYTES = 32
@@ -33,6 +34,7 @@ STATES = frozenset(
         "deadline",
         "unknown",
         "requeued",
+        "revoked",
     )
 )
 """Words for how a job ended that are kept: they name nobody."""
@@ -87,6 +89,8 @@ class Anonymiser:
         if isinstance(value, str):
             if field in KEPT or not value or (field == "state" and value in STATES):
                 return value
+            if field == "pending_reason" and is_known(value):
+                return word_of(value)
             return self.name(kind, value)
         if isinstance(value, list):
             return [self._struct(one, kind) if isinstance(one, dict) else self._value(field, one) for one in value]

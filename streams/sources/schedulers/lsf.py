@@ -26,7 +26,7 @@ from streams.sources.logs.fields import (
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, HELD, QUEUED, RUNNING, SUSPENDED
 from streams.sources.schedulers.lsf_fields import Fields
-from streams.sources.schedulers.lsf_request import allocation, array_of, executable, exit_state, request
+from streams.sources.schedulers.lsf_request import allocation, array_of, executable, exit_state, request, with_gpus
 
 FIRST = re.compile(rb'^"[A-Z][A-Z0-9_]*" "[\d.]+" (\d{1,11}) ', re.MULTILINE)
 
@@ -106,7 +106,7 @@ class LsfRecords(Records):
             array_size=size,
             array_limit=limit,
             exclusive=bool(options & EXCLUSIVE),
-            **request(cpus, resources),
+            **with_gpus(request(cpus, resources), line),
         )
         told = self.stories.submit(submit)
         return told + (self.stories.hold(submit.job, submit.time) if told and further & HOLD else [])
@@ -200,7 +200,7 @@ class LsfRecords(Records):
                 "eligible": begin if begin > submitted > 0 else None,
                 "dependency": text_of(dependency),
                 "exclusive": bool(options & EXCLUSIVE),
-                **request(cpus, resources),
+                **with_gpus(request(cpus, resources), line),
             }
 
         state = "completed" if status & DONE else exit_state(exit_status, reason)
@@ -223,7 +223,7 @@ class LsfRecords(Records):
                 "walltime": float(limit) if limit else None,
                 "dependency": text_of(named.get("dependCond")),
                 "exclusive": bool(options & EXCLUSIVE),
-                **request(count_of(named.get("numProcessors")) or 0, named.get("resReq", "")),
+                **with_gpus(request(count_of(named.get("numProcessors")) or 0, named.get("resReq", "")), line),
             }
 
         done = (count_of(named.get("jStatus")) or 0) & DONE

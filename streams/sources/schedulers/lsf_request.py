@@ -11,6 +11,7 @@ TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}
 
 _ARRAY = re.compile(r"\[([-\d,:]{1,1000})\](?:%(\d{1,9}))?$")
 _GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_shared)?=(\d{1,9})")
+_OPTION = re.compile(r'"num=(\d{1,9})[:"]')
 _PTILE = re.compile(r"\bspan\[[^\]]*\bptile=(\d{1,9})")
 
 
@@ -25,6 +26,18 @@ def request(cpus: int, resources: str) -> dict[str, Any]:
     if (gpus := _GPUS.search(resources)) and (many := int(gpus[1]) * found.get("nodes", 1)) <= MAX_COUNT:
         found["gpus"] = many
     return found
+
+
+def with_gpus(asked: dict[str, Any], record: str) -> dict[str, Any]:
+    """What a job asks for, with the GPUs of `-gpu num=2:…`, which are not in the requirement that it wrote.
+
+    Parameters:
+        record: the whole record: the option, and the requirement that follows from it, stand late in it, and where
+            differs by version.
+    """
+    found = None if "gpus" in asked else (_GPUS.search(record) or _OPTION.search(record))
+    many = int(found[1]) * asked.get("nodes", 1) if found else 0
+    return asked | {"gpus": many} if 0 < many <= MAX_COUNT else asked
 
 
 def allocation(hosts: list[str]) -> dict[str, Any]:

@@ -290,7 +290,7 @@ def _eligible(text: str) -> float:
 
 def _account(fields: Fields) -> str | None:
     project = fields.get("project")
-    return name_of(fields.get("account") or (project if project != NO_PROJECT else None))
+    return name_of(fields.get("account").strip('"') or (project if project != NO_PROJECT else None))
 
 
 def _state(fields: Fields, ran_s: float) -> str:

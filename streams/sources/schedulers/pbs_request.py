@@ -17,7 +17,7 @@ from streams.sources.logs.fields import (
 )
 
 LIST = "Resource_List."
-_LISTED = "select nodes nodect ncpus procs ngpus gpus gpu mem pmem place walltime qos advres"
+_LISTED = "select nodes nodect ncpus procs mppwidth ngpus gpus gpu mem pmem place walltime qos advres"
 _ASKED = (*(f"{LIST}{name}" for name in _LISTED.split()), "Resource_Request_2.0", "resvID", "depend")
 
 NO_PROJECT = "_pbs_project_default"
@@ -98,6 +98,7 @@ def _request(
     nodect: str | None,
     ncpus: str | None,
     procs: str | None,
+    mppwidth: str | None,
     ngpus: str | None,
     gpus: str | None,
     gpu: str | None,
@@ -113,7 +114,9 @@ def _request(
 ) -> dict[str, Any]:
     """As `request`, from the attributes in `_ASKED`; many jobs ask for the same."""
     asked = _asked(select or "", nodes or nodect or "")
-    cpus = max(count_of(ncpus) or 0, count_of(procs) or 0, asked.cpus, _tasks(later or "", "lprocs"))
+    cpus = max(
+        count_of(ncpus) or 0, count_of(procs) or 0, count_of(mppwidth) or 0, asked.cpus, _tasks(later or "", "lprocs")
+    )
     all_gpus = max(count_of(ngpus) or 0, count_of(gpus) or 0, count_of(gpu) or 0, asked.gpus)
     memory = bytes_of(mem) or asked.memory or _tasks(later or "", "memory")
     if not memory and (per_process := bytes_of(pmem)):

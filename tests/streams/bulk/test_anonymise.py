@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from models.records import AnyEvent
+from models.records import Alter, AnyEvent, End
 from streams.bulk.anonymise import KEPT, Anonymiser, write_anonymous
 from streams.cli.app import main
 from streams.errors import UserError
@@ -67,6 +67,21 @@ def test_sizes_stay_and_times_move() -> None:
         for field in ("eligible", "expected"):
             if hasattr(event, field):
                 assert getattr(hidden, field) == getattr(event, field) - 1000.0
+
+
+def test_words_of_the_scheduler_are_kept() -> None:
+    """Predictions go by them."""
+    anonymiser = Anonymiser()
+    end = anonymiser.event(End(site="s", time=1e9, job="1", state="revoked"))
+    assert end["state"] == "revoked"
+    for reason, kept in (
+        ("QOSGrpCpuLimit", "QOSGrpCpuLimit"),
+        ("ReqNodeNotAvail, UnavailableNodes:n1", "ReqNodeNotAvail"),
+    ):
+        alter = Alter(site="s", time=1e9, job="1", pending_reason=reason)
+        assert anonymiser.event(alter)["pending_reason"] == kept
+    hidden = anonymiser.event(Alter(site="s", time=1e9, job="1", pending_reason="Reserved for ada"))
+    assert "ada" not in hidden["pending_reason"]
 
 
 def test_a_name_has_one_hash_by_what_it_means_and_by_the_key() -> None:

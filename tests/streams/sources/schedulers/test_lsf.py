@@ -1,5 +1,6 @@
 """LSF's event, stream and accounting files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -201,3 +202,14 @@ def test_sample_logs_are_read(file: str, kinds: list[str]) -> None:
     found = sample("lsf", f"lsf/{file}")
     assert [event.kind for event in found.whole] == kinds
     assert found.told == []
+
+
+@pytest.mark.parametrize(
+    "late", ['"num=2:mode=shared:j_exclusive=yes"', '"select[ngpus>0] rusage[ngpus_physical=2.00]"']
+)
+@pytest.mark.parametrize("record", [new, finished])
+def test_gpus_of_the_option(late: str, record: Callable[[], str], tmp_path: Path) -> None:
+    """They are not in the requirement that the job wrote, but stand late in the record."""
+    line = record().replace(RESOURCES, '"span[hosts=1]"').rstrip("\n") + f" {late}\n"
+    submit = plain(read("lsf", tmp_path, line).whole)[0]
+    assert (submit["gpus"], submit["nodes"]) == (2, 1)
