@@ -239,7 +239,7 @@ def ask(
     gpu_type: Annotated[str | None, typer.Option(help="Their type, such as a100.")] = None,
     memory: Annotated[
         str | None,
-        typer.Option("--memory", "--mem", metavar="SIZE", help="Memory in all: 64G, 512M, 1.5T; or bytes."),
+        typer.Option("--memory", "--mem", metavar="SIZE", help="Memory in all nodes together: 64G, 512M, 1.5T."),
     ] = None,
     run: Annotated[
         str | None,
@@ -273,6 +273,8 @@ def ask(
     fields = JobRequest.__struct_fields__
     described = {field: value for field, value in context.params.items() if field in fields and value is not None}
     names("--site", site or ())
+    if memory is not None and memory.strip().isdecimal():
+        raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
     settings = settings_without_servers(context) if url else settings_of(context)

@@ -42,8 +42,20 @@ Started = Annotated[bool, typer.Option("--started", help="Leave out jobs cancell
 SkipBroken = Annotated[
     bool, typer.Option("--skip-broken", help="Tell each broken line on stderr, beside the report's counts.")
 ]
+
+
+def _writable(path: Path | None) -> Path | None:
+    """A file that can be written; it is looked at before the work, which takes long."""
+    if path is not None and not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UserError(f"{path}: cannot be written; is {path.parent} a directory of yours?")
+    return path
+
+
 Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the report with plots there, one page that needs no other.")
+    Path | None,
+    typer.Option(
+        metavar="FILE", callback=_writable, help="Write the report with plots there, one page that needs no other."
+    ),
 ]
 Anonymise = Annotated[
     Path | None,

@@ -65,12 +65,14 @@ def ask_job(
         UserError: no site knows it, or nobody could be asked.
     """
     from streams.client.either import asked_of
-    from streams.client.job import show
+    from streams.client.job import check, show
 
     asked = asked_of(settings_of(context), url, token)
     names("--job", [job])
     names("--site", sites)
-    _print(asked.job(job, sites), as_json, show)
+    found = asked.job(job, sites)
+    _print(found, as_json, show)
+    check(found)
 
 
 @commands.command(epilog="Example: queuecast sites")

@@ -46,6 +46,10 @@ class SiteRow(msgspec.Struct, frozen=True):
     problem: str | None
 
 
+class NotFound(UserError):
+    """The service knows no such site or job."""
+
+
 class Asked(Protocol):
     """Who is asked. Sites are all that are known, unless some are named.
 
@@ -159,7 +163,15 @@ class HttpService:
 
     def job(self, job: str, sites: Sequence[str] = ()) -> list[JobAnswer]:
         """When a job starts that was submitted."""
-        return [self.get(f"{_path(site)}/jobs/{quote(job, safe='')}", JobAnswer) for site in sites or self._names()]
+        found, unknown = list[JobAnswer](), list[str]()
+        for site in sites or self._names():
+            try:
+                found.append(self.get(f"{_path(site)}/jobs/{quote(job, safe='')}", JobAnswer))
+            except NotFound as error:
+                unknown.append(str(error))
+        if not found:
+            raise NotFound("; ".join(unknown) or NO_SITE)
+        return found
 
     def user_jobs(self, user: str, sites: Sequence[str], most: int) -> list[SiteJobs]:
         """A user's jobs, as many as the service gives."""
@@ -195,7 +207,7 @@ class HttpService:
             with urllib.request.urlopen(request, timeout=SERVICE_TIMEOUT_S) as answer:
                 return msgspec.json.decode(answer.read(), type=kind)
         except urllib.error.HTTPError as error:
-            raise UserError(f"{url}: {_detail(error)}") from None
+            raise (NotFound if error.code == 404 else UserError)(f"{url}: {_detail(error)}") from None
         except msgspec.MsgspecError:
             raise UserError(f"{url}: what answers there is no service of queuecast's") from None
         except urllib.error.URLError as error:

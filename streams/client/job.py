@@ -7,19 +7,26 @@ from streams.errors import UserError
 from streams.text.terminal import minute, moment, show_named, show_wrapped, span
 
 
-def show(answers: Sequence[JobAnswer]) -> None:
-    """Print a line for each site that knows the job, with why it waits.
+def check(answers: Sequence[JobAnswer]) -> None:
+    """Make sure that a site knows the job.
 
     Raises:
-        UserError: no site knows it.
+        UserError: none does.
     """
-    known = [answer for answer in answers if answer.expected_start is not None or answer.live is not None]
-    if not known:
+    if not any(map(_is_known, answers)):
         raise UserError("; ".join(f"{answer.site}: {answer.text}" for answer in answers))
-    for answer in known:
+
+
+def show(answers: Sequence[JobAnswer]) -> None:
+    """Print a line for each site that knows the job, with why it waits."""
+    for answer in filter(_is_known, answers):
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
         show_wrapped(f"{answer.site} {answer.job}: {answer.text}{start}")
         show_named(_details(answer))
+
+
+def _is_known(answer: JobAnswer) -> bool:
+    return answer.expected_start is not None or answer.live is not None
 
 
 def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,15 @@ def keeping_slashes(app: ASGIApp) -> ASGIApp:
     return with_segments
 
 
+def answering_head(app: ASGIApp) -> ASGIApp:
+    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is."""
+
+    async def as_get(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)  # type: ignore[arg-type]
+
+    return as_get
+
+
 async def restore_slashes(request: Request[Any, Any, Any]) -> None:
     """Give the handler of a request the names as they are."""
     given = request.scope["path_params"]

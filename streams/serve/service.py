@@ -45,6 +45,10 @@ class UnknownSite(UserError):
     """There is no site of this name."""
 
 
+class UnknownJob(UserError):
+    """No job of this name queues or runs at the site."""
+
+
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):
     """A site as its standing estimates describe it, and its settings.
 
@@ -153,6 +157,7 @@ class Service:
         TooManyQuestions: too many questions are open.
         Busy: the site's worker has too much to answer.
         UnknownSite: there is no such site.
+        UnknownJob: there is no such job.
     """
 
     def __init__(self, client: QuestionClient, settings: Settings) -> None:
@@ -226,8 +231,10 @@ class Service:
     async def job(self, site: str, name: str, described: JobRequest | None = None) -> JobAnswer:
         """When a live job starts; where its submission has not come here yet, as one that is `described` would."""
         answer = await self._ask(JobQuestion(id=new_id(), site=site, job=name), JobAnswer)
-        if answer.live is not None or described is None:
+        if answer.live is not None:
             return answer
+        if described is None:
+            raise UnknownJob(f"{site}: {answer.text}")
         wait = await self.wait(site, described, why=True)
         bounds = wait.bounds or {}
         ahead = 0 if wait.why is None else wait.why.ahead_jobs

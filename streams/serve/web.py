@@ -42,7 +42,7 @@ from streams.serve.parameters import (
     job_request,
     refuse_unknown_parameters,
 )
-from streams.serve.paths import keeping_slashes, restore_slashes
+from streams.serve.paths import answering_head, keeping_slashes, restore_slashes
 from streams.serve.rate import rate_limit
 from streams.serve.service import (
     AccuracyReport,
@@ -51,6 +51,7 @@ from streams.serve.service import (
     SiteList,
     SiteOutcomes,
     Status,
+    UnknownJob,
     UnknownSite,
     UserJobs,
 )
@@ -73,7 +74,7 @@ DESCRIPTIONS = {
     400: "A parameter is wrong; the detail names it.",
     401: "The token is missing or wrong.",
     403: "The token does not allow this.",
-    404: "There is no such site.",
+    404: "There is no such site, or no such job there.",
     421: "The Host header names another host.",
     429: "Too many requests of this client in the last minute, or too many questions wait for the site's worker; the"
     " header Retry-After says when to go on.",
@@ -155,8 +156,8 @@ async def job_now(
 ) -> JobAnswer:
     """When a job starts that queues now, as `text` in a line.
 
-    Where the parameters describe it, a job whose submission has not come here yet is answered as if it came now. The
-    job itself is there only for those whose token is for everything.
+    Status 404 where no such job queues or runs. Where the parameters describe it, a job whose submission has not come
+    here yet is answered as if it came now. The job itself is there only for those whose token is for everything.
     """
     described = job if request.query_params else None
     answer = await service.job(site, name, described)
@@ -225,7 +226,7 @@ def _bad_request(_: Request[Any, Any, Any], error: HTTPException) -> Response[Pr
 
 
 def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
-    if isinstance(error, UnknownSite):
+    if isinstance(error, UnknownSite | UnknownJob):
         return _error(404, str(error))
     if isinstance(error, AnswerTimeout):
         return _error(504, str(error))
@@ -290,7 +291,7 @@ def build_app(
         lifespan=lifespan,
         logging_config=None,
     )
-    app.asgi_handler = keeping_slashes(app.asgi_handler)
+    app.asgi_handler = answering_head(keeping_slashes(app.asgi_handler))
     _document_types(app.openapi_schema.components.schemas)
     _document_empty_values(app.openapi_schema)
     return app

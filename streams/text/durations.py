@@ -1,6 +1,7 @@
 """Reads durations as people and schedulers write them, such as 90m or 1-00:30:00.
 
-A number without a unit is refused: to Slurm it is minutes, to PBS seconds.
+With colons they mean what they mean to sbatch. A number without a unit is refused: to Slurm it is minutes, to PBS
+seconds.
 """
 
 import re
@@ -11,11 +12,12 @@ PATTERN = (
     r"(?=[^1-9]*[1-9])("  # more than nothing
     r"[0-9]{1,5}d([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?"
     r"|[0-9]{1,5}h([0-9]{1,6}m)?([0-9]{1,8}s)?|[0-9]{1,6}m([0-9]{1,8}s)?|[0-9]{1,9}s"
-    r"|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9])"
+    r"|[0-9]{1,5}[.][0-9]{1,6}[dhms]"
+    r"|[0-9]{1,6}:[0-5][0-9]|([0-9]{1,5}-)?[0-9]{1,5}:[0-5][0-9]:[0-5][0-9]|[0-9]{1,5}-[0-9]{1,5}(:[0-5][0-9])?)"
 )
 """Matches durations and nothing else. It has no flags, so that a JSON Schema can use it too."""
 
-EXPECTED = "a time with its unit, not 0: 90m, 4h, 1d12h, 30s, HH:MM:SS or D-HH:MM:SS"
+EXPECTED = "a time with its unit, not 0: 90m, 1.5h, 1d12h, 30s, MM:SS, HH:MM:SS, D-HH or D-HH:MM:SS"
 
 _UNITS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _duration = re.compile(PATTERN)
@@ -28,8 +30,10 @@ def seconds_of(text: str) -> float:
     Raises:
         UserError: the text is not a duration, or has no unit, or it is 0.
 
-    >>> seconds_of("240m"), seconds_of("1d12h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
-    (14400.0, 129600.0, 14400.0, 88200.0)
+    >>> seconds_of("240m"), seconds_of("1.5h"), seconds_of("04:00:00"), seconds_of("1-00:30:00")
+    (14400.0, 5400.0, 14400.0, 88200.0)
+    >>> seconds_of("30:00"), seconds_of("1-00"), seconds_of("1-12:30")
+    (1800.0, 86400.0, 131400.0)
     """
     text = text.strip()
     if _number.fullmatch(text):
@@ -37,8 +41,9 @@ def seconds_of(text: str) -> float:
         raise NotUnderstood(f"{number!r} is no duration without its unit; expected {number}m, {number}h or {number}s")
     if not _duration.fullmatch(text):
         raise NotUnderstood(f"{text[:40]!r} is no duration; expected {EXPECTED}")
-    if ":" in text:
-        days, _, clock = text.rpartition("-")
-        hours, minutes, seconds = map(int, clock.split(":"))
-        return float(int(days or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds)
-    return float(sum(int(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9]+)([dhms])", text)))
+    if ":" in text or "-" in text:
+        days, dash, clock = text.rpartition("-")
+        parts = [int(part) for part in clock.split(":")]
+        units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+        return float(int(days or 0) * 86_400 + sum(part * unit for part, unit in zip(parts, units, strict=False)))
+    return sum(float(count) * _UNITS[unit] for count, unit in re.findall(r"([0-9.]+)([dhms])", text))

@@ -4,14 +4,12 @@ import re
 
 from streams.errors import NotUnderstood
 
-PATTERN = r"[0-9]{1,16}([.][0-9]{1,6})?[kKmMgGtT]?([iI]?[bB])?"
+PATTERN = r"[0-9]{1,16}([.][0-9]{1,6})?([kKmMgGtT][iI]?)?[bB]?"
 """Matches sizes and nothing else. It has no flags, so that a JSON Schema can use it too."""
 
-_DIGITS = {"": 16, "[kK]": 15, "[mM]": 12, "[gG]": 9, "[tT]": 6}
+_DIGITS = {"": 16, "[kK][iI]?": 15, "[mM][iI]?": 12, "[gG][iI]?": 9, "[tT][iI]?": 6}
 
-SAFE_PATTERN = (
-    "(" + "|".join(f"[0-9]{{1,{most}}}([.][0-9]{{1,6}})?{unit}" for unit, most in _DIGITS.items()) + ")([iI]?[bB])?"
-)
+SAFE_PATTERN = "(" + "|".join(f"[0-9]{{1,{most}}}([.][0-9]{{1,6}})?{unit}" for unit, most in _DIGITS.items()) + ")[bB]?"
 """Matches such sizes as are surely not above 2^60 bytes, by their digits, so that whatever fits a document is taken."""
 
 EXPECTED = "bytes, or a number with K, M, G or T (1024 each): 64G, 512M, 1.5T"
@@ -19,7 +17,7 @@ EXPECTED = "bytes, or a number with K, M, G or T (1024 each): 64G, 512M, 1.5T"
 MOST_BYTES = 1 << 60
 
 _UNITS = "KMGT"
-_size = re.compile(rf"(?P<number>[0-9.]+)(?P<unit>[{_UNITS}]?)(I?B)?")
+_size = re.compile(rf"(?P<number>[0-9.]+)(?P<unit>[{_UNITS}]?)I?B?")
 _pattern = re.compile(PATTERN)
 
 
@@ -29,7 +27,7 @@ def bytes_of(text: str) -> int:
     Raises:
         UserError: the text is no size, or it is above 2^60 bytes.
 
-    >>> bytes_of("64G"), bytes_of("1.5 MiB".replace(" ", "")), bytes_of("4096")
+    >>> bytes_of("64Gi"), bytes_of("1.5 MiB".replace(" ", "")), bytes_of("4096")
     (68719476736, 1572864, 4096)
     """
     text = text.strip()

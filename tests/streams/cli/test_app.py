@@ -97,6 +97,7 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["replay", "t.swf", "--earlier", "5d"], "--earlier goes with --anonymise."),
         (["compare", "t.swf", "--key", "key"], "--key goes with --anonymise."),
         (["ask", "--job", "3", "--gpu-type", "a100"], "--gpu-type says nothing of a job that was submitted: --job."),
+        (["ask", "--mem", "64"], "--mem 64 has no unit; expected 64M, 64G"),
         (["watch", "--count", "many"], "'--count': 'many' is no whole number."),
     ],
 )
@@ -164,6 +165,7 @@ def test_without_a_command_there_is_help(capsys: Capture) -> None:
         (["replay", "gone.swf"], "queuecast: gone.swf: cannot be read: No such file or directory"),
         (["replay", "made.swf", "--ids", "900", "999"], "no job in that range; there are"),
         (["replay", "made.swf", "--out", "no/such"], "queuecast: no/such: cannot be written"),
+        (["replay", "made.swf", "--html", "no/such"], "queuecast: no/such: cannot be written; is no a directory"),
         (["--config", "gone.toml", "replay", "made.swf"], "queuecast: gone.toml: cannot be read"),
     ],
 )

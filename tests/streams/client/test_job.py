@@ -11,7 +11,7 @@ from streams.cli.app import main
 from streams.client import either
 from streams.client.blocking import Client
 from streams.client.either import HttpService, Workers
-from streams.client.job import show
+from streams.client.job import check, show
 from streams.errors import UserError
 from streams.settings import Settings
 from tests.support.asked import FakeClient, engine
@@ -70,7 +70,7 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         "  stale          no events for 2 days",
     ]
     with pytest.raises(UserError, match="ctc: no such job queues or runs here"):
-        show([UNKNOWN])
+        check([UNKNOWN])
 
 
 def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +95,8 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
     assert main(["ask", "--job", "4711", "--url", "http://x", "--json"]) == 0
     assert [one["site"] for one in json.loads(capsys.readouterr().out)] == ["kth", "ctc"]
     assert main(["ask", "--job", "", "--url", "http://x"]) == 2
+    monkeypatch.setattr(HttpService, "get", lambda _, path, kind: UNKNOWN)
+    assert [main(["job", "4711", "--url", "http://x", "--site", "ctc", *more]) for more in ([], ["--json"])] == [1, 1]
 
 
 def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,7 @@ class TestAnswers:
         found = told(client, f"/v1/sites/alder/jobs/{job['job']}")
         assert (found["type"], found["job"], found["live"]["job"]) == ("job", job["job"], job["job"])
         assert found["text"].startswith("starts ") and found["expected_start"] >= found["made_at"]
-        gone = told(client, "/v1/sites/alder/jobs/gone")
-        assert gone["live"] is None and gone["text"].startswith("no such job")
+        assert told(client, "/v1/sites/alder/jobs/gone", 404)["detail"].startswith("alder: no such job")
         described = told(client, f"/v1/sites/alder/jobs/gone?{JOB}")
         waits = told(client, f"/v1/sites/alder/wait?{JOB}")
         assert described["text"].startswith("starts ")
@@ -77,7 +76,7 @@ class TestAnswers:
         name = "ro ss/ä"
         with TestClient(app_of(FakeClient([engine(name, 1)]))) as client:
             assert [site["site"] for site in told(client, "/v1/sites")["sites"]] == [name]
-            for path in ("", "/outcomes", "/estimates", f"/wait?{JOB}", "/jobs/a%2Fb"):
+            for path in ("", "/outcomes", "/estimates", f"/wait?{JOB}", f"/jobs/a%2Fb?{JOB}"):
                 assert told(client, f"/v1/sites/ro%20ss%2F%C3%A4{path}")["site"] == name
             assert told(client, "/v1/sites/ro%20ss%2f%C3%A4")["site"] == name
             assert told(client, "/v1/users/a%2Fb/jobs")["user"] == "a/b"
@@ -162,7 +161,7 @@ class TestRefusals:
             ("rank?cpus=many", "cpus: Expected `int`, got `str`"),
             ("rank?cpus=1&cpus=2", "cpus: expected once, it is given 2 times"),
             ("rank?cpu=8", "'cpu' is not a parameter; there are: account, cpus, "),
-            ("rank?walltime=soon", "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m, 4h"),
+            ("rank?walltime=soon", "walltime: 'soon' is no duration; expected a time with its unit, not 0: 90m, 1.5h"),
             ("rank?walltime=14400", "walltime: '14400' is no duration without its unit; expected 14400m"),
             ("rank?memory=64X", "memory: '64X' is no size of memory; expected bytes, or a number with K, M, G or T"),
             ("rank?run=4+h", "run: '4 h' is no duration"),
@@ -256,6 +255,7 @@ class TestRefusals:
     def test_another_method_and_another_path(self, client: Client) -> None:
         answer = client.post("/v1/sites")
         assert (answer.status_code, "GET" in answer.headers["allow"]) == (405, True)
+        assert [client.head(path).status_code for path in ("/", "/healthz", "/v1/sites", "/v2")] == [200, 200, 200, 404]
         assert client.get("/v2/sites").json() == {"status_code": 404, "detail": "Not Found"}
 
 
