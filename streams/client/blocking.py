@@ -6,12 +6,12 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, Outcome, Prediction, SiteAnswer, StandingEstimate, WaitAnswer
 from streams.client.client import QuestionClient
-from streams.client.grid import PATIENCE_S, AsyncClient
+from streams.client.grid import PATIENCE_S, AsyncClient, JobFields
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -86,12 +86,14 @@ class Client:
         sites: Sequence[str] = (),
         run_s: float | None = None,
         why: bool = False,
-        **asked: Any,
+        **asked: Unpack[JobFields],
     ) -> Ranking:
         """Rank the sites for a job by when it would be done."""
         return self._call(self._grid.rank(job, sites=sites, run_s=run_s, why=why, **asked))
 
-    def wait(self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Any) -> WaitAnswer:
+    def wait(
+        self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
+    ) -> WaitAnswer:
         """How long a job would wait if it came to the site now."""
         return self._call(self._grid.wait(site, job, why=why, **asked))
 

@@ -6,7 +6,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -45,6 +45,27 @@ PATIENCE_S = 30.0
 
 MAX_PAUSE_S = 5.0
 """The longest pause before it does."""
+
+
+class JobFields(TypedDict, total=False):
+    """The fields of `JobRequest`, as programs may give them: `walltime` and `memory` may be text with a unit."""
+
+    cpus: int
+    walltime: str | float | None
+    nodes: int | None
+    gpus: int
+    memory: str | int | None
+    queue: str | None
+    user: str | None
+    group: str | None
+    account: str | None
+    executable: str | None
+    partition: str | None
+    gpu_type: str | None
+    tasks: int | None
+    exclusive: bool
+    qos: str | None
+    reservation: str | None
 
 
 class Refused(UserError):
@@ -121,7 +142,7 @@ class AsyncClient:
         sites: Sequence[str] = (),
         run_s: float | None = None,
         why: bool = False,
-        **asked: Any,
+        **asked: Unpack[JobFields],
     ) -> Ranking:
         """Rank the sites for a job by when it would be done, as it is described by `job` or by its fields.
 
@@ -136,12 +157,14 @@ class AsyncClient:
         Raises:
             NotUnderstood: a field is not one, or its value is wrong.
         """
-        described = job or job_request(**asked)
+        described = _described(job, asked)
         return await ask_ranking(self._questions, described, self.settings.serve.sites, sites, run_s, why)
 
-    async def wait(self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Any) -> WaitAnswer:
+    async def wait(
+        self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
+    ) -> WaitAnswer:
         """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
-        question = (job or job_request(**asked)).question(new_id(), site, why=why)
+        question = _described(job, asked).question(new_id(), site, why=why)
         return self._answer(await self._ask(question), WaitAnswer)
 
     async def site(self, site: str, most: int = 0) -> SiteAnswer:
@@ -230,6 +253,12 @@ class AsyncClient:
             reraise=True,
         )
         return await again(once)
+
+
+def _described(job: JobRequest | None, fields: JobFields) -> JobRequest:
+    if job is not None and not isinstance(job, JobRequest):
+        raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; fields go by their names: cpus=64")
+    return job or job_request(**fields)
 
 
 def job_request(**asked: Any) -> JobRequest:

@@ -9,7 +9,7 @@ import pytest
 from models.records import StandingEstimate
 from queuecast import AnswerTimeout, AsyncClient, Client, JobRequest, NotUnderstood, UnknownSite
 from streams.client.client import QuestionClient
-from streams.client.grid import job_request
+from streams.client.grid import JobFields, job_request
 from streams.errors import Unreachable
 from streams.settings import KafkaSettings, Settings
 from tests.support.asked import USER, FakeClient, engine
@@ -99,6 +99,16 @@ def test_a_job_is_described_by_its_fields() -> None:
     for wrong, said in (({"cpu": 1}, "'cpu' is nothing"), ({"cpus": 0}, "cpus: "), ({"walltime": "4"}, "its unit")):
         with pytest.raises(NotUnderstood, match=said):
             job_request(**wrong)
+
+
+def test_a_wrong_argument_is_told_by_the_types_and_by_an_error_of_ours() -> None:
+    assert set(JobFields.__annotations__) == set(JobRequest.__struct_fields__)
+    with grid() as client:
+        for ask in (lambda: client.rank(64), lambda: client.wait("alder", 64)):  # type: ignore[arg-type]
+            with pytest.raises(NotUnderstood, match="expected a JobRequest, not 64; fields go by their names"):
+                ask()
+        with pytest.raises(NotUnderstood, match="'cpu' is nothing"):
+            client.rank(cpu=64)  # type: ignore[call-arg]
 
 
 def test_it_has_to_be_opened() -> None:
