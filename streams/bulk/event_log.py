@@ -185,4 +185,4 @@ def jobs_in(log: EventLog, ids: tuple[int, int] | None = None, rows: tuple[int, 
 
 def _numbered(log: EventLog) -> str:
     numbers = [number for event in log.events() if isinstance(event, Submit) and (number := number_of(event.job))]
-    return f", numbered {min(numbers)} to {max(numbers)}" if numbers else ""
+    return f", with ids from {min(numbers)} to {max(numbers)}" if numbers else ""

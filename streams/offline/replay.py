@@ -216,5 +216,7 @@ def jobs_in(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, i
     names = {str(job.number) for job in jobs if low <= job.number <= high}
     if not names:
         first, last = min(job.number for job in trace.jobs), max(job.number for job in trace.jobs)
-        raise UserError(f"{trace.path}: no job in that range; there are {len(trace.jobs)}, numbered {first} to {last}")
+        raise UserError(
+            f"{trace.path}: no job in that range; there are {len(trace.jobs)}, with ids from {first} to {last}"
+        )
     return names

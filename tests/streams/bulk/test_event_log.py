@@ -110,7 +110,7 @@ def test_a_range_of_jobs(tmp_path: Path) -> None:
     placed = jobs_in(log, rows=(2, 3))
     assert ["30_1" in placed, "20" in placed, "x" in placed] == [False, True, True]
     for where in ({"ids": (1, 2)}, {"rows": (9, 10)}):
-        with pytest.raises(UserError, match="no job in that range; there are 3, numbered 20 to 30"):
+        with pytest.raises(UserError, match="no job in that range; there are 3, with ids from 20 to 30"):
             jobs_in(log, **where)
 
 
