@@ -66,7 +66,10 @@ class Bound(msgspec.Struct, array_like=True):
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """The sums that the measures of some time are made of: those at its end less those at its begin."""
+    """The sums that the measures of some time are made of: those at its end less those at its begin.
+
+    Only jobs that had an estimate count.
+    """
 
     jobs: int = 0
     error_s: float = 0.0
@@ -165,6 +168,7 @@ class Accuracy(msgspec.Struct):
     ppe600: float = 0.0
     ppe1200: float = 0.0
     bounds: dict[str, Bound] = {}
+    told: Tally = msgspec.field(default_factory=Tally)  # of the jobs that had an estimate
 
     def add_wait(self, predicted_s: float | None, wait_s: float, bounds: dict[str, float] | None = None) -> None:
         """Count in a job that left the queue after `wait_s` seconds."""
@@ -178,6 +182,10 @@ class Accuracy(msgspec.Struct):
         self.within_x3 += high <= 3 * low
         self.within_1min += error <= 60
         self.within_10min += error <= 600
+        if predicted_s is not None:
+            self.told.jobs += 1
+            self.told.error_s += error
+            self.told.within_x2 += high <= 2 * low
         for q, bound_s in (bounds or {}).items():
             self.bounds.setdefault(q, Bound()).add(float(q), bound_s, wait_s)
 
@@ -187,13 +195,16 @@ class Accuracy(msgspec.Struct):
         response = wait_s + run_s
         self.responses += 1
         self.ppe.add(error / max(response, 1.0), PPE_BUCKETS)
+        if predicted_s is not None:
+            self.told.responses += 1
+            self.told.ppe += error / max(response, 1.0)
         self.ppe600 += error / max(response, 600.0)
         self.ppe1200 += error / max(response, 1200.0)
 
     def tally(self) -> Tally:
-        """The sums as they stand."""
+        """The sums as they stand, of the jobs that had an estimate: to withhold one is no error of those given."""
         bounds = {q: (bound.jobs, bound.held) for q, bound in self.bounds.items()}
-        return Tally(self.jobs, self.error.total, self.within_x2, self.responses, self.ppe.total, bounds)
+        return msgspec.structs.replace(self.told, bounds=bounds)
 
     def measures(self) -> dict[str, float]:
         """The measures by name, AAE in hours as in the literature."""

@@ -129,6 +129,8 @@ class Why(msgspec.Struct, kw_only=True, frozen=True):
 class MethodAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     """How one method did over the jobs that left the queue in some time; a cancelled one as if it had started then.
 
+    Jobs of which it gave no estimate are not among them.
+
     Seconds; shares within 0 and 1, null where there was no job (`coverage`: the share of waits within each bound).
     """
 

@@ -186,3 +186,13 @@ def test_sums_of_bounds_have_the_same_order_in_every_process() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
         )
         assert done.stdout == f"{[str(n) for n in range(20)]}\n"
+
+
+def test_what_was_withheld_is_no_error_of_what_was_told() -> None:
+    accuracy = Accuracy()
+    for predicted_s, wait_s in ((600.0, 900.0), (None, 7200.0)):
+        accuracy.add_wait(predicted_s, wait_s)
+        accuracy.add_response(predicted_s, wait_s, run_s=100.0)
+    tally = accuracy.tally()
+    assert (tally.jobs, tally.error_s, tally.within_x2, tally.responses, tally.ppe) == (1, 300.0, 1, 1, 0.3)
+    assert accuracy.measures()["jobs"] == 2 and accuracy.missing == 1
