@@ -1,7 +1,8 @@
 """Workload traces in the Standard Workload Format, as events.
 
 The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 is unknown,
-lines that begin with `;` are the header. Plain or gzip.
+lines that begin with `;` are the header. Plain or gzip. Traces of today have further columns, which each means in its
+own way: they are not read, and counted.
 """
 
 import gzip
@@ -57,6 +58,7 @@ FIELDS = (
 )
 STATES = {0: "failed", 1: "completed", 2: "completed", 3: "completed", 4: "failed", 5: "cancelled"}
 KIB = 1024
+WIDER = "lines with columns beyond the eighteenth, which are not read"
 
 Since = Annotated[float, Meta(ge=0.0, le=1e11)]
 Number = Annotated[float, Meta(ge=-1e11, le=1e11)]
@@ -92,18 +94,23 @@ class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _HEADER = re.compile(rb"^;\s*UnixStartTime:", re.MULTILINE)
+_FRACTION = re.compile(r"(?<=\d)\.0+$")
 _KINDS = tuple(field.type for field in msgspec.structs.fields(SwfJob))
 _WHOLE = "a whole number, -1 for unknown"
 _EXPECTED = {int: _WHOLE, Size: _WHOLE, Since: "seconds from the trace's start"}
 
 
 class Trace(msgspec.Struct):
-    """A trace: its header's entries by name, and its jobs in the order of submission."""
+    """A trace: its header's entries by name, and its jobs in the order of submission.
+
+    `without_wait` counts jobs that are left out, `wider` the lines that have columns beyond the format's.
+    """
 
     path: Path
     header: dict[str, str]
     jobs: list[SwfJob]
     without_wait: int
+    wider: int = 0
 
     @property
     def site(self) -> str:
@@ -143,7 +150,7 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
     """
     header: dict[str, str] = {}
     jobs: list[SwfJob] = []
-    without_wait = 0
+    without_wait = wider = 0
     for number, line in enumerate(_lines(path), 1):
         if line.startswith(";"):
             name, colon, value = line[1:].partition(":")
@@ -151,6 +158,7 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
                 header.setdefault(name.strip(), value.strip())
         elif fields := line.split():
             job = _job(fields)
+            wider += len(fields) > len(FIELDS)
             if job is None:
                 on_skipped(_skipped(str(path), number, fields))
             elif job.wait < 0:
@@ -160,24 +168,32 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
     if not jobs:
         raise NotUnderstood(f"{path}: no job with a wait time in it; expected a trace in the Standard Workload Format")
     jobs.sort(key=lambda job: job.submit)
-    return Trace(path, header, jobs, without_wait)
+    return Trace(path, header, jobs, without_wait, wider)
 
 
 def _job(fields: list[str]) -> SwfJob | None:
     """One job from the fields of its line; None where a field is wrong."""
-    if len(fields) != len(FIELDS):
+    if len(fields) < len(FIELDS):
         return None
-    try:
-        return msgspec.convert(fields, SwfJob, strict=False)
-    except msgspec.ValidationError:
-        return None
+    known = fields[: len(FIELDS)]
+    for text in (known, _whole(known)):
+        try:
+            return msgspec.convert(text, SwfJob, strict=False)
+        except msgspec.ValidationError:
+            continue
+    return None
+
+
+def _whole(fields: list[str]) -> list[str]:
+    """Fields of which whole numbers are written as such, not as 4.0."""
+    return [_FRACTION.sub("", text) for text in fields]
 
 
 def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     """What is wrong with a line that is no job."""
-    if len(fields) != len(FIELDS):
-        return Skipped(file, line, None, f"{len(fields)} fields", f"{len(FIELDS)}: {', '.join(FIELDS)}")
-    for position, (text, kind) in enumerate(zip(fields, _KINDS, strict=True)):
+    if len(fields) < len(FIELDS):
+        return Skipped(file, line, None, f"{len(fields)} fields", f"{len(FIELDS)} or more: {', '.join(FIELDS)}")
+    for position, (text, kind) in enumerate(zip(_whole(fields), _KINDS, strict=False)):
         try:
             msgspec.convert(text, kind, strict=False)
         except msgspec.ValidationError:
@@ -207,7 +223,8 @@ class SwfSource(Recorded):
         self.trace = trace
         self.sites = (site,)
         self.records = len(trace.jobs) + trace.without_wait
-        self.left_out = {"jobs without a wait": trace.without_wait} if trace.without_wait else {}
+        counted = {"jobs without a wait": trace.without_wait, WIDER: trace.wider}
+        self.left_out = {what: count for what, count in counted.items() if count}
 
     @classmethod
     def open(cls, location: str, site: str | None = None, on_skipped: OnSkipped = refuse) -> Self:
@@ -221,7 +238,7 @@ class SwfSource(Recorded):
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
-        """Whether one of the first lines is a job's, eighteen numbers, or the header says when the trace begins."""
+        """Whether one of the first lines is a job's, eighteen numbers or more, or the header says when it begins."""
         lines = (line for line in head.splitlines() if not line.startswith(b";"))
         jobs = (_job(line.decode(errors="replace").split()) for line in islice(lines, 20))
         return any(jobs) or _HEADER.search(head) is not None

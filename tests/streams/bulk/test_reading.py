@@ -25,7 +25,7 @@ def test_what_was_read_is_reported(tmp_path: Path) -> None:
         assert [(file.format, file.records, file.events) for file in report.files] == [("swf", 3, log.count)]
         assert report.left_out == {"jobs without a wait": 1}
         ((reason, parts),) = report.skipped.items()
-        assert reason.startswith("18: job number") and (parts.count, parts.found) == (1, "1 fields")
+        assert reason.startswith("18 or more: job number") and (parts.count, parts.found) == (1, "1 fields")
         assert len(told) == 1 and f"a.swf:{told[0].line}" == parts.places[0]
     assert not log.path.exists()
 

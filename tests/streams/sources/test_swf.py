@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import UserError
 from streams.sources.contract import CursorError, Skipped
-from streams.sources.swf import FIELDS, SwfJob, SwfSource, Trace, events_of, read_swf
+from streams.sources.swf import FIELDS, WIDER, SwfJob, SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line, trace_path
 
 LINE = "17 100.5 60 3600 8 3500 -1 16 7200 512 1 4 5 6 2 1 -1 -1\n"
@@ -109,7 +109,7 @@ def test_bytes_that_are_no_text_are_tolerated_in_the_header(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 2 3\n", r"line 1: 3 fields; expected 18: job number, submit time"),
+        ("1 2 3\n", r"line 1: 3 fields; expected 18 or more: job number, submit time"),
         (LINE + "\n" + LINE.replace("3600", "soon"), r"line 3: field 4 \(run time\) is 'soon'; expected a number"),
         (LINE.replace("17", "1.5"), r"line 1: field 1 \(job number\) is '1.5'; expected a whole number"),
         (LINE.replace(" 16 ", " x "), r"field 8 \(requested processors\) is 'x'; expected a whole number"),
@@ -292,3 +292,15 @@ def test_a_real_trace_reads() -> None:
     assert (len(trace.jobs), trace.start, trace.cpus) == (28476, 843480031.0, 100)
     assert sum(1 for _ in events_of(trace, "kth")) == 1 + sum(3 if job.started else 2 for job in trace.jobs)
     assert len(FIELDS) == len(SwfJob.__struct_fields__)
+
+
+def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
+    line = "7 10 5.5 60.25 4.0 -1 -1 4 600 -1 1.0 3 1 -1 2 -1 -1 -1"
+    path = tmp_path / "wide.swf"
+    path.write_text(f"{line} -1 frontier:excl:2500x112 {{n1,n2}}\n{line.replace('7', '8', 1)}\n")
+    source = SwfSource.open(str(path))
+    first, second = source.trace.jobs
+    assert (first.number, first.run, first.allocated, first.status) == (7, 60.25, 4, 1)
+    assert first == msgspec.structs.replace(second, number=7)
+    assert source.left_out == {WIDER: 1}
+    assert SwfSource.recognises(path.read_bytes())
