@@ -71,8 +71,9 @@ class Deaths:
 
     async def may(self, raw: Any) -> bool:
         """Whether a message may be processed, which is about to be."""
+        is_careful = self._left > 0 and self.checkpoint_events == 1
         self._left = max(self._left - 1, 0)
-        if self.checkpoint_events > 1:
+        if not is_careful:
             return True
         if not self._mark.is_of(raw):
             await self._write(Mark(self._mark.starts, raw.topic, raw.offset))
@@ -80,7 +81,7 @@ class Deaths:
 
     async def survived(self) -> None:
         """A checkpoint has ended."""
-        if self.checkpoint_events == self._most:
+        if self._mark.starts == 1:
             return
         if not self._left:
             self.checkpoint_events = self._most
