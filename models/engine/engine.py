@@ -281,7 +281,7 @@ class Engine(EngineState):
         else:
             self._live.leave(job)
             job.phase, job.start, job.allocated = Phase.RUNNING, event.time, event.cpus
-            self._observe(job, _end_of(not job.progress.preempted), max(job.end, event.time))
+            self._observe(job, _end_of(job.progress.interrupted is None), max(job.end, event.time))
         if job.progress.late and event.time >= job.submit - SKEW_S:
             self.methods.learn_late(job, max(event.time - job.ready, 0.0), self.context)
 
@@ -303,7 +303,7 @@ class Engine(EngineState):
         self.gaps.see_started(self.context.history.count)
         yield from self.outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
-            yield from self._finish(job, job.end, PREEMPTED if job.progress.preempted else None)
+            yield from self._finish(job, job.end, job.progress.interrupted)
 
     def _note_past(self, job: Job, waited_s: float) -> None:
         """A job has left the queue: what was predicted beside what happened, by the method that counts."""
@@ -343,8 +343,8 @@ class Engine(EngineState):
         """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
         self._live.move(job, Phase.ENDED_BEFORE_START)
         job.end = event.time
-        if event.state == PREEMPTED:
-            job.progress = job.progress.but(preempted=True)
+        if event.state in INTERRUPTED:
+            job.progress = job.progress.but(interrupted=event.state)
         self._live.remember(job.key)
         yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
 

@@ -48,8 +48,8 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     It has stood still since `suspended_at` (None: it does not), and for `suspended_s` seconds before; `suspend_time` is
     when it was last suspended or resumed. Times are Unix seconds. `held` says that it is held beside waiting for its
     dependency. `partition`, `nodes` and `gpus` are where it runs and what it was given there. `requeued` is why it
-    queues again, `preempted` that its end, which came before its start, made room for others,
-    `late` that its submit was told only when it started.
+    queues again, `interrupted` how an end that came before its start cut it short, `late` that
+    its submit was told only when it started.
 
     Of an array that queues as one row, `tasks_gone` have left it; the first that started names the `row` (id, attempt).
     """
@@ -62,7 +62,7 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     nodes: int | None = None
     gpus: int | None = None
     requeued: str | None = None
-    preempted: bool = False
+    interrupted: str | None = None
     late: bool = False
     tasks_gone: int = 0
     row: tuple[str, int] | None = None

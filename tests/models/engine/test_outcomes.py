@@ -111,6 +111,13 @@ def test_an_end_long_before_its_start_tells_no_run_time() -> None:
     assert (len(engine.context.history), len(engine.context.runs)) == (1, 0)
 
 
+@pytest.mark.parametrize(("state", "runs"), [("preempted", 0), ("node_fail", 0), ("failed", 1)])
+def test_an_end_that_cut_a_job_short_tells_no_run_time_before_its_start_either(state: str, runs: int) -> None:
+    engine = new_engine()
+    applied(engine, [event("submit@100"), event("end@300", state=state), event("start@150")])
+    assert len(engine.context.runs) == runs
+
+
 def test_a_job_that_starts_long_before_its_submit_runs_from_then_on() -> None:
     engine = new_engine()
     applied(engine, [event("submit@100", user="ada", cpus=4), event("start@39")])
