@@ -1,8 +1,8 @@
 """Files of one Slurm as one log. Such files overlap: what was queued or ran at the end of one dump is in the next too.
 
 An attempt is one, whoever tells of it: a job with the same submission and the same start. The row that says most
-counts, a start and an end rather than none. Memory is that of one file, and of the rows of one job and its tasks: the
-rows of all files wait in a temporary file.
+counts, a start and an end rather than none. Memory is that of the rows of one job and its tasks: all rows wait in a
+temporary file, unless it is one file that is not large. A file of JSON is in memory while it is read.
 """
 
 import sqlite3
@@ -63,7 +63,7 @@ def events_of(files: Sequence[OneFile], site: str) -> Iterator[tuple[int, Any]]:
         UserError: a file cannot be read.
         sqlite3.Error: there is no room for the rows.
     """
-    if len(files) == 1:
+    if len(files) == 1 and not files[0].is_large:
         yield from ((0, event) for event in _of_one(files[0], site))
         return
     batch = _Batch(site)

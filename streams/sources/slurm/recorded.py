@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import tzinfo
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,9 @@ from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
 BLOCK_BYTES = 1 << 20
+LARGE_BYTES, ZIPPED = 64 << 20, 8
+"""A file with more bytes is large; a zipped one with so many times fewer."""
+
 OTHERS = "jobs of other clusters"
 
 SURE_ROWS, FEW_ROWS = 2, 10
@@ -179,34 +182,51 @@ class OneFile(Way):
             f"--set cluster={next(iter(told))}"
         )
 
+    @property
+    def is_large(self) -> bool:
+        """Whether its rows should not be in memory all at once."""
+        with closing(open_log(self._path)) as file:
+            most = LARGE_BYTES // ZIPPED if is_zipped(file) else LARGE_BYTES
+        return self._path.stat().st_size > most
+
     def _read(self) -> Iterator[JobRow]:
-        data = self._bytes()
+        if self.kind == "text":
+            yield from read_sacct(self._lines(), self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
+            return
+        data = b"".join(self._blocks())
         if self.kind == "records":
             for number, line in enumerate(data.splitlines(), 1):
                 yield from look_at(line, str(self._path), number, self._on_skipped).rows
-        elif self.kind == "text":
-            lines = data.decode("utf-8-sig", "replace").split("\n")
-            yield from read_sacct(lines, self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
         else:
             place, first = 0, 1
             for document in _DOCUMENTS.split(data):
                 yield from self._jobs(document, place, first)
                 place, first = place + len(document) + 1, first + document.count(NEWLINE) + 1
 
-    def _bytes(self) -> bytes:
+    def _lines(self) -> Iterator[str]:
+        """Its lines without their ends."""
+        encoding, parts = "utf-8-sig", list[bytes]()
+        for block in chain(self._blocks(), (NEWLINE,)):
+            first, *more = block.split(NEWLINE)
+            parts.append(first)
+            if more:
+                for line in (b"".join(parts), *more[:-1]):
+                    yield line.decode(encoding, "replace")
+                    encoding = "utf-8"
+                parts = more[-1:]
+
+    def _blocks(self) -> Iterator[bytes]:
         """The file, unzipped; of a zipped one that is broken or cut short as much as can be read."""
-        blocks: list[bytes] = []
         try:
             with closing(open_log(self._path)) as file:
                 try:
-                    blocks.extend(iter(lambda: file.read(BLOCK_BYTES), b""))
+                    yield from iter(lambda: file.read(BLOCK_BYTES), b"")
                 except BROKEN:
                     if not is_zipped(file):
                         raise
                     self._skip("the zipped file is broken or cut short", "a whole one")
         except BROKEN as error:
             raise UserError(f"{self._path}: cannot be read: {error}") from None
-        return b"".join(blocks)
 
     def _jobs(self, document: bytes, place: int, line: int) -> list[JobRow]:
         """The rows of a document that begins at this byte and line; of one that breaks off those before that."""
