@@ -1,6 +1,6 @@
 """A simulated site: a workload after a published model or from a trace, and the schedulers that run it.
 
-For the demo grid, for measuring what routing between sites and predicted run times gain, and for tests. Deterministic
+For the demo grid, for what predicted run times gain (`queuecast simulate`), and for tests. Deterministic
 from a seed; no prediction for a real site is made here: the schedules of those are in `models.waits.schedules`.
 
     jobs = generate(seed=1, jobs=10_000, cpus=512, load=0.85, start_time=1_700_000_000)
@@ -13,7 +13,6 @@ from models.simulation.backfill import Conservative, Easy, EasyKill, Reservation
 from models.simulation.comparison import Performance, perform
 from models.simulation.estimates import Actual, Estimates, Learner, Predicted, RunTimePredictor
 from models.simulation.multifactor import Multifactor, Priorities
-from models.simulation.oracle import Oracle
 from models.simulation.policies import POLICIES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf, LerwfFill
 from models.simulation.scheduler import Fcfs, FcfsFill, Lewf, LewfFill, Lwf, Scheduler
@@ -36,7 +35,6 @@ __all__ = [
     "LewfFill",
     "Lwf",
     "Multifactor",
-    "Oracle",
     "Performance",
     "Predicted",
     "Priorities",

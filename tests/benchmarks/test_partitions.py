@@ -29,8 +29,8 @@ from models.measures import Accuracy
 from models.records import AnyEvent, Capacity, Outcome, Reservation, Start, Submit
 from models.registry import DEFAULT
 from models.simulation.cluster import CLUSTER_SITES, ClusterSite, Window, generate_for, run_cluster
-from models.simulation.grid import MONDAY
 from models.simulation.workload import DAY
+from tests.simulation.grid import MONDAY
 from tests.support.probes import Probe, Watched, as_planned, probes
 
 pytestmark = pytest.mark.timeout(7200)

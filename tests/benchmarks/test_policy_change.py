@@ -24,10 +24,10 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome
 from models.registry import METHODS
 from models.simulation import SimulatedJob, generate
-from models.simulation.grid import MONDAY
 from models.simulation.multifactor import Priorities
 from models.simulation.policies import Policy, run
 from models.simulation.workload import DAY
+from tests.simulation.grid import MONDAY
 
 pytestmark = pytest.mark.timeout(7200)
 

@@ -1,6 +1,6 @@
 """What it is worth to route a grid's jobs by their expected waits, beside rules that know of none and an oracle.
 
-The oracle runs copies of the sites' own schedulers (`models.simulation.oracle`). A rule's gain is the share of what the
+The oracle runs copies of the sites' own schedulers (`tests.simulation.oracle`). A rule's gain is the share of what the
 oracle gains over the best blind rule: (blind − rule) / (blind − oracle), in the mean response of all seeds; it is
 below 0 where a blind rule is better.
 
@@ -23,7 +23,7 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.registry import DEFAULT, METHODS
-from models.simulation.grid import (
+from tests.simulation.grid import (
     EIGHT_SITES,
     MULTIFACTOR_SITES,
     OTHER_SITES,
@@ -33,8 +33,8 @@ from models.simulation.grid import (
     Load,
     route,
 )
-from models.simulation.oracle import Oracle
-from models.simulation.routing import (
+from tests.simulation.oracle import Oracle
+from tests.simulation.routing import (
     WHAT_IF_SETTINGS,
     AtRandom,
     ByEstimates,

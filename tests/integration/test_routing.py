@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from models.records import AnyEvent, Capacity, WaitAnswer, WaitQuestion
-from models.simulation.grid import GridSite, Load, RoutingResult, route
-from models.simulation.routing import WHAT_IF_SETTINGS, ByWhatIf, ShortestQueue
 from models.site.job import REQUEST, Job
 from streams.client.client import QuestionClient
 from streams.client.questions import new_id
+from tests.simulation.grid import GridSite, Load, RoutingResult, route
+from tests.simulation.routing import WHAT_IF_SETTINGS, ByWhatIf, ShortestQueue
 from tests.support.deployment import Deploy, Deployment, ready, until
 
 pytestmark = pytest.mark.long

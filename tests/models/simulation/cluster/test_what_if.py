@@ -13,7 +13,7 @@ from models.engine.settings import EngineSettings
 from models.records import Partition, Pool, Reservation
 from models.simulation.cluster import Cluster, ClusterJob, ClusterSite, Factors, Stream, Window, generate_for
 from models.simulation.cluster.workload import GB
-from models.simulation.grid import MONDAY
+from tests.simulation.grid import MONDAY
 from tests.support.probes import Watched, as_planned
 
 FIFO = Factors(age=1.0, fairshare=0.0, size=0.0)

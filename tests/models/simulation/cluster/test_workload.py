@@ -5,7 +5,7 @@ import pytest
 
 from models.records import Capacity, End, Start, Submit
 from models.simulation.cluster import CLUSTER_SITES, ClusterScheduler, generate_for, run_cluster
-from models.simulation.grid import MONDAY
+from tests.simulation.grid import MONDAY
 
 
 @pytest.mark.parametrize("name", CLUSTER_SITES)

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from models.records import AnyEvent, Start
-from models.simulation import POLICIES, Oracle, SimulatedJob, generate
-from models.simulation.grid import MONDAY, GridSite, Load, route
-from models.simulation.routing import ShortestQueue
+from models.simulation import POLICIES, SimulatedJob, generate
 from models.site.job import Job
+from tests.simulation.grid import MONDAY, GridSite, Load, route
+from tests.simulation.oracle import Oracle
+from tests.simulation.routing import ShortestQueue
 from tests.support.simulated_jobs import make
 
 CPUS = 64

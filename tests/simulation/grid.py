@@ -15,12 +15,12 @@ import msgspec
 from models.records import AnyEvent, Start
 from models.simulation.comparison import SHORT_S
 from models.simulation.multifactor import Priorities
-from models.simulation.oracle import Oracle
 from models.simulation.policies import Policy, scheduler_of
-from models.simulation.routing import Router
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
 from models.site.job import Job
+from tests.simulation.oracle import Oracle
+from tests.simulation.routing import Router
 
 MONDAY = 1_699_833_600
 """Unix time at which it begins: a Monday, 0:00 UTC."""

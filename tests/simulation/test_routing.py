@@ -8,9 +8,11 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Submit
-from models.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
 from models.simulation.policies import run
-from models.simulation.routing import (
+from models.simulation.workload import DAY, SimulatedJob
+from models.site.job import Job
+from tests.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
+from tests.simulation.routing import (
     WHAT_IF_SETTINGS,
     AtRandom,
     ByEstimates,
@@ -21,8 +23,6 @@ from models.simulation.routing import (
     ShortestQueue,
     Watching,
 )
-from models.simulation.workload import DAY, SimulatedJob
-from models.site.job import Job
 from tests.support.events import capacity, end, start, submit
 
 BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="policy")
