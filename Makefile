@@ -75,7 +75,7 @@ docs: $(VENV)/dev
 	echo "the documentation is in site/index.html"
 
 drawn: $(VENV)/dev
-	$(BIN)/python -m deploy.grafana.drawn drawn
+	$(BIN)/python -m tests.drawn drawn
 
 sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json

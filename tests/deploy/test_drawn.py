@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from deploy.grafana import DASHBOARDS, as_json
-from deploy.grafana.drawn import asked
-from deploy.grafana.drawn.asked import PanelAnswers, Series, answered
+from tests.drawn import asked
+from tests.drawn.asked import PanelAnswers, Series, answered
 
 pytest.importorskip("matplotlib")
 
@@ -32,7 +32,7 @@ def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_every_panel_is_drawn(name: str, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
-    from deploy.grafana.drawn.figure import draw
+    from tests.drawn.figure import draw
 
     panels = answered(None, as_json(DASHBOARDS[name]()), 1000.0, 1060.0)
     draw(panels, tmp_path / "it.png", name)
@@ -61,7 +61,7 @@ def test_a_line_has_the_name_of_its_labels_and_no_point_that_is_not_a_number(pro
     ],
 )
 def test_values_have_their_units(value: float, unit: str, text: str) -> None:
-    from deploy.grafana.drawn.figure import shown
+    from tests.drawn.figure import shown
 
     assert shown(value, unit) == text
 
@@ -71,7 +71,7 @@ def test_what_stands_at_an_axis_is_within_its_panel(value: float) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from deploy.grafana.drawn import figure
+    from tests.drawn import figure
 
     for unit in ("ops", "percentunit", "s", "bytes"):
         panel = PanelAnswers({"type": "timeseries", "fieldConfig": {"defaults": {"unit": unit}}, "title": "x"}, [])

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from deploy.grafana import DASHBOARDS, as_json
-from deploy.grafana.drawn.asked import PanelAnswers, answered
-from deploy.grafana.drawn.figure import draw
-from deploy.grafana.drawn.play import played
+from tests.drawn.asked import PanelAnswers, answered
+from tests.drawn.figure import draw
+from tests.drawn.play import played
 
 NEVER = {"Lag of sources", "Time of a call", "Failed calls"}
 """Panels without data in the demo, whose source reads a file: it calls nothing, and does not say what is left."""
