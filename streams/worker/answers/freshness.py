@@ -66,7 +66,7 @@ class Freshness:
 
     def read(self, place: Place, offset: int, stamp: float) -> None:
         """A message of a topic of events was read, which had come to the broker at `stamp`."""
-        self._read[place] = offset, stamp
+        self._read[place] = max((offset, stamp), self._read.get(place, (offset, stamp)))
 
     def forget(self, partitions: Collection[int]) -> None:
         """These partitions are read by others: when they come back, what was read here says nothing."""

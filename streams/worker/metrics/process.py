@@ -142,7 +142,8 @@ class Metrics:
         """A message was read; `timestamp` is when it arrived at the broker."""
         self._read.inc()
         self._event_time.set(timestamp)
-        self._offsets[topic, partition] = offset
+        place = topic, partition
+        self._offsets[place] = max(offset, self._offsets.get(place, offset))  # one that waited is passed by others
 
     def forget(self, partitions: Collection[int]) -> None:
         """These partitions are read by others: when they come back, what was read here says nothing."""

@@ -77,11 +77,12 @@ class Lanes:
         self.hold_site(site, awaited)
         if self._is_taken:
             self._is_taken = False
-            self._waiting[site].append(message)
+            self._waiting[site].appendleft(message)
 
     def hold_site(self, site: str, awaited: "asyncio.Future[Any]") -> None:
-        """All further messages of a site wait until this is done."""
-        self._waiting[site] = deque()
+        """All further messages of a site wait until this is done. O(messages that do not wait any more)."""
+        self._waiting[site] = deque(one for one in self._next if site_of_message(one) == site)
+        self._next = deque(one for one in self._next if site_of_message(one) != site)
         awaited.add_done_callback(lambda _: self._release(site))
 
     def hold_all(self, message: faust.EventT) -> None:

@@ -230,6 +230,16 @@ def test_the_lag_is_what_is_left_to_read() -> None:
     assert samples(shown)["queuecast_event_lag"] == {("0",): 40, ("1",): 0}
 
 
+def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
+    places = [SimpleNamespace(topic="events", partition=0)]
+    consumer = SimpleNamespace(assignment=lambda: places, highwater=lambda _: 10)
+    shown = metrics()
+    for offset in (*range(3), *range(4, 10), 3):
+        shown.read("events", 0, offset, 0.0)
+    shown.lag(consumer, ["events"])
+    assert samples(shown)["queuecast_event_lag"] == {("0",): 0}
+
+
 def test_the_page_is_as_prometheus_wants_it(alder: Engine) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -69,6 +69,21 @@ def test_each_site_keeps_its_order_and_each_place_in_the_room_is_free_in_the_end
         assert offsets == sorted(offsets)
 
 
+def test_a_site_that_waits_again_at_once_keeps_its_order() -> None:
+    async def scenario() -> list[int]:
+        lanes, found = lanes_with(10, messages("alder", "alder", "alder")), list[int]()
+        for _ in range(2):
+            awaited = asyncio.get_running_loop().create_future()
+            lanes.hold(await lanes.next(), awaited)
+            awaited.set_result(None)
+            await asyncio.sleep(0)
+            found.append((await lanes.next()).message.offset)
+            lanes.done()
+        return [*found, (await lanes.next()).message.offset]
+
+    assert asyncio.run(scenario()) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_what_is_forgotten_gives_its_places_back_once(taken: bool) -> None:
     async def scenario() -> None:
