@@ -8,7 +8,7 @@ from tests.support.deployment import Deploy, jobs_predicted, metrics, until
 pytestmark = pytest.mark.long
 
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
-JOBS = 3000
+JOBS = 1500
 
 
 def brief_jobs() -> list[AnyEvent]:
