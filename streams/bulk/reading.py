@@ -12,7 +12,7 @@ import msgspec
 
 from models.records import AnyEvent
 from streams.bulk.event_log import EventLog
-from streams.errors import NotUnderstood
+from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped, Source
 from streams.sources.formats import format_of
 from streams.sources.registry import options_for, source_named
@@ -97,7 +97,12 @@ def read_log(
 
     with TemporaryDirectory(prefix="queuecast-") as directory:
         paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
-        log = EventLog.of(_events(paths, site, format_name, options, skip, report), Path(directory))
+        try:
+            log = EventLog.of(_events(paths, site, format_name, options, skip, report), Path(directory))
+        except UserError as error:  # standard input is not known by the place where it is kept
+            raise type(error)(str(error).replace(f"{directory}/", "")) from None
+        for file in report.files:
+            file.file = file.file.removeprefix(f"{directory}/")
         if any(source_named(file.format).of_span for file in report.files):
             log.cut_off()
         if not log.jobs:

@@ -1,5 +1,6 @@
 """Which source reads a file: told by what the file begins with, or named."""
 
+import re
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -7,6 +8,9 @@ from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import HEAD_BYTES, Source
 from streams.sources.logs.files import first_bytes, open_log
 from streams.sources.registry import source_named, sources
+
+_NO_JOBS = re.compile(rb'^\s*\{.*"jobs"\s*:\s*\[\s*\]', re.DOTALL)
+_ROWS = re.compile(rb"(?:[^|\n]*\|){6,}[^|\n]*(?:\n|$)")
 
 
 class UnknownFormat(NotUnderstood):
@@ -26,9 +30,22 @@ def format_of(path: Path) -> type[Source]:
     found = [name for name in known if _recognises(name, head)]
     if len(found) == 1:
         return source_named(found[0])
+    if not found and (why := _why_unknown(head)):
+        raise UnknownFormat(f"{path}: {why}")
     names = ", ".join(found or known)
     what = f"may be one of: {names}" if found else f"the format is not recognised; there are: {names}"
     raise UnknownFormat(f"{path}: {what}; --format NAME says which it is")
+
+
+def _why_unknown(head: bytes) -> str | None:
+    """What a file that nobody recognises looks like, and what to do about it; None where that is unknown."""
+    if not head.strip():
+        return "the file is empty"
+    if _NO_JOBS.search(head):
+        return "there are no jobs in it: of the span that was asked for there is none, or none that one may see"
+    if _ROWS.match(head):
+        return "rows between bars without a header; sacct prints one unless it is told --noheader"
+    return None
 
 
 def _format_in(folder: Path) -> type[Source]:

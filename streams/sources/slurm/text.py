@@ -67,6 +67,7 @@ NEEDED = ("State", "Submit", "Start", "End")
 """Columns without which nothing can be said of a job."""
 
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
+_BLANKS = re.compile(r"\s*JobID(?:Raw)?\s+\w", re.IGNORECASE)
 _NO_TIMES = frozenset({"", "Unknown", "None", "N/A", "0"})
 
 
@@ -101,6 +102,9 @@ def read_sacct(
             if header:
                 head = text
                 continue
+            if unlike := _unlike(text):
+                on_skipped(Skipped(file, number, None, unlike, f"what `{COMMAND}` prints, its header too"))
+                return
         elif text == head:  # of files that were put together
             continue
         width, name_at = len(layout.columns), layout.name_at
@@ -118,6 +122,16 @@ def read_sacct(
             yield found
         elif left_out is not None:
             left_out["job steps"] = left_out.get("job steps", 0) + 1
+
+
+COMMAND = "TZ=UTC sacct -XDP -a -S now-180days -o JobID,User,Partition,Submit,Eligible,Start,End,State,TimelimitRaw,…"
+
+
+def _unlike(text: str) -> str | None:
+    """What a first line that is no header looks like; None where it may be a row."""
+    if text.lstrip().startswith('"'):
+        return "columns in quotes"
+    return "columns between blanks" if _BLANKS.match(text) else None
 
 
 _EXPECTED = {

@@ -3,6 +3,7 @@
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,3 +114,29 @@ def test_a_source_has_options(tmp_path: Path) -> None:
         read_log([tmp_path / "20231114"], options=["zone=UTC"]),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("JobID    JobName  State\n-----    -------  -----\n1        md       COMPLETED\n", "columns between blanks"),
+        ('"JobID","State","Submit"\n"1","COMPLETED","2026-01-02T12:00:00"\n', "columns in quotes"),
+    ],
+)
+def test_what_sacct_printed_otherwise_is_told_with_the_command(text: str, found: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    with (
+        pytest.raises(NotUnderstood, match=f"found {found}, expected what `TZ=UTC sacct -XDP"),
+        read_log([tmp_path / "a.txt"], format_name="slurm"),
+    ):
+        pass
+
+
+def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"hello\n")))
+    unknown = pytest.raises(NotUnderstood, match=r"^standard input: the format is not recognised")
+    with unknown, read_log([Path("-")]):
+        pass
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(swf_line(1).encode())))
+    with read_log([Path("-")]) as (_, report):
+        assert [file.file for file in report.files] == ["standard input"]

@@ -104,7 +104,7 @@ def test_broken_lines_are_reported(capsys: Capture, fails: Fails) -> None:
     Path("broken.swf").write_text(swf_line(1) + "oops\n" * 5 + swf_line(2))
     assert main(["replay", "broken.swf", "--method", "zero"]) == 0
     told = capsys.readouterr().out
-    assert "\nskipped:\n  5 times: expected 18: job number, submit time" in told
+    assert "\nskipped:\n  5 times: expected 18 or more: job number, submit time" in told
     assert "found 1 fields first (broken.swf:2," in " ".join(told.split())
     assert main(["replay", "broken.swf", "--skip-broken", "--json"]) == 0
     said = capsys.readouterr()

@@ -30,7 +30,23 @@ def test_a_trace_is_recognised(tmp_path: Path, text: str, zipped: bool) -> None:
     assert format_of(path).name == "swf"
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"1 2 3\n", b"\x00" * 100_000, b"a,b,c\n1,2,3\n"])
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "the file is empty"),
+        (b"\n", "the file is empty"),
+        (b'{"meta": {}, "jobs": []}', "there are no jobs in it"),
+        (b"1|1|c|b|n|a|u|2026-01-02T12:00:00|COMPLETED\n", "without a header; sacct prints one unless .*--noheader"),
+    ],
+)
+def test_what_it_looks_like_is_told(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "what"
+    path.write_bytes(content)
+    with pytest.raises(UnknownFormat, match=f"what: .*{why}"):
+        format_of(path)
+
+
+@pytest.mark.parametrize("content", [b"1 2 3\n", b"\x00" * 100_000, b"a,b,c\n1,2,3\n"])
 def test_what_nothing_reads_is_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "what"
     path.write_bytes(content)
