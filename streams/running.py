@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from streams.errors import UserError
 from streams.settings import PREFIX, ServeSettings, Settings, load_settings, settings_file
@@ -112,6 +113,17 @@ def service_url(serve: ServeSettings) -> str:
     """The HTTP service's address, seen from this machine."""
     host = "127.0.0.1" if serve.web_host in ("0.0.0.0", "::", "") else serve.web_host
     return f"http://{f'[{host}]' if ':' in host else host}:{serve.web_port}"
+
+
+def serves(serve: ServeSettings, url: str) -> bool:
+    """Whether this HTTP service, which runs on this machine, is the one at this address."""
+    own = urlsplit(service_url(serve))
+    try:
+        given = urlsplit(url)
+        same_port = given.port == own.port
+    except ValueError:  # no address at all
+        return False
+    return same_port and given.hostname in (own.hostname, "localhost")
 
 
 def curl_config(settings: Settings) -> str:

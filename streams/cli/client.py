@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.look import ask_job
-from streams.cli.options import is_given, name, names, read_trace, settings_of, settings_without_servers
+from streams.cli.options import is_given, name, names, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
 from streams.text.terminal import moment, printable
@@ -277,8 +277,7 @@ def ask(
         raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
-    settings = settings_without_servers(context) if url else settings_of(context)
-    found = asked_of(settings, url, token).rank(job, site or (), run_s)
+    found = asked_of(settings_of(context, url), url, token).rank(job, site or (), run_s)
     if as_json:
         print_json(found)
     else:

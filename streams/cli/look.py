@@ -37,7 +37,7 @@ def jobs(
     from streams.client.either import asked_of
     from streams.client.listing import show_jobs
 
-    asked, sites = asked_of(settings_of(context), url, token), names("--site", site or ())
+    asked, sites = asked_of(settings_of(context, url), url, token), names("--site", site or ())
     name("--user", user)
     found = asked.longest_queued(sites, most) if user is None else asked.user_jobs(user, sites, most)
     _print(found, as_json, show_jobs)
@@ -67,7 +67,7 @@ def ask_job(
     from streams.client.either import asked_of
     from streams.client.job import check, show
 
-    asked = asked_of(settings_of(context), url, token)
+    asked = asked_of(settings_of(context, url), url, token)
     names("--job", [job])
     names("--site", sites)
     found = asked.job(job, sites)
@@ -83,7 +83,7 @@ def sites(
     from streams.client.either import asked_of
     from streams.client.listing import show_sites
 
-    asked, chosen = asked_of(settings_of(context), url, token), names("--site", site or ())
+    asked, chosen = asked_of(settings_of(context, url), url, token), names("--site", site or ())
     _print(asked.sites(chosen), as_json, show_sites)
 
 

@@ -18,20 +18,26 @@ Range = tuple[int, int]
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
 
 
-def settings_of(context: typer.Context) -> "Settings":
+def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
     """The settings in force: where none are named, those of the `queuecast up` that runs here, which is told on stderr.
+
+    Parameters:
+        url: the HTTP service that is asked, if one is. The token of the `up` that runs here is for its own service.
 
     Raises:
         UserError: the settings cannot be read, or are wrong.
     """
-    from streams.running import config_here
+    from streams.running import config_here, serves
     from streams.settings import load_settings, settings_file
 
-    named = settings_file(context.obj)
-    context.obj = config_here(context.obj)
-    if named is None and context.obj is not None:
-        tell(f"using the queuecast that runs here: {context.obj}")
-    return load_settings(context.obj)
+    named, found = settings_file(context.obj), config_here(context.obj)
+    settings = load_settings(found)
+    if named is None and found is not None:
+        if url and not serves(settings.serve, url):
+            return load_settings()
+        tell(f"using the queuecast that runs here: {found}")
+    context.obj = found
+    return settings
 
 
 def settings_without_servers(context: typer.Context) -> "Settings":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streams.cli.app import main
+from streams.client import either
 from streams.errors import UserError
 from streams.running import (
     announced,
@@ -100,6 +101,33 @@ def test_settings_that_are_named_come_first(config: Path, tmp_path: Path, monkey
         assert config_here() == Path("queuecast.toml")
         monkeypatch.setenv("QUEUECAST_CONFIG", "named.toml")
         assert config_here() == Path("named.toml")
+
+
+@pytest.mark.parametrize("command", [["ask"], ["ask", "--job", "1"], ["job", "1"], ["jobs"], ["sites"]])
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("http://127.0.0.1:6067", "its-own-token"),
+        ("http://localhost:6067/", "its-own-token"),
+        ("http://127.0.0.1:6068", None),
+        ("https://elsewhere.org:6067", None),
+        ("http://127.0.0.1:no", None),
+    ],
+)
+def test_its_token_goes_to_its_own_service_alone(
+    config: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], url: str, sent: str | None
+) -> None:
+    tokens = list[str | None]()
+
+    def asked_of(settings: Settings, _: str, token: str | None) -> None:
+        tokens.append(token or settings.serve.token)
+        raise UserError("enough")
+
+    monkeypatch.setattr(either, "asked_of", asked_of)
+    config.write_text(config.read_text() + '[serve]\ntoken = "its-own-token"\n')
+    with announced(config):
+        assert main([*command, "--url", url]) == 1
+    assert tokens == [sent]
 
 
 def test_a_command_says_once_which_one_it_uses(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
