@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from models.durations import duration
 from models.records import Outcome, StandingEstimate
 from models.site.shapes import HOUR_S, Shape, covering
 from streams.broker.topics import partition_of
+from streams.text.terminal import moment
 
 MAX_OUTCOMES = 50
 """How many jobs of a site and method are kept with their outcomes: the latest ones."""
@@ -116,8 +116,8 @@ class EstimateCache:
         found = self.estimates(site)
         if found is None:
             return None
-        quiet_s = self._clock() - found.updated
-        return f"its worker has said nothing for {duration(quiet_s)}" if quiet_s > MAX_QUIET_S else found.latest.stale
+        silent = self._clock() - found.updated > MAX_QUIET_S
+        return f"its worker has said nothing since {moment(found.updated)}" if silent else found.latest.stale
 
     def outcomes(self, site: str, method: str) -> list[Outcome]:
         """The latest outcomes of a site's jobs, the newest first, one for each job.

@@ -1,7 +1,8 @@
 """How old what is known of a site is: when its last event came, how many wait unread, and whether that is too old.
 
 All of it goes by the broker's stamps and the wall clock. So it is said in answers, estimates and metrics, and never in
-records that must repeat to the byte.
+records that must repeat to the byte. It names moments, not ages: what is said is read later, and an age would be wrong
+by then.
 """
 
 import time
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from models.durations import duration
+from streams.text.terminal import moment
 from streams.worker.checkpoint.arrivals import Arrivals
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -98,5 +100,5 @@ def _stale(arrivals: Arrivals, age_s: float | None, unread: int, lag_s: float) -
     if unread > MAX_UNREAD_EVENTS or (unread and lag_s > arrivals.bound_s):
         return f"{unread} events are unread, {duration(lag_s)} behind"
     if age_s is not None and age_s > arrivals.bound_s:
-        return f"its last event came {duration(age_s)} ago; it is stale after {duration(arrivals.bound_s)}"
+        return f"its last event came at {moment(arrivals.last)}; it is stale after {duration(arrivals.bound_s)}"
     return None

@@ -9,6 +9,7 @@ from models.records import LiveState, StandingEstimate
 from models.site.shapes import Shape
 from streams.broker.topics import partition_of
 from streams.client.estimates import MAX_OUTCOMES, MAX_QUIET_S, EstimateCache
+from streams.text.terminal import moment
 from tests.support.asked import NOW, key, outcome
 
 HOUR = 3600.0
@@ -124,7 +125,7 @@ class TestEstimateCache:
         self.put(cache, "alder", Shape(4, 600.0))
         assert cache.stale("alder") is None
         now[0] += MAX_QUIET_S + 60
-        assert cache.stale("alder") == "its worker has said nothing for 1h1m"
+        assert cache.stale("alder") == f"its worker has said nothing since {moment(NOW)}"
         found = cache.covering("alder", 1, 60.0, None)
         assert found is not None and found.stale == cache.stale("alder")
         assert cache.stale("nowhere") is None
