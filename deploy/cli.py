@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,11 @@ from streams.cli.options import read_trace, settings_without_servers
 
 commands = typer.Typer()
 
-PORT = typer.Option(min=1, max=65535, help="Default: the usual one if free, or last time's.")
+
+def _port(server: str, usual: int | None = None) -> Any:
+    """The option of a server's port; `usual` is the one that it has by itself where that is free."""
+    default = "" if usual is None else f" Default: {usual} if free."
+    return typer.Option(min=1, max=65535, help=f"{server}.{default}")
 
 
 @commands.command(epilog="Example: queuecast demo KTH-SP2-1996-2.1-cln.swf.gz --seconds 30")
@@ -36,11 +40,11 @@ def up(
         Path | None, typer.Option(metavar="DIR", help="Where data are kept. Default: the user's data directory.")
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers share the sites.")] = 1,
-    kafka_port: Annotated[int | None, PORT] = None,
-    redis_port: Annotated[int | None, PORT] = None,
-    web_port: Annotated[int | None, PORT] = None,
-    serve_port: Annotated[int | None, PORT] = None,
-    prometheus_port: Annotated[int | None, PORT] = None,
+    kafka_port: Annotated[int | None, _port("Kafka's", 9092)] = None,
+    redis_port: Annotated[int | None, _port("Redis's", 6379)] = None,
+    web_port: Annotated[int | None, _port("The first worker's metrics; further workers have the next ones")] = None,
+    serve_port: Annotated[int | None, _port("The page's", 6067)] = None,
+    prometheus_port: Annotated[int | None, _port("Prometheus's")] = None,
     open_to_all: Annotated[
         bool,
         typer.Option(
@@ -51,7 +55,11 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept."""
+    """Run Kafka, Redis, a worker, the web page and, if it is installed, Prometheus, until Ctrl-C; data are kept.
+
+    A port that has no default, or is taken, is the one of last time if that is
+    free, else any free one.
+    """
     from deploy.local.up import Ports, data_home
     from deploy.local.up import up as run_stack
 

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 import typer
 
 from deploy.cli import app, main
+from deploy.local.up import USUAL_PORTS, Ports
 from streams.cli.app import app as app_of_streams
 
 Capture = pytest.CaptureFixture[str]
@@ -26,6 +28,15 @@ def test_each_command_has_help_with_an_example(capsys: Capture, command: str) ->
     shown = capsys.readouterr().out
     assert f"queuecast {command}" in shown
     assert "Example:" in shown
+
+
+def test_help_tells_which_port_each_server_of_up_has_by_itself(capsys: Capture) -> None:
+    assert main(["up", "--help"]) == 0
+    shown = re.split(r"\n +--", capsys.readouterr().out)
+    told = {name: " ".join(text.split()) for text in shown for name in Ports._fields if text.startswith(f"{name}-port")}
+    assert told.keys() == set(Ports._fields)
+    usual = {name: re.findall(r"Default: (\d+) if free", text) for name, text in told.items()}
+    assert {name: int(ports[0]) for name, ports in usual.items() if ports} == USUAL_PORTS
 
 
 def test_help_is_quick_since_it_imports_little() -> None:
