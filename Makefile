@@ -7,6 +7,7 @@
 #   make lint, make bench   ruff and mypy alone; what measures speed
 #   make docs               the documentation site, in site/; a dead link is an error
 #   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
+#   make prior LOGS=...     what other sites taught, trained again on these logs (models/waits/boosted/prior.bin)
 #   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
 #   make image              the image on a base pinned by its digest, which Docker looks up now
 #   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
@@ -40,7 +41,7 @@ define install
 	fi
 endef
 
-.PHONY: demo check test test-all ready compiled lint bench docs drawn lock sbom image
+.PHONY: demo check test test-all ready compiled lint bench docs drawn lock prior sbom image
 .SILENT:
 
 demo: $(VENV)/local
@@ -76,6 +77,9 @@ docs: $(VENV)/dev
 
 drawn: $(VENV)/dev
 	$(BIN)/python -m tests.drawn drawn
+
+prior: $(VENV)/dev
+	$(BIN)/python -m tests.prior $(LOGS)
 
 sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json

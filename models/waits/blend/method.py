@@ -210,7 +210,9 @@ class Blend(WaitMethod):
         first = sorted(weights, key=lambda name: -weights[name])[:3]
         reason = ", ".join(f"{name} {weights[name]:.0%}" for name in first if weights[name] >= MIN_NAMED)
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
-        if context.history.count < MIN_STARTED_JOBS:
+        if forests is not None and forests.elsewhere:
+            reason = f"{reason}; forests know jobs of other sites alone"
+        if context.history.count < MIN_STARTED_JOBS and (forests is None or said.alone):
             return Estimate(said.wait_s, f"{reason}; too few jobs have started for bounds")
         if choice.reason and not said.alone:
             reason = f"{reason}; guarded by {choice.reason}"

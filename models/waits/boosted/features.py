@@ -20,7 +20,7 @@ Stored = npt.NDArray[np.float16]
 WEEK_DAYS: Final = 7
 _THURSDAY: Final = 3  # the first of January 1970
 
-_OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "down")
+_OF_JOB = ("walltime", "run", "share", "nodes", "memory", "hour", "weekday", "down", "site")
 
 NAMES = (*FEATURES, *_OF_JOB, *live.NAMES, *recent.NAMES)
 """The features in their order. Seconds, processors and work stand as log2(1 + x), with the sign of x."""
@@ -94,4 +94,5 @@ def _of_job(job: Job, context: SiteContext) -> list[float]:
         job.submit % DAY_S / 3600.0,
         (job.submit // DAY_S + _THURSDAY) % WEEK_DAYS,
         down,
+        float(context.cpus),
     ]

@@ -48,6 +48,11 @@ class Boosting(msgspec.Struct, frozen=True, kw_only=True):
     bins: int = 255
     seed: int = 1
 
+    @property
+    def reach(self) -> float:
+        """How much of a constant the trees together could add."""
+        return 1.0 - (1.0 - self.rate) ** self.trees
+
     def as_named_by_lightgbm(self, quantile: float) -> dict[str, Any]:
         """With these it gives the same trees each time."""
         return {
@@ -138,6 +143,11 @@ class Forest:
         self._roots = np.where(nodes > 0, first_node, ~first_leaf).astype(np.int32)
 
     @classmethod
+    def empty(cls, names: Sequence[str]) -> "Forest":
+        """A forest without trees, which says 0."""
+        return cls(names, Trees(*(np.zeros(0, kind) for kind in _KINDS)))
+
+    @classmethod
     def fit(
         cls,
         features: "Rows | Binned",
@@ -146,6 +156,7 @@ class Forest:
         parameters: Boosting,
         names: Sequence[str],
         weights: Floats | None = None,
+        begin: Floats | None = None,
     ) -> "Forest":
         """Learn a quantile of the target, given the features. 3 s of CPU for 60,000 rows, 90 features and 150 trees.
 
@@ -154,6 +165,9 @@ class Forest:
             target: finite, of shape [n].
             quantile: between 0 and 1; at 0.5 the absolute error is what is least.
             weights: how much each row counts, of shape [n]; all alike by default. Those of `Binned` are in it.
+            begin: what is said of each row before any tree, of shape [n], to which the forest's own predictions are to
+                be added. The forest then begins at a constant as well: trees do not grow where all targets lie on
+                the same side.
 
         Raises:
             ValueError: shapes do not fit, or a value is not finite.
@@ -164,10 +178,16 @@ class Forest:
         if not np.isfinite(target).all():
             raise ValueError("targets must be finite")
         binned.data.set_label(target)
+        constant = 0.0
+        if begin is not None:
+            constant = parameters.reach * float(np.quantile(target - begin, quantile))
+            binned.data.set_init_score(begin + constant)
         booster = _lightgbm().Booster(parameters.as_named_by_lightgbm(quantile), binned.data)
         for _ in range(parameters.trees):
             booster.update()
-        return cls.of_text(booster.model_to_string(), names)
+        found = cls.of_text(booster.model_to_string(), names)
+        found._trees.value[: found._trees.leaves[0]] += constant
+        return found
 
     @classmethod
     def of_text(cls, text: str, names: Sequence[str]) -> "Forest":
@@ -218,8 +238,8 @@ class Forest:
 
 
 def warm_up() -> None:
-    """Have compiled what reads a forest; the first one is there only when some jobs have left the queue."""
-    Forest([], Trees(*(np.zeros(0, kind) for kind in _KINDS))).predict(np.zeros((0, 0), np.float32))
+    """Have compiled what reads a forest."""
+    Forest.empty([]).predict(np.zeros((0, 0), np.float32))
 
 
 def _trees(text: str) -> Iterator[list[Floats]]:

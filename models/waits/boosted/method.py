@@ -14,9 +14,11 @@ from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
+from models.site.size import MIN_STARTED_JOBS
 from models.waits.boosted.features import Extra, RowMaker, Stored
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
+from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.recent import Left, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
@@ -48,6 +50,7 @@ class BoostedParameters(NamedTuple):
     rows: Share = 0.7
     cancelled: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     quantiles: bool = True
+    prior: bool = True
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -59,7 +62,8 @@ class Boosted(WaitMethod):
     """Waits by boosted trees; see the package.
 
     A prediction takes 0.2 ms, beside the extras. A training takes 1 s for each forest of 30,000 jobs, in the
-    background. The first model counts some 20 jobs after 100 have started; before that there is no estimate.
+    background. The first model of the site's own counts some 20 jobs after 100 have started; before that the prior
+    speaks, once the size of the site is known.
 
     Parameters:
         extras: what gives further features.
@@ -78,18 +82,19 @@ class Boosted(WaitMethod):
         self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows)
         self.rows = self._notes.rows
         self._maker = RowMaker(p.window * ROWS_PER_JOB // 2, extras)
-        self.training: Training[Forests] = Training(
-            self._notes, _Fit(p, self._maker.names), Forests.encode, self._decode, schedule
-        )
+        self._prior = shipped() if p.prior else None
+        fit = _Fit(p, self._maker.names, self._prior)
+        self._others = None if self._prior is None else Forests.of_others(self._prior, fit.aims, self._maker.names)
+        self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
-        """The wait, and quantiles of it; none before the first training is done."""
+        """The wait, and quantiles of it; none before the first training is done where there is no prior."""
         codes, rows = codes_of(job), self._notes.count
         row = self._maker.row(job, codes, rows, context)
         self._notes.note(job.key, _NOTE.pack(rows, *codes) + row.tobytes())
         self._maker.recent.submitted(job.submit)
         self.training.step()
-        self.said = self._say(row)
+        self.said = self._say(row, context)
         return self._estimate(self.said)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
@@ -98,18 +103,19 @@ class Boosted(WaitMethod):
             yield self._estimate(self.consider(job, context))
 
     def consider(self, job: Job, context: SiteContext) -> Said | None:
-        """What the forests say of a job that is only considered; None before the first training is done."""
-        return self._say(self._maker.row(job, codes_of(job), self._notes.count, context))
+        """What the forests say of a job that is only considered; None as in `predict`."""
+        return self._say(self._maker.row(job, codes_of(job), self._notes.count, context), context)
 
-    def _say(self, row: Stored) -> Said | None:
-        forests = self.training.model
+    def _say(self, row: Stored, context: SiteContext) -> Said | None:
+        forests = self.training.model or (self._others if _has_size(context) else None)
         return None if forests is None else forests.say(row.astype(np.float32))
 
     def _estimate(self, said: Said | None) -> Estimate:
-        if said is None or self.training.model is None:
+        if said is None:
             return Estimate(None, "no model yet")
         bounds = {f"{q:g}": wait_s for q, wait_s in said.quantiles.items()} if self.parameters.quantiles else None
-        reason = f"boosted: {self.training.model.jobs} jobs"
+        model = self.training.model
+        reason = f"boosted: {'jobs of other sites' if model is None else f'{model.jobs} jobs'}"
         return Estimate(said.quantiles[0.5], reason, bounds, degraded=said.unlike)
 
     @property
@@ -167,16 +173,37 @@ class Boosted(WaitMethod):
         self.training.load(found.training)
 
     def _decode(self, encoded: bytes) -> Forests:
-        return Forests.decode(encoded, self._maker.names)
+        return Forests.decode(encoded, self._maker.names, self._prior)
+
+    def learnt_rows(self) -> TrainingRows:
+        """The jobs that a training would learn from now."""
+        return training_rows(self._notes.settled(), self.parameters.cancelled)
+
+
+def _has_size(context: SiteContext) -> bool:
+    """Whether the size of the site is known, or has been guessed from enough jobs."""
+    return context.capacity is not None or context.history.count >= MIN_STARTED_JOBS
+
+
+def training_rows(jobs: Iterable[Pair], cancelled: float) -> TrainingRows:
+    """Notes as rows of features; those that were cancelled weigh so much."""
+    notes, waits, weights = [], [], []
+    for note, settled in jobs:
+        wait_s, _, was_cancelled, _ = _LEFT.unpack(settled)
+        notes.append(note[_NOTE.size :])
+        waits.append(wait_s)
+        weights.append(cancelled if was_cancelled else 1.0)
+    rows = np.frombuffer(b"".join(notes), np.float16).reshape(len(notes), -1).astype(np.float32)
+    return TrainingRows(rows, np.array(waits), np.array(weights))
 
 
 class _Fit:
     """Trains on notes; it holds nothing that changes, so that another thread may call it."""
 
-    def __init__(self, parameters: BoostedParameters, names: Sequence[str]) -> None:
+    def __init__(self, parameters: BoostedParameters, names: Sequence[str], prior: Prior | None) -> None:
         p = self._parameters = parameters
-        self._names = tuple(names)
-        self._aims = (*POINT, *QUANTILES) if p.quantiles else POINT
+        self._names, self._prior = tuple(names), prior
+        self.aims = (*POINT, *QUANTILES) if p.quantiles else POINT
         self._boosting = Boosting(
             trees=p.trees,
             leaves=p.leaves,
@@ -188,12 +215,5 @@ class _Fit:
         )
 
     def __call__(self, jobs: Iterable[Pair]) -> Forests:
-        p, notes, waits, cancelled = self._parameters, [], [], []
-        for note, settled in jobs:
-            wait_s, _, was_cancelled, _ = _LEFT.unpack(settled)
-            notes.append(note[_NOTE.size :])
-            waits.append(wait_s)
-            cancelled.append(was_cancelled)
-        rows = np.frombuffer(b"".join(notes), np.float16).reshape(len(notes), -1).astype(np.float32)
-        weights = np.where(cancelled, p.cancelled, 1.0)
-        return Forests.fit(TrainingRows(rows, np.array(waits), weights), self._aims, self._names, self._boosting)
+        rows = training_rows(jobs, self._parameters.cancelled)
+        return Forests.fit(rows, self.aims, self._names, self._boosting, self._prior)

@@ -40,19 +40,22 @@ def steady(jobs: int, wait_s: float, gap_s: float = 1000.0) -> list[AnyEvent]:
     return sorted(events, key=lambda event: event.time)
 
 
-def test_without_history_it_goes_by_the_simulated_schedule_where_the_size_is_known() -> None:
+def test_without_history_it_goes_by_a_simulation_and_other_sites_where_the_size_is_known() -> None:
     unknown = predicted(Engine("s", BLEND), submit("1", 0.0, cpus=4))
     assert (unknown.predicted_wait_s, unknown.reason, unknown.bounds) == (None, "no history", None)
     engine = engine_after(capacity(100), settings=BLEND)
     first = predicted(engine, submit("1", 0.0, cpus=100, walltime=3600.0))
-    assert (first.predicted_wait_s, first.bounds, first.starts_at_once) == (0.0, None, msgspec.UNSET)
-    assert first.reason == "mixed of order 100%; too few jobs have started for bounds"
+    assert first.predicted_wait_s is not None and first.bounds is not None
+    assert 0.0 <= first.predicted_wait_s == first.bounds["0.5"] < 60.0 and first.bounds["0.9"] < 7200.0
+    assert first.reason.startswith("mixed of boosted by logs") and "order" in first.reason
+    assert "; forests know jobs of other sites alone" in first.reason
+    engine.apply(start("1", 0.0))
     second = predicted(engine, submit("2", 10.0, cpus=4, walltime=3600.0))
-    assert second.predicted_wait_s == pytest.approx(3600.0, rel=0.01)
+    assert second.predicted_wait_s is not None and 300.0 < second.predicted_wait_s < 3600.0
 
 
-def test_bounds_are_given_once_enough_jobs_have_started() -> None:
-    engine = engine_after(*steady(MIN_STARTED_JOBS - 1, 300.0), settings=BLEND)
+def test_at_a_site_of_unknown_size_bounds_are_given_once_enough_jobs_have_started() -> None:
+    engine = engine_after(*steady(MIN_STARTED_JOBS - 1, 300.0)[1:], settings=BLEND)
     before = predicted(engine, submit("last", 90_000.0, cpus=4, walltime=600.0))
     assert before.predicted_wait_s is not None and before.bounds is None
     outcome(engine, start("last", 90_300.0))
@@ -68,7 +71,7 @@ def test_it_says_bounds_the_median_first_and_whether_the_job_starts_at_once() ->
     assert isinstance(said.starts_at_once, float) and said.starts_at_once < 0.1
 
 
-@pytest.mark.parametrize(("far", "at_least", "at_most"), [(0.05, 0.05, 0.1), (100.0, 0.3, 4.0)])
+@pytest.mark.parametrize(("far", "at_least", "at_most"), [(0.05, 0.05, 0.15), (100.0, 0.3, 4.0)])
 def test_jobs_of_a_burst_move_the_bounds_only_so_far(
     monkeypatch: pytest.MonkeyPatch, far: float, at_least: float, at_most: float
 ) -> None:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from models.engine.engine import Engine
+from models.records import Prediction
 from models.waits.blend.guard import EXPERTS, MEMORY_S, MIXTURE, TWO_BEST, Guard
 from models.waits.blend.method import evidence
-from tests.models.waits.test_blend import BLEND, steady
-from tests.support.engines import engine_after, predicted
+from tests.models.waits.test_blend import BLEND
+from tests.support.engines import engine_after, workload
 from tests.support.events import submit
 
 HOUR = 3600.0
@@ -89,8 +90,8 @@ def test_jobs_of_a_user_that_queue_together_count_as_one() -> None:
 
 
 def test_what_the_estimate_falls_back_on_is_said() -> None:
-    engine = engine_after(*steady(60, 300.0), settings=BLEND)
-    said = predicted(engine, submit("new", 100_000.0, cpus=4, walltime=600.0))
-    assert "; guarded by " in said.reason
+    engine = Engine("s", BLEND)
+    records = [record for event in workload(5, jobs=300) for record in engine.apply(event)]
+    said = next(one for one in records if isinstance(one, Prediction) and "; guarded by " in one.reason)
     assert said.bounds is not None and said.bounds["0.5"] == said.predicted_wait_s
     assert list(said.bounds.values()) == sorted(said.bounds.values())

@@ -1,6 +1,5 @@
 """What several forests say together."""
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -51,12 +50,6 @@ def test_a_state_larger_than_any_is_told_and_changes_no_number(forests: Forests)
     assert larger.unlike == "a state unlike any it learnt from: some 160 queued jobs, 100 at most before"
     assert found.say(np.log2(np.array([1, 13], np.float32))).unlike is not None
     assert forests.say(np.array([1e4, 1e4], np.float32)).unlike is None, "no such features"
-
-
-def test_forests_stored_before_that_are_read(forests: Forests) -> None:
-    jobs, parts, _ = msgspec.msgpack.decode(forests.encode())
-    row = np.array([7.0, 1.0], np.float32)
-    assert Forests.decode(msgspec.msgpack.encode((jobs, parts)), ("load", "noise")).say(row) == forests.say(row)
 
 
 @pytest.mark.parametrize("stored", [b"x", b"\x92\x01\x90\x00"])

@@ -94,8 +94,9 @@ def test_what_is_saved_beside_the_rows_is_small() -> None:
     assert len(method_of(engine).save()) < 8_000
 
 
-def test_there_is_no_estimate_before_the_first_model_counts() -> None:
-    engine, made = Engine("s", SETTINGS), []
+def test_there_is_no_estimate_without_a_prior_before_the_first_model_counts() -> None:
+    alone = msgspec.structs.replace(SETTINGS, parameters={"boosted": FAST | {"prior": False}})
+    engine, made = Engine("s", alone), []
     for event in events():
         predictions = (record for record in engine.apply(event) if isinstance(record, Prediction))
         made += [prediction for prediction in predictions if prediction.reason != "nodes down"]
@@ -113,6 +114,7 @@ def test_a_job_that_is_only_considered_has_the_same_estimate_and_leaves_nothing(
     for event in events():
         if isinstance(event, Submit) and event.job not in {key[0] for key in engine.context.state.jobs}:
             method, job = method_of(engine), Job.of(event)
+            engine._suspensions.keep_still(event.time)  # as before each prediction
             engine.methods.predict_run(job, engine.context)
             saved = method.save(), method._notes.count
             [considered] = method.what_ifs([job], engine.context)
@@ -141,11 +143,13 @@ def two_kinds(cancelled_share: float) -> Iterator[AnyEvent]:
 
 @pytest.mark.parametrize(("weight", "large_s"), [(0.0, 3600.0), (1.0, 1.0)])
 def test_a_cancelled_job_counts_as_much_as_it_is_told_to(weight: float, large_s: float) -> None:
-    parameters = {"boosted": FAST | {"cancelled": weight, "trees": 60, "rate": 0.3}}
+    parameters = {
+        "boosted": FAST | {"cancelled": weight, "trees": 60, "rate": 0.3, "features": 1.0, "rows": 1.0, "prior": False}
+    }
     engine = Engine("s", msgspec.structs.replace(SETTINGS, parameters=parameters))
     for event in two_kinds(cancelled_share=0.8):
         engine.apply(event)
-    jobs = [Job("", 0, 5e6, user="ada", cpus=cpus, walltime=600.0, planned_run_s=600.0) for cpus in (1, 8)]
+    jobs = [Job("", 0, 4e6, user="ada", cpus=cpus, walltime=600.0, planned_run_s=600.0) for cpus in (1, 8)]
     small, large = (estimate.wait_s for estimate in method_of(engine).what_ifs(jobs, engine.context))
     assert small == pytest.approx(60.0, abs=30.0) and large == pytest.approx(large_s, rel=0.3, abs=30.0)
 

@@ -1,0 +1,131 @@
+"""What the queues of other sites taught: forests that speak at a site's first job, and that its own ones start from.
+
+The features name no user and no queue, so trees that learnt from other sites understand them, once processors and work
+are shares of the site. They were trained on the jobs of public workload traces (`tests/prior`); the package holds the
+trees alone. The site's own forests learn what is left: how its waits differ from those that its features let expect
+elsewhere (J. H. Friedman, "Greedy function approximation: a gradient boosting machine", 2001, begun at the prior's
+estimate instead of at a constant).
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from models.waits.boosted.features import NAMES
+from models.waits.boosted.forest import Binned, Boosting, Forest, Rows
+
+FILE: Final = Path(__file__).with_name("prior.bin")
+"""The prior of this package."""
+
+Floats = npt.NDArray[np.float64]
+
+SITE: Final = NAMES.index("site")
+
+WHOLE: Final = 1000.0
+"""A feature that is the whole site, as it stands before its logarithm."""
+
+
+def _is_share(name: str) -> bool:
+    """Whether a feature counts processors or their work."""
+    if name in ("cpus", "free", "room", "head_cpus", "left_expected", "left_planned", "queue_left_expected"):
+        return True
+    return (name.endswith(("_cpus", "_work")) and not name.startswith("drain")) or name.startswith(("freed_", "spare_"))
+
+
+SHARES: Final = np.array([place for place, name in enumerate(NAMES) if _is_share(name)])
+"""The places of the features that are counted as shares of the site."""
+
+
+class Aim(NamedTuple):
+    """What a forest is to predict: a quantile of the waits on a scale, "log" or "root"."""
+
+    scale: str
+    quantile: float
+
+
+class Lesson(NamedTuple):
+    """Jobs of one site: their features, float32 (n, `NAMES`), the targets (n) by aim, and their weights (n)."""
+
+    features: Rows
+    targets: Mapping[Aim, Floats]
+    weights: Floats
+
+
+class _Encoded(msgspec.Struct, array_like=True, frozen=True):
+    jobs: int
+    names: list[str]
+    forests: list[tuple[str, float, bytes]]
+
+
+class Prior:
+    """Forests of other sites' jobs, by what they aim at.
+
+    Parameters:
+        forests: over the features of `shares`.
+        jobs: how many they were trained on.
+    """
+
+    def __init__(self, forests: Mapping[Aim, Forest], jobs: int) -> None:
+        self._forests = dict(forests)
+        self.jobs = jobs
+        self.version = zlib.crc32(self.encode())
+        """Forests that were trained on one prior make no sense with another."""
+
+    @classmethod
+    def fit(cls, lessons: Sequence[Lesson], parameters: Boosting) -> "Prior":
+        """Learn from several sites, each of which counts as much as any other."""
+        rows = np.concatenate([shares(lesson.features) for lesson in lessons])
+        weights = np.concatenate([lesson.weights * (len(rows) / len(lesson.weights)) for lesson in lessons])
+        binned, forests = Binned(rows, parameters, weights / len(lessons)), {}
+        for aim in lessons[0].targets:
+            target = np.concatenate([lesson.targets[aim] for lesson in lessons])
+            forests[aim] = Forest.fit(binned, target, aim.quantile, parameters, NAMES)
+        return cls(forests, len(rows))
+
+    def values(self, rows: Rows) -> dict[Aim, Floats]:
+        """What they say of each row, (n, `NAMES` and more), on the aim's scale; 50 µs for one."""
+        seen = shares(rows[:, : len(NAMES)])
+        return {aim: forest.predict(seen) for aim, forest in self._forests.items()}
+
+    def encode(self) -> bytes:
+        """All of it; 350 kB."""
+        parts = [(aim.scale, aim.quantile, forest.encode()) for aim, forest in self._forests.items()]
+        return msgspec.msgpack.encode(_Encoded(self.jobs, list(NAMES), parts))
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "Prior":
+        """The inverse.
+
+        Raises:
+            ValueError: it is none, or one of other features.
+        """
+        try:
+            read = msgspec.msgpack.decode(encoded, type=_Encoded)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"not a prior: {error}") from error
+        return cls({Aim(scale, q): Forest.decode(part, NAMES) for scale, q, part in read.forests}, read.jobs)
+
+
+@cache
+def shipped() -> Prior:
+    """The prior of this package; 30 ms when it is first asked for."""
+    return Prior.decode(FILE.read_bytes())
+
+
+def shares(rows: Rows) -> Rows:
+    """Rows of features with processors and work as shares of the site, `WHOLE` being all of it. O(n), 10 µs for one.
+
+    Parameters:
+        rows: (n, `NAMES`) as they are stored, on a logarithmic scale.
+    """
+    found, stored = rows.copy(), rows[:, SHARES].astype(np.float64)
+    site = np.maximum(np.exp2(rows[:, SITE].astype(np.float64)) - 1.0, 1.0)
+    amounts = (np.exp2(np.abs(stored)) - 1.0) * (WHOLE / site)[:, None]
+    found[:, SHARES] = np.copysign(np.log2(1.0 + amounts), stored)
+    return found

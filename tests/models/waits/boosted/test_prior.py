@@ -1,0 +1,142 @@
+"""What other sites taught: before a site has jobs of its own, and as the place from which its own forests start."""
+
+import numpy as np
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import Prediction
+from models.waits.boosted.features import NAMES
+from models.waits.boosted.forest import Boosting, Floats, Rows
+from models.waits.boosted.forests import POINT, Forests, TrainingRows
+from models.waits.boosted.method import Boosted
+from models.waits.boosted.prior import SHARES, SITE, Lesson, Prior, shares, shipped
+from tests.support.engines import workload
+from tests.support.events import capacity, submit
+
+BOOSTING = Boosting(trees=40, rate=0.2, leaf_rows=5)
+QUEUED = NAMES.index("queued_all_cpus")
+DICE = np.random.default_rng(1)
+
+
+def rows_of(queued: Floats, site: float) -> Rows:
+    """Features of jobs that find so many processors queued at a site of this size, and nothing else."""
+    rows = np.zeros((len(queued), len(NAMES)), np.float32)
+    rows[:, QUEUED], rows[:, SITE] = np.log2(1.0 + queued), np.log2(1.0 + site)
+    return rows
+
+
+def lesson_of(site: float, jobs: int = 400) -> Lesson:
+    """A site that waits for an hour and a half for each multiple of its size that is queued."""
+    queued = DICE.uniform(0.0, 4.0, jobs)
+    waits = 5400.0 * queued
+    return Lesson(rows_of(queued * site, site), {POINT[1]: np.sqrt(waits)}, np.ones(jobs))
+
+
+@pytest.fixture(scope="module")
+def prior() -> Prior:
+    return Prior.fit([lesson_of(100.0), lesson_of(2000.0)], BOOSTING)
+
+
+def said_s(forests: Forests, queued: float, site: float) -> float:
+    return forests.say(rows_of(np.array([queued]), site)[0]).quantiles[0.5]
+
+
+def others(prior: Prior) -> Forests:
+    return Forests.of_others(prior, POINT[1:], NAMES)
+
+
+def test_what_is_a_share_of_the_site_is_the_same_at_sites_of_all_sizes() -> None:
+    small, large = (shares(rows_of(np.array([site / 2, 3 * site]), site)) for site in (64.0, 64_000.0))
+    assert np.abs(small - large)[:, [place for place in range(len(NAMES)) if place != SITE]].max() < 1e-3
+    assert small[:, QUEUED] == pytest.approx(np.log2([501.0, 3001.0]), abs=1e-3)
+    assert {NAMES[place] for place in SHARES} >= {"cpus", "free", "queued_all_work", "freed_planned_60min"}
+    assert not {NAMES[place] for place in SHARES} & {"share", "walltime", "drain_less_work", "queued_all_jobs", "site"}
+
+
+def test_a_share_below_zero_stays_below() -> None:
+    rows = np.zeros((1, len(NAMES)), np.float32)
+    rows[0, [NAMES.index("free"), SITE]] = -np.log2(51.0), np.log2(101.0)
+    assert shares(rows)[0, NAMES.index("free")] == pytest.approx(-np.log2(501.0), rel=1e-4)
+
+
+def test_it_speaks_of_a_site_of_another_size(prior: Prior) -> None:
+    assert said_s(others(prior), queued=1000.0, site=500.0) == pytest.approx(2 * 5400.0, rel=0.2)
+    assert others(prior).say(rows_of(np.array([9.0]), 500.0)[0]).elsewhere
+
+
+def test_what_is_stored_says_the_same(prior: Prior) -> None:
+    again, row = Prior.decode(prior.encode()), rows_of(np.array([300.0]), 500.0)
+    assert again.version == prior.version
+    assert {aim: value.tolist() for aim, value in again.values(row).items()} == {
+        aim: value.tolist() for aim, value in prior.values(row).items()
+    }
+
+
+def test_a_site_s_own_jobs_correct_it(prior: Prior) -> None:
+    queued = DICE.uniform(0.0, 4.0, 300)
+    rows = TrainingRows(rows_of(queued * 500.0, 500.0), 540.0 * queued, np.ones(300))
+    own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
+    assert said_s(own, queued=1000.0, site=500.0) == pytest.approx(1080.0, rel=0.3)
+    assert not own.say(rows.features[0]).elsewhere
+
+
+def test_it_is_corrected_where_nobody_waits(prior: Prior) -> None:
+    """All targets lie on the same side of the prior, so that no split of a tree would gain anything."""
+    rows = TrainingRows(rows_of(np.full(300, 1000.0), 500.0), np.zeros(300), np.ones(300))
+    own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
+    assert said_s(others(prior), queued=1000.0, site=500.0) > 3600.0
+    assert said_s(own, queued=1000.0, site=500.0) < 120.0
+
+
+def test_forests_that_start_from_another_prior_are_refused(prior: Prior) -> None:
+    rows = TrainingRows(rows_of(np.arange(100.0), 500.0), np.arange(100.0), np.ones(100))
+    stored = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior).encode()
+    assert Forests.decode(stored, NAMES, prior).jobs == 100
+    for other in (None, Prior.fit([lesson_of(100.0)], BOOSTING)):
+        with pytest.raises(ValueError, match="another prior"):
+            Forests.decode(stored, NAMES, other)
+
+
+def test_what_is_no_prior_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a prior"):
+        Prior.decode(b"trees")
+
+
+def test_the_package_has_one_of_at_most_5_mb() -> None:
+    assert len(shipped().encode()) < 5_000_000
+    assert shipped().jobs > 50_000
+
+
+def test_the_first_job_of_a_site_of_known_size_is_told_something() -> None:
+    engine = Engine("s", EngineSettings(method="boosted", shadows=()))
+    engine.apply(capacity(cpus=64, time=0.0))
+    (found,) = engine.apply(submit("1", time=10.0, cpus=8, walltime=3600))
+    assert isinstance(found, Prediction)
+    assert found.predicted_wait_s is not None and found.reason == "boosted: jobs of other sites"
+    bounds = found.bounds
+    assert bounds is not None and bounds["0.1"] <= found.predicted_wait_s <= bounds["0.95"]
+
+
+def test_a_size_that_is_not_known_keeps_it_silent() -> None:
+    engine = Engine("s", EngineSettings(method="boosted", shadows=()))
+    (found,) = engine.apply(submit("1", time=10.0, cpus=8, walltime=3600))
+    assert isinstance(found, Prediction) and found.predicted_wait_s is None
+
+
+def test_without_it_a_site_waits_for_jobs_of_its_own() -> None:
+    settings = EngineSettings(method="boosted", shadows=(), parameters={"boosted": {"prior": False}})
+    engine = Engine("s", settings)
+    engine.apply(capacity(cpus=64, time=0.0))
+    (found,) = engine.apply(submit("1", time=10.0, cpus=8))
+    assert isinstance(found, Prediction) and found.predicted_wait_s is None
+
+
+def test_what_others_can_learn_from_a_site_names_no_user() -> None:
+    engine = Engine("s", EngineSettings(method="boosted", shadows=()))
+    for event in workload(5, jobs=60):
+        engine.apply(event)
+    method = engine.methods.waits["boosted"]
+    assert isinstance(method, Boosted)
+    rows = method.learnt_rows()
+    assert rows.features.shape == (len(rows.waits), len(NAMES)) and len(rows.waits) > 30

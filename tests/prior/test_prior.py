@@ -1,0 +1,46 @@
+"""The commands that train the prior and measure it, on made traces."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from models.waits.boosted.features import NAMES
+from models.waits.boosted.prior import FILE, SITE, Prior, shares
+from tests.prior.lessons import lesson_of
+from tests.prior.measure import errors_of, lines_of
+from tests.support.traces import made_trace
+
+
+def trained(out: Path, *arguments: str) -> bytes:
+    """What the command writes."""
+    command = [sys.executable, "-m", "tests.prior", *arguments, "--out", str(out)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return out.read_bytes()
+
+
+def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
+    logs = [str(made_trace(tmp_path / f"{name}.swf", jobs=500, seed=seed)) for seed, name in enumerate(("one", "two"))]
+    first = trained(tmp_path / "first", *logs)
+    assert trained(tmp_path / "second", *reversed(logs)) == first
+    assert Prior.decode(trained(tmp_path / "third", *logs, "--without", "one")).jobs < Prior.decode(first).jobs
+
+
+def test_a_lesson_is_the_jobs_that_left_the_queue(tmp_path: Path) -> None:
+    lesson = lesson_of(made_trace(tmp_path / "one.swf", jobs=400), jobs=300)
+    assert 200 < len(lesson.weights) <= 300 and set(lesson.weights) == {0.5, 1.0}
+    assert lesson.features.shape[1] == len(NAMES)
+    np.testing.assert_allclose(lesson.features[:, SITE], np.log2(65.0), rtol=1e-3)
+    assert np.isfinite(shares(lesson.features)).all()
+
+
+def test_the_table_tells_the_errors_with_a_prior_and_without(tmp_path: Path) -> None:
+    log = made_trace(tmp_path / "one.swf", jobs=400)
+    without, by = (errors_of(log, 300, prior) for prior in (None, Prior.decode(FILE.read_bytes())))
+    early = by.numbers < 20
+    assert (without.numbers == by.numbers).all() and len(by.numbers) > 200
+    assert not without.held[early].any() and by.held[early].any(), "bounds at the first jobs come from the prior alone"
+    assert (without.errors_s["zero"] == by.errors_s["zero"]).all()
+    (line,) = lines_of("one", without, by)
+    assert line.startswith("| one | 1-300 | ") and line.endswith("% |")
