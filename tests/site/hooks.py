@@ -6,8 +6,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from deploy.site.pages import DOCS, ROOT, included, linked_files, with_site_links
-from deploy.site.reference import REFERENCE
+from tests.site.pages import DOCS, ROOT, included, linked_files, with_site_links
+from tests.site.reference import REFERENCE
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

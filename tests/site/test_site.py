@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from deploy.cli import app
-from deploy.site.metrics import metrics_by_process
-from deploy.site.pages import READMES, ROOT, included, linked_files, with_site_links
-from deploy.site.reference import REFERENCE, commands, metrics, records, settings
+from tests.site.metrics import metrics_by_process
+from tests.site.pages import READMES, ROOT, included, linked_files, with_site_links
+from tests.site.reference import REFERENCE, commands, metrics, records, settings
 from streams.broker.schema import RECORDS, schema
 from streams.settings import SECTIONS
 from tests.support.dashboards import FILES, asked

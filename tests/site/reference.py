@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from deploy.cli import app
-from deploy.site.metrics import MetricText, metrics_by_process
+from tests.site.metrics import MetricText, metrics_by_process
 from streams.broker.schema import RECORDS, schema
 from streams.settings import PREFIX, SECTIONS
 
