@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from deploy.cli import app
-from tests.site.metrics import MetricText, metrics_by_process
 from streams.broker.schema import RECORDS, schema
 from streams.settings import PREFIX, SECTIONS
+from tests.site.metrics import MetricText, metrics_by_process
 
 Fields = Sequence[str]
 

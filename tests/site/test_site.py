@@ -11,11 +11,11 @@ import pytest
 import typer
 
 from deploy.cli import app
+from streams.broker.schema import RECORDS, schema
+from streams.settings import SECTIONS
 from tests.site.metrics import metrics_by_process
 from tests.site.pages import READMES, ROOT, included, linked_files, with_site_links
 from tests.site.reference import REFERENCE, commands, metrics, records, settings
-from streams.broker.schema import RECORDS, schema
-from streams.settings import SECTIONS
 from tests.support.dashboards import FILES, asked
 
 
