@@ -214,7 +214,7 @@ class Blend(WaitMethod):
             reason = f"{reason}; forests know jobs of other sites alone"
         if context.history.count < MIN_STARTED_JOBS and (forests is None or said.alone):
             return Estimate(said.wait_s, f"{reason}; too few jobs have started for bounds")
-        if choice.reason and not said.alone:
+        if choice.reason and not said.alone and context.history.count >= MIN_STARTED_JOBS:
             reason = f"{reason}; guarded by {choice.reason}"
         bounds_s = said.told
         bounds = dict(zip(BOUNDS, bounds_s.tolist(), strict=True))
