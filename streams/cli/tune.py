@@ -140,7 +140,7 @@ def _check_tune(context: typer.Context, kind: str) -> None:
 
 
 def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Found:
-    from models.search.tuning import aae_s
+    from models.papers.search.tuning import aae_s
     from streams.offline import tune as tuning
     from streams.offline.stretch import stretch_of
 
@@ -162,7 +162,7 @@ def _search_ibl(
     workers: int,
     resume: Path | None,
 ) -> Found:
-    from models.search.genetic import SearchPlan
+    from models.papers.search.genetic import SearchPlan
     from streams.offline import ibl_search as searching
     from streams.offline.stretch import stretch_of
 
@@ -193,7 +193,7 @@ def _search_templates(
     workers: int,
     resume: Path | None,
 ) -> Found:
-    from models.search.templates.genetic import TemplateSearchPlan
+    from models.papers.search.templates.genetic import TemplateSearchPlan
     from streams.offline import template_search as searching
 
     options = searching.TemplateSearchOptions(

@@ -8,8 +8,8 @@ import msgspec
 
 from models.engine.settings import EngineSettings
 from models.registry import method_named
-from models.search.genetic import SearchPlan
-from models.search.ibl import (
+from models.papers.search.genetic import SearchPlan
+from models.papers.search.ibl import (
     Bench,
     Bits,
     Examples,
@@ -20,8 +20,8 @@ from models.search.ibl import (
     encode,
     settings_of,
 )
-from models.search.ibl import search as genetic
-from models.waits.ibl.method import Ibl, IblParameters
+from models.papers.search.ibl import search as genetic
+from models.papers.ibl.method import Ibl, IblParameters
 from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
 from streams.offline.processes import process_map

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from models.records import AnyEvent, Submit
-from models.search.tuning import PASSES, Truth
+from models.papers.search.tuning import PASSES, Truth
 from streams.offline.replay import jobs_in
 from streams.sources.swf import Trace, events_of
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
-from models.search.tuning import STATISTICS, TuningResult, aae_s
-from models.search.tuning import tune as tuned
+from models.papers.search.tuning import STATISTICS, TuningResult, aae_s
+from models.papers.search.tuning import tune as tuned
 from streams.offline.files import as_profile
 from streams.offline.stretch import Stretch, events_in
 from streams.text.terminal import show_table

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from models.runtimes.run_template import RunTemplate
-from models.runtimes.template import Templates
-from models.search.templates.genetic import TemplateSearchPlan, search
-from models.search.templates.workload import Moment, TemplateEstimates, Workload
+from models.papers.run_template import RunTemplate
+from models.papers.template import Templates
+from models.papers.search.templates.genetic import TemplateSearchPlan, search
+from models.papers.search.templates.workload import Moment, TemplateEstimates, Workload
 from models.simulation import generate
 from models.site.job import Job
 from models.site.runs import RunHistory

@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from models.runtimes.run_template import RunTemplate
-from models.search.templates.workload import Moment, TemplateEstimates, Workload
+from models.papers.run_template import RunTemplate
+from models.papers.search.templates.workload import Moment, TemplateEstimates, Workload
 from models.site.job import Job
 
 

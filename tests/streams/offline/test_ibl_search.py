@@ -7,8 +7,8 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.records import Outcome
-from models.search.genetic import SearchPlan
-from models.search.ibl import Examples, RankedGeneration, Target, settings_of
+from models.papers.search.genetic import SearchPlan
+from models.papers.search.ibl import Examples, RankedGeneration, Target, settings_of
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import ibl_search

@@ -9,10 +9,10 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import End
-from models.runtimes.run_template import RunTemplate
-from models.runtimes.template import Templates
-from models.search.templates.genetic import TemplateSearchPlan
-from models.search.templates.workload import Moment
+from models.papers.run_template import RunTemplate
+from models.papers.template import Templates
+from models.papers.search.templates.genetic import TemplateSearchPlan
+from models.papers.search.templates.workload import Moment
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.files import save

@@ -1,0 +1,357 @@
+"""The genetic search for the parameters of `ibl` (Li, Groep and Wolters 2005, section 4.2).
+
+A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model,
+history}; for run times {job attributes, model, history}. One more bit, ours, chooses the paper's mean or the median.
+The paper leaves the operators open. Here tournaments of two choose parents, two points cross them, each bit of a child
+flips with probability 1/bits, and the best two chromosomes live on.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import chain, islice
+from random import Random
+from typing import Any, Literal, NamedTuple, get_args
+
+import msgspec
+import numpy as np
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.method import SiteContext, WaitMethod
+from models.records import AnyEvent, JobKey
+from models.papers.search.genetic import Generation, SearchPlan, evolve, ranked
+from models.papers.search.tuning import Truth
+from models.site.job import Estimate, Job
+from models.papers.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
+from models.papers.ibl.distance import Columns, Point, mean, median, nearest
+from models.papers.ibl.memory import Memory, Selection
+from models.papers.ibl.method import IblParameters, Middle
+
+Target = Literal["wait", "run"]
+Bits = tuple[int, ...]
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+NEIGHBOURS = (1, 3, 5, 10, 15, 20, 30, 50)
+HISTORIES = (1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000)
+MIDDLES: tuple[Middle, ...] = get_args(Middle)
+
+Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
+
+
+class RankedGeneration(msgspec.Struct, frozen=True):
+    """A generation: its number from 1, and the errors of its chromosomes, the least first."""
+
+    number: int
+    errors: dict[Bits, float]
+
+    @property
+    def best(self) -> Bits:
+        """The best chromosome so far: the elite is part of every generation."""
+        return next(iter(self.errors))
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A job to predict: its attributes, how many jobs had been learnt by then, and its wait or run time in seconds."""
+
+    seen: Seen
+    learnt: int
+    value_s: float
+
+
+class Examples(msgspec.Struct):
+    """Jobs in the order in which they were learnt, each with its wait or run time in seconds, and those to predict."""
+
+    target: Target
+    learnt: list[tuple[Seen, float]] = msgspec.field(default_factory=list)
+    asked: list[Asked] = msgspec.field(default_factory=list)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest that differs from that of other examples."""
+        digest = sha256(self.target.encode())
+        for part in (self.learnt, self.asked):
+            for one in part:
+                digest.update(msgspec.msgpack.encode(one))
+        return digest.hexdigest()
+
+
+def settings_of(parameters: IblParameters, target: Target) -> dict[str, bool | int | float | str | list[str]]:
+    """The parameters of a chromosome, as in `[engine.parameters.ibl]`."""
+    values = {gene.name: getattr(parameters, gene.name) for gene in genes(target)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+class Recorder(WaitMethod):
+    """Takes the place of a method, and records what could be learnt when, and the jobs to predict."""
+
+    name = "recorder"
+
+    def __init__(self, jobs: Mapping[str, Truth]) -> None:
+        self.waits, self.runs = Examples("wait"), Examples("run")
+        self._jobs = jobs
+        self._seen: dict[JobKey, Seen] = {}
+
+    def predict(self, job: Job, context: SiteContext) -> Estimate:
+        """Record the job and the state that it finds, by all attributes; nothing is predicted."""
+        seen = self._seen[job.key] = Seen(request_of(job), state_of(context, job.submit))
+        truth = self._jobs.get(job.id)
+        if truth is not None:
+            self.waits.asked.append(Asked(seen, len(self.waits.learnt), truth.wait_s))
+            if truth.run_s > 0.0:
+                self.runs.asked.append(Asked(Seen(seen.request), len(self.runs.learnt), truth.run_s))
+        return Estimate(None, "not predicted")
+
+    def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
+        """A wait that can be learnt."""
+        self.waits.learnt.append((self._seen[job.key], wait_s))
+
+    def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
+        """A run time that can be learnt."""
+        self.runs.learnt.append((Seen(self._seen.pop(job.key).request), run_s))
+
+    def forget(self, key: JobKey) -> None:
+        """A job of which nothing can be learnt."""
+        self._seen.pop(key, None)
+
+
+def collect(
+    events: Iterable[AnyEvent], jobs: Mapping[str, Truth], settings: EngineSettings | None = None
+) -> tuple[Examples, Examples]:
+    """The examples of waits and of run times that a site's events give.
+
+    Parameters:
+        events: from the site's beginning to the end of the stretch to tune on.
+        jobs: those to predict, by name, and what became of them.
+        settings: whose method for run times predicts how long the live jobs still run.
+    """
+    recorder = Recorder(jobs)
+    methods = {"method": "zero", "shadows": (), "bounds": "", "what_if": ""}
+    engine = Engine("searched", msgspec.structs.replace(settings or EngineSettings(), **methods))
+    engine.methods.waits["zero"] = recorder
+    for event in events:
+        engine.apply(event)
+        engine.take_changes()  # nothing is stored here
+    return recorder.waits, recorder.runs
+
+
+def search(
+    target: Target,
+    plan: SearchPlan,
+    evaluate: Evaluate,
+    known: Mapping[Bits, float] | None = None,
+    founders: Iterable[Bits] = (),
+) -> Iterator[RankedGeneration]:
+    """Breed generations to the plan's last, of two chromosomes at least.
+
+    Parameters:
+        evaluate: gives the error of each of some parameters, in their order; maybe on many cores.
+        known: errors of chromosomes that need not be found again, those of a search that was broken off: what is
+            given is the same without them.
+        founders: chromosomes that the first generation is to contain.
+    """
+    chromosomes = Chromosomes(target, plan, evaluate, known or {}, founders)
+    for generation in evolve(chromosomes, plan):
+        errors = dict(zip(generation.individuals, generation.errors, strict=True))
+        yield RankedGeneration(generation.number, {bits: errors[bits] for bits in ranked(chromosomes, generation)})
+
+
+class Chromosomes:
+    """The chromosomes of a target, as a `SearchProblem`; the error of each is found once."""
+
+    def __init__(
+        self,
+        target: Target,
+        plan: SearchPlan,
+        evaluate: Evaluate,
+        known: Mapping[Bits, float],
+        founders: Iterable[Bits],
+    ) -> None:
+        self._target: Target = target
+        self._population = plan.population
+        self._evaluate = evaluate
+        self._founders = founders
+        self._errors = dict(known)
+        self._random = Random(plan.seed)
+
+    def first(self) -> list[Bits]:
+        """The founders, and random chromosomes."""
+        length, random = bits_of(self._target), self._random
+        chance = [tuple(random.getrandbits(1) for _ in range(length)) for _ in range(self._population)]
+        return [*self._founders, *chance][: self._population]
+
+    def errors(self, individuals: Sequence[Bits]) -> list[float]:
+        """The error of each chromosome."""
+        new = [bits for bits in dict.fromkeys(individuals) if bits not in self._errors]
+        found = self._evaluate([decode(bits, self._target) for bits in new])
+        self._errors.update(zip(new, found, strict=True))
+        return [self._errors[bits] for bits in individuals]
+
+    def children(self, parents: Generation[Bits], count: int) -> list[Bits]:
+        """Children of the winners of tournaments."""
+        living = ranked(self, parents)
+        return [_child(living, self._errors, self._random) for _ in range(count)]
+
+    def tie_break(self, individual: Bits) -> Bits:
+        """Chromosomes of the same error rank by their bits."""
+        return individual
+
+
+def _child(living: Sequence[Bits], errors: Mapping[Bits, float], random: Random) -> Bits:
+    one, other = (min(random.sample(living, 2), key=lambda bits: errors[bits]) for _ in range(2))
+    begin, end = sorted(random.sample(range(len(one) + 1), 2))
+    crossed = one[:begin] + other[begin:end] + one[end:]
+    return tuple(bit ^ (random.random() < 1 / len(crossed)) for bit in crossed)
+
+
+class Gene(NamedTuple):
+    """The bits of one parameter: one for each of the choices where several may be taken, else the number of one."""
+
+    name: str
+    choices: tuple[Any, ...]
+    several: bool = False
+
+    @property
+    def length(self) -> int:
+        """How many bits."""
+        return len(self.choices) if self.several else (len(self.choices) - 1).bit_length()
+
+    def read(self, bits: Bits) -> Any:
+        """The parameter."""
+        if self.several:
+            return tuple(choice for choice, bit in zip(self.choices, bits, strict=True) if bit)
+        return self.choices[int("".join(str(int(bit)) for bit in bits), 2)]
+
+    def write(self, value: Any) -> Bits:
+        """The bits; ValueError where it is none of the choices."""
+        if self.several:
+            return tuple(int(choice in value) for choice in self.choices)
+        return tuple(map(int, f"{self.choices.index(value):0{self.length}b}"))
+
+
+def genes(target: Target) -> list[Gene]:
+    """A chromosome's genes, in the paper's order."""
+    model = [Gene("neighbours", NEIGHBOURS), Gene("history", HISTORIES), Gene("middle", MIDDLES)]
+    if target == "run":
+        return [gene._replace(name=f"run_{gene.name}") for gene in (Gene("attributes", JOB, True), *model)]
+    compared = [Gene("policy", POLICY, True), Gene("state", STATE, True), Gene("attributes", JOB, True)]
+    return [*compared, Gene("job_share", SHARES), *model]
+
+
+def bits_of(target: Target) -> int:
+    """The length of a chromosome."""
+    return sum(gene.length for gene in genes(target))
+
+
+def decode(bits: Bits, target: Target, base: IblParameters | None = None) -> IblParameters:
+    """The parameters of a chromosome; those of the other target are from `base`.
+
+    >>> decode((0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0), "run").run_attributes
+    ('user', 'cpus', 'walltime')
+    """
+    left = iter(bits)
+    values = {gene.name: gene.read(tuple(islice(left, gene.length))) for gene in genes(target)}
+    return (base or IblParameters())._replace(**values)
+
+
+def encode(parameters: IblParameters, target: Target) -> Bits:
+    """The chromosome of these parameters.
+
+    Raises:
+        ValueError: there is none: a number is not among those that are tried.
+    """
+    return tuple(chain.from_iterable(gene.write(getattr(parameters, gene.name)) for gene in genes(target)))
+
+
+class Bench:
+    """Finds the errors of chromosomes: the examples as arrays for each policy, and the errors found so far.
+
+    Raises:
+        ValueError: there is no job to predict.
+    """
+
+    def __init__(self, examples: Examples) -> None:
+        if not examples.asked:
+            raise ValueError("a stretch without a job to predict")
+        self._examples = examples
+        self._truth = np.array([asked.value_s for asked in examples.asked])
+        self._laid: dict[tuple[PolicyAttribute, ...], tuple[Columns, list[Point]]] = {}
+        self._errors: dict[tuple[Selection, float, int, tuple[int, ...]], dict[tuple[int, Middle], float]] = {}
+
+    @property
+    def mean_s(self) -> float:
+        """The mean of what is to be predicted, in seconds; 1 at least."""
+        return max(float(self._truth.mean()), 1.0)
+
+    def error(self, parameters: IblParameters) -> float:
+        """The mean absolute error as a share of the mean of what was to be predicted."""
+        p = parameters
+        if self._examples.target == "run":
+            return self._model_error(p.runs, 1.0, p.run_history, p.run_neighbours, p.run_middle)
+        return self._model_error(p.waits, p.job_share, p.history, p.neighbours, p.middle)
+
+    def _model_error(self, selection: Selection, share: float, history: int, neighbours: int, middle: Middle) -> float:
+        """The error of a model, found with those of all models: the neighbours of each are among those of the last."""
+        counts = NEIGHBOURS if neighbours in NEIGHBOURS else (neighbours,)
+        key = (selection, share, history, counts)
+        if key not in self._errors:
+            self._errors[key] = self._all_errors(*key)
+        return self._errors[key][neighbours, middle]
+
+    def _all_errors(
+        self, selection: Selection, share: float, history: int, counts: tuple[int, ...]
+    ) -> dict[tuple[int, Middle], float]:
+        said: dict[tuple[int, Middle], list[float]] = {(count, middle): [] for count in counts for middle in MIDDLES}
+        columns, points = self._selected(selection)
+        for point, asked in zip(points, self._examples.asked, strict=True):
+            first = max(asked.learnt - history, 0)
+            places, found = nearest(point, columns, first, asked.learnt, counts[-1], share, -1.0)
+            value, most_s = columns.value[places], self._most_s(asked.seen)
+            for count, middle in said:
+                averaged = mean if middle == "mean" else median
+                some = averaged(value[:count], found[:count]) if len(value) else 0.0
+                said[count, middle].append(min(some, most_s))
+        return {model: self._error(values) for model, values in said.items()}
+
+    def _most_s(self, seen: Seen) -> float:
+        """The largest prediction: for a run time the walltime."""
+        return (seen.request.walltime if self._examples.target == "run" else None) or math.inf
+
+    def _error(self, said: list[float]) -> float:
+        return float(np.abs(np.array(said) - self._truth).mean()) / self.mean_s
+
+    def _selected(self, selection: Selection) -> tuple[Columns, list[Point]]:
+        """The examples by the selected attributes alone."""
+        if selection.policy not in self._laid:
+            self._laid[selection.policy] = self._lay(selection.policy)
+        columns, points = self._laid[selection.policy]
+        nominal, numeric, free, vectors = selection.nominal, selection.numeric, selection.free, selection.vectors
+        return columns._replace(
+            nominal=_some(columns.nominal, nominal),
+            numeric=_some(columns.numeric, numeric),
+            free=_some(columns.free, free),
+            vectors=_some(columns.vectors, vectors),
+        ), [
+            point._replace(
+                nominal=point.nominal[nominal],
+                numeric=point.numeric[numeric],
+                free=point.free[free],
+                vectors=_some(point.vectors, vectors),
+                totals=point.totals[vectors],
+            )
+            for point in points
+        ]
+
+    def _lay(self, policy: tuple[PolicyAttribute, ...]) -> tuple[Columns, list[Point]]:
+        memory = Memory(max(len(self._examples.learnt), 1), Selection(policy=policy))
+        for seen, value_s in self._examples.learnt:
+            memory.push(_by(seen, policy), value_s)
+        return memory.columns, [memory.point(_by(asked.seen, policy)) for asked in self._examples.asked]
+
+
+def _some(array: Any, columns: list[int]) -> Any:
+    return np.ascontiguousarray(array[:, columns])
+
+
+def _by(seen: Seen, policy: tuple[PolicyAttribute, ...]) -> Seen:
+    return Seen(seen.request, None if seen.state is None else seen.state.merged(policy))

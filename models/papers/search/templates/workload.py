@@ -1,0 +1,246 @@
+"""The jobs that a set of templates is judged by, and how well it predicts them."""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from models.papers.run_template import LAST_RESORT, PREDICTORS, UNIT, RunTemplate
+from models.papers.template import (
+    MIN_HALF_WIDTH_S,
+    NODES,
+    NOTHING,
+    POINT,
+    Choice,
+    estimate,
+    plus,
+    student_quantiles,
+    sums_of,
+)
+from models.site.job import REQUEST, Job
+from models.site.runs import ATTRIBUTES, Template
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+TemplateSet = tuple[RunTemplate, ...]
+"""A set of templates, in their order."""
+
+
+def complete(templates: TemplateSet, choice: Choice) -> TemplateSet:
+    """The set with something to say of every job: where estimates are weighted, with the last resort.
+
+    Else a set would gain by being silent about jobs of new users, which are short.
+    """
+    if choice == "surest" or not all(template.attributes for template in templates):
+        return templates
+    return (*templates, RunTemplate.parse(LAST_RESORT))
+
+
+class Moment(NamedTuple):
+    """What happens to the job at this place of the workload's jobs: it is predicted, or it ends (`elapsed_s` None).
+
+    `elapsed_s` is how long it has run when it is predicted, 0 at its submission.
+    """
+
+    place: int
+    elapsed_s: float | None
+
+
+class TemplateEstimates(NamedTuple):
+    """What a template says at each prediction: seconds, and half its interval's width, infinite where it says nothing.
+
+    What one template says does not depend on the others of its set.
+    """
+
+    template: RunTemplate
+    run_s: Floats
+    half_s: Floats
+
+
+class Workload:
+    """Jobs that ran, and when each was to be predicted and ended, in the order of the events.
+
+    Parameters:
+        jobs: as they were submitted.
+        run_s: seconds that each ran.
+        moments: the predictions and the ends.
+
+    Raises:
+        ValueError: there is no prediction among the moments.
+    """
+
+    def __init__(self, jobs: Sequence[Job], run_s: Sequence[float], moments: Iterable[Moment]) -> None:
+        listed = list(moments)
+        self.jobs = list(jobs)
+        self.run_s: Floats = np.array(run_s, np.float64)
+        self.place: Integers = np.array([moment.place for moment in listed], np.int64)
+        self.elapsed_s: Floats = np.array([np.nan if m.elapsed_s is None else m.elapsed_s for m in listed])
+        asked = ~np.isnan(self.elapsed_s)
+        if not asked.any():
+            raise ValueError("no job to predict")
+        self.asked: Integers = self.place[asked]
+        self._asked_after = self.elapsed_s[asked]
+        walltimes = np.array([job.walltime or np.inf for job in self.jobs])
+        self._most = np.maximum(walltimes[self.asked], self._asked_after)
+        self._ids: dict[tuple[str, ...], Integers] = {}
+        self._points: dict[bool, tuple[Integers, Floats]] = {}
+        self._nodes: dict[str, Integers] = {}
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes, but for the processors, in which its jobs differ."""
+        return tuple(name for name in ATTRIBUTES if name != "cpus" and self._categories((name,)).max() > 0)
+
+    @cached_property
+    def has_walltimes(self) -> bool:
+        """Whether a job requested a walltime."""
+        return any(job.walltime for job in self.jobs)
+
+    @cached_property
+    def has_running(self) -> bool:
+        """Whether a job is predicted while it runs."""
+        return bool(self._asked_after.max() > 0)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest that differs from that of other workloads."""
+        digest = sha256(msgspec.json.encode([{name: getattr(job, name) for name in REQUEST} for job in self.jobs]))
+        for array in (self.run_s, self.place, self.elapsed_s):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def _categories(self, attributes: tuple[str, ...]) -> Integers:
+        """The number of each job's category; -1 where it has none."""
+        known = self._ids.get(attributes)
+        if known is None:
+            template = Template(attributes)
+            numbers: dict[object, int] = {None: -1}
+            found = (template.category(job) for job in self.jobs)
+            known = np.array([numbers.setdefault(category, len(numbers) - 1) for category in found], np.int64)
+            self._ids[attributes] = known
+        return known
+
+    def estimates(self, template: RunTemplate) -> TemplateEstimates:
+        """What the template says at each prediction, in their order; as `models.papers.template.Templates` would."""
+        categories = self._categories(template.attributes)
+        ends = self.place[np.isnan(self.elapsed_s)]
+        ends = ends[categories[ends] >= 0]
+        ends = ends[np.argsort(categories[ends], kind="stable")]  # by category, and in each as they came
+        count = int(categories.max()) + 1
+        begins = np.concatenate(([0], np.cumsum(np.bincount(categories[ends], minlength=count))))
+        points, scales, nodes = self._columns(template)
+        data = np.stack((np.minimum(self.run_s, UNIT).astype(np.int64), points, nodes))[:, ends]
+        size = template.elapsed
+        least_s = (self._asked_after // size * size if size else 0 * self._asked_after).astype(np.int64)
+        regression = template.predictor != "mean"
+        quantiles = student_quantiles(min(template.history, max(len(ends), 2))) if regression else np.empty(0)
+        told = _tell(
+            categories,
+            self.place,
+            np.isnan(self.elapsed_s),
+            least_s,
+            scales,
+            nodes,
+            np.ascontiguousarray(data),
+            begins,
+            template.history,
+            regression,
+            quantiles,
+        )
+        return TemplateEstimates(template, told[0], told[1])
+
+    def _columns(self, template: RunTemplate) -> tuple[Integers, Floats, Integers]:
+        """Each job as a data point, the scale of its estimates, and its place on the axis of a regression."""
+        if template.relative not in self._points:
+            self._points[template.relative] = (
+                np.array([template.point(s, job.walltime) for s, job in zip(self.run_s, self.jobs, strict=True)]),
+                np.array([template.scale(job.walltime) for job in self.jobs]),
+            )
+        if template.predictor not in self._nodes:
+            self._nodes[template.predictor] = np.array([PREDICTORS[template.predictor](job.cpus) for job in self.jobs])
+        return *self._points[template.relative], self._nodes[template.predictor]
+
+    def predictions(self, told: Sequence[TemplateEstimates], choice: Choice) -> Floats:
+        """What a set says at each prediction, in seconds, from what each of its templates does; NaN for nothing."""
+        run_s = _weighted(told) if choice == "weighted" else _surest(told)
+        return np.clip(run_s, self._asked_after, self._most)
+
+    def error_s(self, told: Sequence[TemplateEstimates], choice: Choice) -> float:
+        """The mean absolute error of a set, in seconds; no estimate counts as one of zero."""
+        predicted = np.nan_to_num(self.predictions(told, choice), nan=0.0)
+        return float(np.abs(predicted - self.run_s[self.asked]).mean())
+
+
+def _surest(told: Sequence[TemplateEstimates]) -> Floats:
+    run_s, half_s = np.full(len(told[0].run_s), np.nan), np.full(len(told[0].run_s), np.inf)
+    for estimates in told:
+        surer = estimates.half_s < half_s
+        np.copyto(run_s, estimates.run_s, where=surer)
+        np.copyto(half_s, estimates.half_s, where=surer)
+    return run_s
+
+
+def _weighted(told: Sequence[TemplateEstimates]) -> Floats:
+    """As `models.papers.template.weighted`, to the last bit; what is infinitely wide weighs nothing."""
+    alike, mean = _mean([estimates for estimates in told if estimates.template.attributes], len(told[0].run_s))
+    of_all, resort = _mean([estimates for estimates in told if not estimates.template.attributes], len(told[0].run_s))
+    return np.where(alike > 0, mean, np.where(of_all > 0, resort, np.nan))
+
+
+def _mean(told: Sequence[TemplateEstimates], count: int) -> tuple[Floats, Floats]:
+    """The sums of the weights, and the means where these are not zero."""
+    weights, runs = np.zeros(count), np.zeros(count)
+    for estimates in told:
+        weight = 1.0 / np.maximum(estimates.half_s, MIN_HALF_WIDTH_S)
+        weights += weight
+        runs += weight * estimates.run_s
+    return weights, runs / np.where(weights > 0, weights, 1.0)
+
+
+@njit(cache=True)
+def _tell(
+    categories: Integers,
+    place: Integers,
+    ends: npt.NDArray[np.bool_],
+    least_s: Integers,
+    scales: Floats,
+    nodes: Integers,
+    data: Integers,
+    begins: Integers,
+    history: int,
+    regression: bool,
+    quantiles: Floats,
+) -> Floats:
+    """Run through the moments. `data` hold all that ends, by category; what has ended yet is summed up."""
+    told = np.zeros((2, len(least_s)))
+    told[1] = np.inf
+    ended = begins.copy()
+    sums = [NOTHING for _ in begins]
+    asked = -1
+    for moment in range(len(place)):
+        job = place[moment]
+        category = categories[job]
+        asked += not ends[moment]
+        if category < 0:
+            continue
+        last = ended[category]
+        if ends[moment]:
+            now = plus(sums[category], data[POINT, last], data[NODES, last], np.int64(1))
+            out = last - history
+            if out >= begins[category]:
+                now = plus(now, data[POINT, out], data[NODES, out], np.int64(-1))
+            sums[category] = now
+            ended[category] += 1
+        elif not np.isnan(scales[job]):
+            first = max(begins[category], last - history)
+            least = least_s[asked]
+            found = sums_of(data, first, last, least) if least > 0 else sums[category]
+            value, half = estimate(found, nodes[job], regression, quantiles)
+            told[0, asked], told[1, asked] = value * scales[job], half * scales[job]
+    return told

@@ -1,0 +1,32 @@
+from itertools import pairwise
+
+from models.papers.search.templates import greedy
+from tests.support.template_searches import in_turn, workload
+
+
+def test_each_step_adds_the_best_template_of_one_attribute_more() -> None:
+    work = workload(80)
+    evaluate = in_turn(work)
+    steps = list(greedy.search(work, evaluate, "surest"))
+    assert len(steps) == greedy.steps(work)
+    sizes = len(work.attributes) + 2
+    for begin in range(0, len(steps), sizes):
+        grown = steps[begin : begin + sizes]
+        assert [[len(t.attributes) for t in step.templates] for step in grown] == [
+            list(range(size + 1)) for size in range(sizes)
+        ]
+        for before, after in pairwise(grown):
+            assert after.templates[:-1] == before.templates
+        assert len({(t.predictor, t.relative) for t in grown[-1].templates}) == 1
+    assert len({(s.templates[0].predictor, s.templates[0].relative) for s in steps}) == 4
+
+
+def test_no_other_template_of_one_attribute_would_have_been_better() -> None:
+    work = workload(80)
+    found = list(greedy.search(work, in_turn(work), "surest"))
+    site, first = found[0].templates[0], found[1]
+    told = work.estimates(site)
+    for name in (*work.attributes, *(f"cpus/{2**exponent}" for exponent in range(10))):
+        other = type(site).of([name], site.predictor, site.relative, site.history, site.elapsed)
+        assert work.error_s([told, work.estimates(other)], "surest") >= first.error_s
+    assert work.error_s([told, work.estimates(first.templates[1])], "surest") == first.error_s

@@ -1,0 +1,233 @@
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Prediction
+from models.registry import method_named
+from models.papers.search.genetic import SearchPlan
+from models.papers.search.ibl import (
+    Asked,
+    Bench,
+    Bits,
+    Examples,
+    RankedGeneration,
+    Target,
+    bits_of,
+    collect,
+    decode,
+    encode,
+    search,
+    settings_of,
+)
+from models.papers.search.tuning import Truth
+from models.papers.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Request, Seen
+from models.papers.ibl.method import Ibl, IblParameters
+from tests.support.events import cancel, capacity, end, start, submit
+
+
+def planted_runs(jobs: int = 200) -> Examples:
+    """The executable alone tells the run time; all else is chance."""
+    random = np.random.default_rng(1)
+    made = []
+    for _ in range(jobs):
+        executable = int(random.integers(6))
+        names = [f"{kind}{random.integers(6)}" for kind in ("g", "u", "q")]
+        request = Request(
+            names[0], names[1], f"e{executable}", names[2], int(random.integers(6)), *(1e5 + random.random(2)).tolist()
+        )
+        made.append((Seen(request), 1000.0 * executable + float(random.random())))
+    asked = [Asked(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
+    return Examples("run", made, asked)
+
+
+def planted_waits(jobs: int = 300) -> Examples:
+    """The demand of the job's group alone tells the wait: not the other groups', nor the jobs' attributes."""
+    random = np.random.default_rng(2)
+    made = []
+    for _ in range(jobs):
+        names = [f"{kind}{random.integers(6)}" for kind in ("g", "u", "e", "q")]
+        request = Request(
+            names[0], names[1], names[2], names[3], int(random.integers(6)), *(1e5 + random.random(2)).tolist()
+        )
+        demand = random.integers(1, 5, 2) * 100
+        categories: list[Category] = [
+            (group, f"u{random.integers(9)}", f"q{random.integers(9)}") for group in ("g0", "g1")
+        ]
+        noise = random.integers(0, 400, (2, 6))
+        noise[:, 5] = demand
+        state = CategoryState(POLICY, int(random.integers(64)), categories, noise.tolist())
+        made.append((Seen(request, state), 60.0 * float(demand[0] - demand[1] + 400)))
+    asked = [Asked(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
+    return Examples("wait", made, asked)
+
+
+def searched(examples: Examples, *plan: int, **more: Any) -> list[RankedGeneration]:
+    bench = Bench(examples)
+    return list(search(examples.target, SearchPlan(*plan), lambda tried: map(bench.error, tried), **more))
+
+
+def test_the_search_finds_the_attribute_that_tells_the_run_time() -> None:
+    generations = searched(planted_runs(), 12, 8, 0)
+    found = decode(generations[-1].best, "run")
+    assert "executable" in found.run_attributes
+    assert not {"group", "user", "queue", "cpus"} & set(found.run_attributes)  # numbers do no harm beside it
+    assert generations[-1].errors[generations[-1].best] < 0.01
+    assert [generation.number for generation in generations] == list(range(1, 9))
+
+
+def test_the_search_finds_the_policy_and_the_state_that_tell_the_wait() -> None:
+    generations = searched(planted_waits(), 16, 10, 0)
+    found = decode(generations[-1].best, "wait")
+    assert found.policy == ("group",)
+    assert "queued_demand" in found.state
+    assert found.job_share < 1.0
+    assert min(generations[-1].errors.values()) < 0.35  # the mean of all is 0.4 off; chance is the rest of the state
+
+
+def test_a_generation_has_its_best_first_and_keeps_it() -> None:
+    generations = searched(planted_runs(), 8, 6)
+    bests = [generation.errors[generation.best] for generation in generations]
+    assert bests == [min(generation.errors.values()) for generation in generations] == sorted(bests, reverse=True)
+    assert bests[-1] < bests[0]
+
+
+def test_a_search_is_a_function_of_its_seed() -> None:
+    assert searched(planted_runs(), 8, 4, 3) == searched(planted_runs(), 8, 4, 3)
+    assert searched(planted_runs(), 8, 1, 4) != searched(planted_runs(), 8, 1, 3)
+
+
+def test_what_is_known_is_not_found_again() -> None:
+    whole = searched(planted_runs(), 8, 4)
+    known = {bits: error for generation in whole[:2] for bits, error in generation.errors.items()}
+    bench, tried = Bench(planted_runs()), list[IblParameters]()
+
+    def evaluate(some: Sequence[IblParameters]) -> Iterable[float]:
+        tried.extend(some)
+        return map(bench.error, some)
+
+    assert list(search("run", SearchPlan(8, 4), evaluate, known)) == whole
+    assert tried and not {decode(bits, "run") for bits in known} & set(tried)
+    assert known.keys() == {bits for generation in whole[:2] for bits in generation.errors}
+
+
+def test_founders_are_in_the_first_generation() -> None:
+    founder = encode(IblParameters(run_attributes=("executable",), run_neighbours=3), "run")
+    (first,) = searched(planted_runs(), 8, 1, founders=[founder])
+    assert founder in first.errors and len(first.errors) == 8
+
+
+def test_a_stretch_needs_jobs_to_predict() -> None:
+    with pytest.raises(ValueError, match="without a job"):
+        Bench(Examples("run", planted_runs(9).learnt))
+
+
+def test_examples_are_told_from_others() -> None:
+    examples = planted_runs(9)
+    assert examples.fingerprint == planted_runs(9).fingerprint != planted_runs(10).fingerprint
+    fewer = Examples("run", examples.learnt, examples.asked[1:])
+    assert len({examples.fingerprint, fewer.fingerprint, Examples("wait", examples.learnt).fingerprint}) == 3
+
+
+def test_a_job_before_all_others_is_predicted_as_zero() -> None:
+    stretch = Examples("run", asked=[Asked(planted_runs(1).learnt[0][0], 0, 10.0)])
+    assert Bench(stretch).error(IblParameters()) == 1.0
+
+
+def test_chromosomes_by_hand() -> None:
+    policy, state = (1, 0, 1), (1, 0, 0, 0, 0, 0, 1)
+    job, share, model, history, middle = (0, 1, 0, 0, 1, 0, 0), (0, 1), (0, 1, 1), (1, 1, 1), (1,)
+    found = decode((*policy, *state, *job, *share, *model, *history, *middle), "wait")
+    assert found == IblParameters()._replace(
+        policy=("group", "queue"),
+        state=("free_cpus", "queued_demand"),
+        attributes=("user", "cpus"),
+        job_share=0.5,
+        neighbours=10,
+        history=8000,
+        middle="median",
+    )
+    run = decode((*job, *model, *history, *middle), "run", IblParameters()._replace(neighbours=7))
+    assert (run.run_attributes, run.run_neighbours, run.run_history) == (("user", "cpus"), 10, 8000)
+    assert (run.run_middle, run.neighbours) == ("median", 7)
+
+
+@pytest.mark.parametrize("target", ["wait", "run"])
+def test_what_is_found_is_what_a_method_is_made_with(target: Target) -> None:
+    bits = (1,) * bits_of(target)
+    parameters = decode(bits, target)
+    settings = settings_of(parameters, target)
+    method = method_named("ibl", settings)
+    assert isinstance(method, Ibl) and method.parameters == parameters != IblParameters()
+    assert settings["attributes" if target == "wait" else "run_attributes"] == list(JOB)
+    assert target == "run" or (method.parameters.policy, method.parameters.state) == (POLICY, STATE)
+
+
+@pytest.mark.parametrize("target", ["wait", "run"])
+def test_a_chromosome_is_encoded_as_it_is_decoded(target: Target) -> None:
+    dice = np.random.default_rng(4)
+    for _ in range(50):
+        bits: Bits = tuple(dice.integers(0, 2, bits_of(target)).tolist())
+        assert encode(decode(bits, target), target) == bits
+    assert decode(encode(IblParameters(), target), target) == IblParameters()
+    with pytest.raises(ValueError):
+        encode(IblParameters(neighbours=7, run_neighbours=7), target)
+
+
+def test_the_bench_says_what_the_methods_say() -> None:
+    random = np.random.default_rng(3)
+    events: list[AnyEvent] = [capacity(16)]
+    jobs: dict[str, Truth] = {}
+    for number, time in enumerate(np.cumsum(random.exponential(300.0, 250)).tolist()):
+        job, cpus, user = str(number), int(random.integers(1, 9)), f"u{random.integers(5)}"
+        wait_s, run_s = random.exponential(600.0, 2).tolist()
+        events.append(submit(job, time, user=user, queue="day", cpus=cpus, walltime=600.0))
+        events.append(start(job, time + wait_s))
+        events.append(end(job, time + wait_s + run_s))
+        if number >= 50:
+            jobs[job] = Truth(wait_s, run_s)
+    events.sort(key=lambda event: event.time)
+    parameters: dict[str, bool | int | float | str | list[str]]
+    parameters = {"history": 1000, "neighbours": 5, "run_history": 1000, "run_neighbours": 7, "policy": ["user"]}
+    settings = EngineSettings(method="ibl", shadows=(), runtimes="ibl", parameters={"ibl": parameters})
+    engine = Engine("s", settings)
+    said = [record for event in events for record in engine.apply(event) if isinstance(record, Prediction)]
+    asked = [(record, jobs[record.job]) for record in said if record.job in jobs]
+    waits = [abs((record.predicted_wait_s or 0.0) - truth.wait_s) for record, truth in asked]
+    runs = [abs((record.predicted_run_s or 0.0) - truth.run_s) for record, truth in asked]
+    examples = collect(events, jobs, settings)
+    tuned = Ibl(**parameters).parameters._replace(policy=("user",))
+    found = [Bench(stretch).error(tuned) for stretch in examples]
+    mean_wait, mean_run = (
+        np.mean([truth[of] for truth in map(msgspec.structs.astuple, jobs.values())]) for of in (0, 1)
+    )
+    assert found == [pytest.approx(np.mean(waits) / mean_wait), pytest.approx(np.mean(runs) / mean_run)]
+
+
+def test_examples_are_collected_as_they_became_known() -> None:
+    asked = {"user": "ada", "queue": "day", "cpus": 2, "walltime": 600.0}
+    events: list[AnyEvent] = [
+        capacity(8),
+        submit("1", 10.0, **asked),
+        start("1", 20.0),
+        submit("2", 30.0, **asked),
+        submit("3", 40.0, **asked),
+        start("2", 50.0),
+        cancel("3", 55.0),
+        end("1", 60.0),
+        submit("4", 70.0, **asked),
+    ]
+    jobs = {"2": Truth(20.0, 100.0), "3": Truth(15.0, 0.0), "4": Truth(5.0, 30.0)}
+    waits, runs = collect(events, jobs)
+    assert [value_s for _, value_s in waits.learnt] == [10.0, 20.0]
+    assert [(asked.learnt, asked.value_s) for asked in waits.asked] == [(1, 20.0), (1, 15.0), (2, 5.0)]
+    assert [value_s for _, value_s in runs.learnt] == [40.0]
+    assert [(asked.learnt, asked.value_s) for asked in runs.asked] == [(0, 100.0), (1, 30.0)]
+    found = waits.asked[1].seen.state
+    assert found is not None
+    assert found.categories == [(None, "ada", "day")] and found.values[0][:2] == [1, 1]
+    assert found.free_cpus == 6

@@ -1,0 +1,365 @@
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.engine.engine import Engine
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
+from models.registry import run_method_named
+from models.papers.gibbons import Entry, Gibbons, outlived
+from models.papers.gibbons_statistics import CONFIDENCE, ExecutionTime, student
+from models.site.job import Job, RunEstimate
+from models.site.runs import RunHistory
+
+NO_RUNS = RunHistory()
+
+
+def make(
+    user: str | None = "ada",
+    executable: str | None = "namd",
+    cpus: int = 4,
+    walltime: float | None = None,
+    memory: int | None = None,
+) -> Job:
+    return Job(
+        id="1", attempt=0, submit=0.0, user=user, executable=executable, cpus=cpus, walltime=walltime, memory=memory
+    )
+
+
+def taught(*ran: tuple[Job, float], relative: bool = True, depth: int = 2048) -> Gibbons:
+    method = Gibbons(relative, depth)
+    for job, run_s in ran:
+        method.learn(job, run_s, NO_RUNS)
+    return method
+
+
+def predicted(method: Gibbons, job: Job, elapsed_s: float = 0.0) -> RunEstimate:
+    return method.predict(job, NO_RUNS, elapsed_s)
+
+
+def restored(method: Gibbons, depth: int = 2048) -> Gibbons:
+    """Another one, from what the stores keep of it."""
+    other = Gibbons(method.relative, depth)
+    rows = list(method.rows.kept)
+    random.Random(1).shuffle(rows)
+    other.rows.restore(rows, method.rows.count, method.rows.oldest)
+    other.load(method.save())
+    return other
+
+
+# The execution time function.
+
+
+def test_a_method_gives_the_function_of_an_executable() -> None:
+    ran = [(make(cpus=cpus), 8000.0 / cpus + 300 + 50 * cpus + off) for cpus in (1, 4, 8) for off in (-20.0, 20.0)]
+    for relative in (False, True):
+        function = taught(*ran, relative=relative).get_exec_time_function(make(cpus=16))
+        assert function is not None
+        assert function.coefficients == pytest.approx([8000.0, 300.0, 50.0])
+        assert function.observations == 6
+        assert function.estimate_time(16)[0] == pytest.approx(1600.0)
+    assert taught(*ran[:4]).get_exec_time_function(make()) is None
+
+
+def test_a_range_weighs_by_the_variance_of_its_mean() -> None:
+    """The variance of its runs over their number; a single run is given that within all ranges."""
+    ranges = {1: [900.0, 1100.0, 1600.0], 2: [500.0, 540.0], 4: [700.0], 16: [90.0, 100.0, 200.0, 250.0]}
+    found = taught(*((make(cpus=cpus), run_s) for cpus, runs in ranges.items() for run_s in runs))
+    together = sum(statistics.variance(runs) * (len(runs) - 1) for runs in ranges.values() if len(runs) > 1) / 6
+    variances = [(statistics.variance(runs) if len(runs) > 1 else together) / len(runs) for runs in ranges.values()]
+    expected = ExecutionTime.fitted([*ranges], [statistics.mean(runs) for runs in ranges.values()], variances, 10)
+    function = found.get_exec_time_function(make())
+    assert function is not None and expected is not None
+    assert function.coefficients == pytest.approx(expected.coefficients)
+    assert function.estimate_time(8) == pytest.approx(expected.estimate_time(8))
+
+
+def test_a_function_by_shares_of_the_walltime_is_in_seconds() -> None:
+    ran = [(make(cpus=cpus, walltime=1e4), 8000.0 / cpus + 300 + 50 * cpus) for cpus in (1, 4, 8)]
+    function = taught(*ran).get_exec_time_function(make(walltime=2e4))
+    assert function is not None and function.coefficients == pytest.approx([16000.0, 600.0, 100.0], rel=1e-4)
+
+
+# Which runs count.
+
+
+def test_the_six_templates_come_in_order() -> None:
+    bob, other = make("bob"), make("bob", "wrf")
+    steps: list[tuple[list[tuple[Job, float]], str]] = [
+        ([(make("bob", "wrf", cpus), 100.0 * cpus) for cpus in (1, 2, 8)], "T(4) of 3 by site"),
+        ([(other, 700.0), (other, 900.0)], "mean of 2 by site,cpus"),
+        ([(make("bob", "namd", cpus), 10.0 * cpus) for cpus in (1, 2, 8)], "T(4) of 3 by executable"),
+        ([(bob, 40.0), (bob, 60.0)], "mean of 2 by executable,cpus"),
+        ([(make(cpus=cpus), 5.0 * cpus) for cpus in (1, 2, 8)], "T(4) of 3 by executable,user"),
+        ([(make(), 15.0), (make(cpus=3), 35.0)], "mean of 2 by executable,user,cpus"),
+    ]
+    expected = [400.0, 800.0, 40.0, 50.0, 20.0, 25.0]
+    method = taught()
+    assert predicted(method, make()) == RunEstimate(None, "too little history")
+    for (ran, reason), run_s in zip(steps, expected, strict=True):
+        for job, took_s in ran:
+            method.learn(job, took_s, NO_RUNS)
+        estimate = predicted(method, make())
+        assert estimate.run_s == pytest.approx(run_s)
+        assert estimate.reason == reason
+
+
+def test_ranges_of_processors_reach_to_powers_of_two() -> None:
+    method = taught(*((make(cpus=cpus), 100.0 * cpus) for cpus in (5, 8)))
+    assert [predicted(method, make(cpus=cpus)).run_s for cpus in (4, 5, 8, 9)] == [None, 650.0, 650.0, None]
+
+
+def test_a_function_that_falls_below_zero_is_not_believed() -> None:
+    falling = taught(*((make(cpus=cpus), run_s) for cpus, run_s in ((1, 900.0), (2, 500.0), (4, 100.0))))
+    function = falling.get_exec_time_function(make(cpus=8))
+    assert function is not None and function.estimate_time(8)[0] < 0
+    assert predicted(falling, make(cpus=8)) == RunEstimate(None, "too little history")
+
+
+def test_jobs_without_an_executable_run_one_that_has_no_name() -> None:
+    method = taught(
+        *((make(user, None), run_s) for user, run_s in (("ada", 10), ("ada", 30), ("bob", 50), ("bob", 70)))
+    )
+    assert predicted(method, make("ada", None)).run_s == 20.0
+    assert predicted(method, make("eve", None)).reason == "mean of 4 by executable,cpus"
+    assert predicted(method, make(None, None)).reason == "mean of 4 by executable,cpus"
+    assert predicted(method, make("ada", "namd")).reason == "mean of 4 by site,cpus"
+
+
+def test_memory_tells_problems_of_different_size_apart() -> None:
+    ran = [(make(memory=memory), 1.0 * memory) for memory in (64, 128, 4096, 8000)]
+    method = taught(*ran)
+    assert predicted(method, make(memory=100)).run_s == 96.0
+    assert predicted(method, make(memory=5000)).run_s == 6048.0
+    assert predicted(method, make()).reason == "mean of 4 by executable,user,cpus"
+    assert predicted(method, make(memory=10**9)).reason == "mean of 4 by executable,user,cpus"  # nobody asked for that
+
+
+def test_run_times_are_shares_of_the_walltime_where_there_are_any() -> None:
+    ran = [(make(walltime=1000.0), 100.0), (make(walltime=2000.0), 600.0)]
+    assert predicted(taught(*ran), make(walltime=4000.0)).run_s == pytest.approx(800.0)
+    assert predicted(taught(*ran, relative=False), make(walltime=4000.0)).run_s == 350.0
+    assert predicted(taught(*ran), make()).run_s == 350.0  # nothing to take a share of
+    assert predicted(taught((make(), 10.0), (make(), 30.0)), make(walltime=4000.0)).run_s == 20.0
+
+
+def test_who_ran_over_the_walltime_ran_for_all_of_it() -> None:
+    method = taught((make(walltime=100.0), 150.0), (make(walltime=100.0), 50.0))
+    assert predicted(method, make(walltime=200.0)).run_s == 150.0
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    runs = [100.0, 300.0, 800.0]
+    estimate, error = taught(*((make(), run_s) for run_s in runs)).get_estimate(make(), confidence=0.9) or (0.0, 0.0)
+    assert estimate == 400.0
+    assert error == pytest.approx(student(2, 0.95) * statistics.stdev(runs) / math.sqrt(3))
+    found = predicted(taught(*((make(), run_s) for run_s in (390.0, 400.0, 410.0))), make())
+    half = student(2, 0.975) * 10.0 / math.sqrt(3)
+    assert found.interval == pytest.approx((400 - half, 400 + half))
+    assert taught().get_estimate(make()) is None
+
+
+def test_no_more_than_the_last_runs_count() -> None:
+    ran = [(make(walltime=3600.0, memory=n), 100.0 * n) for n in (1, 2, 3, 4, 5, 7)]
+    last = taught(*ran, depth=2)
+    assert predicted(last, make()) == predicted(taught(*ran[-2:]), make())
+    assert len(last.rows.kept) == 2
+
+
+# Jobs that run already.
+
+
+def test_a_job_that_runs_is_compared_with_those_that_ran_as_long() -> None:
+    method = taught(*((make(), run_s) for run_s in (10.0, 20.0, 1000.0, 1020.0)))
+    assert predicted(method, make()).run_s == 512.5
+    assert predicted(method, make(), 300.0).run_s == 1010.0
+    assert predicted(method, make(), 1015.0).run_s == 1015.0  # within what is expected: over at any moment
+
+
+def test_a_category_where_none_ran_as_long_is_passed_over() -> None:
+    method = taught(*((make(), run_s) for run_s in (10.0, 20.0)), *((make("bob"), run_s) for run_s in (5000.0, 6000.0)))
+    assert predicted(method, make(), 300.0).run_s == 5500.0
+
+
+def test_a_job_that_outlived_all_that_ran_comes_to_a_multiple_of_its_estimate() -> None:
+    method = taught((make(), 600.0), (make(), 602.0))
+    assert predicted(method, make(), 6500.0).run_s == 11 * 601.0
+    assert predicted(method, make(walltime=6550.0), 6500.0).run_s == 6550.0
+
+
+@pytest.mark.parametrize(
+    ("estimate_s", "error_s", "elapsed_s", "expected"),
+    [
+        (600.0, 0.0, 0.0, 600.0),
+        (600.0, 0.0, 600.0, 600.0),
+        (600.0, 0.0, 601.0, 600.0),  # 1.0017 rounds to 1
+        (600.0, 0.0, 901.0, 1200.0),
+        (600.0, 100.0, 900.0, 600.0),  # three times the interval
+        (600.0, 100.0, 901.0, 1200.0),
+        (600.0, 0.0, 1499.0, 1200.0),
+        (0.0, 0.0, 7.0, 7.0),  # a second at least
+    ],
+)
+def test_the_rule_for_who_outlives_the_estimate(
+    estimate_s: float, error_s: float, elapsed_s: float, expected: float
+) -> None:
+    assert outlived(estimate_s, error_s, elapsed_s) == expected
+
+
+# Comparing jobs.
+
+
+def test_two_jobs_are_compared_by_their_means() -> None:
+    dice = random.Random(2)
+    ran = [(make("ada"), dice.gauss(5000.0, 100.0)) for _ in range(20)]
+    ran += [(make("bob"), dice.gauss(4000.0, 100.0)) for _ in range(20)]
+    method = taught(*ran)
+    ada, bob = make("ada"), make("bob")
+    assert method.compare_job_estimates(ada, bob) and method.compare_job_estimates(ada, bob, 800.0)
+    assert not method.compare_job_estimates(ada, bob, 1200.0) and not method.compare_job_estimates(bob, ada)
+    assert not method.compare_job_estimates(ada, bob, 990.0, confidence=0.99)
+    assert not method.compare_job_estimates(ada, make(cpus=64))  # nothing is known of such
+
+
+def test_a_job_that_has_run_for_long_runs_longer_than_its_like() -> None:
+    method = taught(*((make(), run_s) for run_s in (10.0, 12.0, 5000.0, 5100.0) * 10))
+    assert method.compare_job_estimates(make(), make(), 1000.0, elapsed_a_s=3000.0)
+    assert not method.compare_job_estimates(make(), make(), 0.0)
+
+
+# What is kept.
+
+
+def jobs(dice: random.Random) -> Job:
+    return make(
+        dice.choice([None, "ada", "bob", "eve"]),
+        dice.choice([None, "namd", "wrf"]),
+        dice.choice([1, 2, 3, 5, 16, 100, 512]),
+        dice.choice([None, 0.0, 600.0, 7000.0, 36000.0]),
+        dice.choice([None, 1 << 20, 1 << 30]),
+    )
+
+
+def assert_same(one: Gibbons, other: Gibbons, job: Job, elapsed_s: float) -> None:
+    assert one.predict(job, NO_RUNS, elapsed_s) == other.predict(job, NO_RUNS, elapsed_s)
+    functions = [method.get_exec_time_function(job, elapsed_s) for method in (one, other)]
+    assert repr(functions[0]) == repr(functions[1])
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 60, 300])
+def test_restored_in_mid_stream_it_says_the_same(relative: bool, count: int) -> None:
+    dice = random.Random(count)
+    method = Gibbons(relative, depth=200)
+    for _ in range(count):
+        method.learn(jobs(dice), dice.expovariate(1 / 3000), NO_RUNS)
+    other = restored(method, depth=200)
+    for _ in range(100):
+        assert_same(method, other, jobs(dice), dice.choice([0.0, 0.0, 900.0]))
+        job, run_s = jobs(dice), dice.expovariate(1 / 3000)
+        method.learn(job, run_s, NO_RUNS)
+        other.learn(job, run_s, NO_RUNS)
+
+
+def story() -> list[AnyEvent]:
+    """A busy site: jobs in bursts, of which one in ten is cancelled."""
+    dice, now, events = random.Random(3), 0.0, list[AnyEvent]()
+    for number in range(300):
+        now += dice.choice([0.0, 20.0, 400.0])
+        job, request = str(number), jobs(dice)
+        start = now + dice.choice([0.0, 50.0, 3000.0])
+        asked = {name: getattr(request, name) for name in ("user", "executable", "cpus", "walltime", "memory")}
+        events.append(Submit(site="s", time=now, job=job, queue=dice.choice(["a", "b"]), **asked))
+        if dice.random() < 0.1:
+            events.append(Cancel(site="s", time=start, job=job))
+        else:
+            run_s = dice.expovariate(1 / 3000)
+            events += [Start(site="s", time=start, job=job), End(site="s", time=start + run_s, job=job)]
+    return sorted(events, key=lambda event: event.time)
+
+
+def test_an_engine_that_was_restored_says_the_same_of_run_times() -> None:
+    events, cut = story(), 500
+    shadows = ("downey", "last-two", "walltime")
+    settings = EngineSettings(
+        method="zero", shadows=(), bounds="", runtimes="gibbons", run_shadows=shadows, publish_shadows=True
+    )
+    begun, went_on = Engine("s", settings), []
+    for event in events[:cut]:
+        begun.apply(event)
+    saved, changes = begun.checkpoint()
+    for engine in (begun, Engine.load(saved, changes.started, changes.runs, settings, changes.rows)):
+        records = [record for event in events[cut:] for record in engine.apply(event)]
+        went_on.append([record for record in records if isinstance(record, Prediction)])
+    assert went_on[0] == went_on[1]
+    assert {record.method for record in went_on[0] if record.predicted_run_s} == {"zero", *shadows}
+
+
+def test_a_broken_row_is_refused() -> None:
+    method = Gibbons()
+    method.rows.append(b"\xc1")
+    with pytest.raises(ValueError, match="row 0"):
+        method.load(b"")
+
+
+def test_what_has_left_leaves_nothing_behind() -> None:
+    dice = random.Random(4)
+    method = Gibbons(depth=50)
+    for _ in range(500):
+        method.learn(jobs(dice), dice.expovariate(1 / 3000), NO_RUNS)
+    last = restored(method, depth=50)
+    assert method._repository.keys() == last._repository.keys()
+    for key, entry in method._repository.items():
+        assert entry.ranges.keys() == last._repository[key].ranges.keys()
+
+
+def test_sums_are_exact() -> None:
+    dice = random.Random(5)
+    times = [dice.randrange(10**12) for _ in range(200)]
+    entry, other = Entry(), Entry()
+    for time in times:
+        entry.add(time, 3, 1)
+    for time in reversed(times[100:]):
+        entry.add(time, 3, -1)
+    for time in reversed(times[:100]):
+        other.add(time, 3, 1)
+    assert entry.sample(1.0) == other.sample(1.0)
+    seconds = [time / 1e6 for time in times[:100]]
+    sample = entry.sample(1.0)
+    assert sample.count == 100
+    assert sample.mean == pytest.approx(statistics.mean(seconds))
+    assert sample.deviation == pytest.approx(statistics.stdev(seconds))
+
+
+times = st.floats(0, 1e11)
+made = st.builds(
+    make,
+    st.sampled_from([None, "ada", "bob"]),
+    st.sampled_from([None, "namd"]),
+    st.sampled_from([1, 2, 4, 64]),
+    st.none() | times,
+    st.none() | st.integers(0, 1 << 50),
+)
+
+
+@given(st.lists(st.tuples(made, times), min_size=1, max_size=12), made, times)
+def test_no_estimate_is_beyond_the_walltime_or_below_the_elapsed_time(
+    ran: list[tuple[Job, float]], job: Job, elapsed_s: float
+) -> None:
+    estimate = predicted(taught(*ran), job, elapsed_s)
+    if estimate.run_s is not None:
+        assert estimate.low is not None and estimate.high is not None
+        assert elapsed_s <= estimate.low <= estimate.run_s <= estimate.high
+        assert not job.walltime or estimate.high <= max(job.walltime, elapsed_s)
+
+
+def test_its_parameters_are_tunable() -> None:
+    method = run_method_named("gibbons", {"relative": False, "depth": 100})
+    assert isinstance(method, Gibbons) and not method.relative
+    with pytest.raises(ValueError, match=r"gibbons\.depth"):
+        run_method_named("gibbons", {"depth": 1})
+    assert 0.5 < CONFIDENCE < 1
