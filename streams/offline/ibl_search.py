@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from models.engine.settings import EngineSettings
-from models.registry import method_named
+from models.papers.ibl.method import Ibl, IblParameters
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.ibl import (
     Bench,
@@ -21,7 +21,7 @@ from models.papers.search.ibl import (
     settings_of,
 )
 from models.papers.search.ibl import search as genetic
-from models.papers.ibl.method import Ibl, IblParameters
+from models.registry import method_named
 from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state
 from streams.offline.processes import process_map

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from models.records import AnyEvent, Submit
 from models.papers.search.tuning import PASSES, Truth
+from models.records import AnyEvent, Submit
 from streams.offline.replay import jobs_in
 from streams.sources.swf import Trace, events_of
 

@@ -8,15 +8,15 @@ from typing import Any, Literal
 import msgspec
 
 from models.engine.settings import EngineSettings
-from models.records import End, Start, Submit
-from models.registry import run_method_named
 from models.papers.run_template import RunTemplate
-from models.papers.template import DEFAULT, Choice, Templates
 from models.papers.search.genetic import Generation
 from models.papers.search.templates import genetic, greedy
 from models.papers.search.templates.encoding import Encoding
 from models.papers.search.templates.genetic import Evaluate, Individual, TemplateSearchPlan
 from models.papers.search.templates.workload import Moment, TemplateSet, Workload, complete
+from models.papers.template import DEFAULT, Choice, Templates
+from models.records import End, Start, Submit
+from models.registry import run_method_named
 from models.site.job import Job
 from streams.errors import UserError
 from streams.offline.files import SearchState, as_profile, read_state, write_state

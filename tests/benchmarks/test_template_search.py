@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from models.papers.run_template import RunTemplate
-from models.papers.template import Templates
 from models.papers.search.templates.genetic import TemplateSearchPlan, search
 from models.papers.search.templates.workload import Moment, TemplateEstimates, Workload
+from models.papers.template import Templates
 from models.simulation import generate
 from models.site.job import Job
 from models.site.runs import RunHistory

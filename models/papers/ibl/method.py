@@ -7,14 +7,14 @@ import msgspec
 from msgspec import Meta
 
 from models.method import RunMethod, SiteContext, WaitMethod
+from models.papers.ibl.attributes import JobAttribute, PolicyAttribute, Seen, StateAttribute, request_of, state_of
+from models.papers.ibl.distance import Columns, Point, mean, median, nearest
+from models.papers.ibl.memory import Memory, Selection
 from models.records import JobKey
 from models.site.job import Estimate, Job, RunEstimate
 from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory
-from models.papers.ibl.attributes import JobAttribute, PolicyAttribute, Seen, StateAttribute, request_of, state_of
-from models.papers.ibl.distance import Columns, Point, mean, median, nearest
-from models.papers.ibl.memory import Memory, Selection
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Neighbours = Annotated[int, Meta(ge=1, le=1000)]

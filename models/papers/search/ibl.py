@@ -19,14 +19,14 @@ import numpy as np
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
-from models.records import AnyEvent, JobKey
-from models.papers.search.genetic import Generation, SearchPlan, evolve, ranked
-from models.papers.search.tuning import Truth
-from models.site.job import Estimate, Job
 from models.papers.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
 from models.papers.ibl.distance import Columns, Point, mean, median, nearest
 from models.papers.ibl.memory import Memory, Selection
 from models.papers.ibl.method import IblParameters, Middle
+from models.papers.search.genetic import Generation, SearchPlan, evolve, ranked
+from models.papers.search.tuning import Truth
+from models.records import AnyEvent, JobKey
+from models.site.job import Estimate, Job
 
 Target = Literal["wait", "run"]
 Bits = tuple[int, ...]

@@ -4,11 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.method import SiteContext
-from models.runtimes.closest import Closest
-from models.site.history import History, Started
-from models.site.job import Job, Phase
-from models.site.runs import RunHistory
-from models.site.state import SiteState
 from models.papers.distributions import (
     SET_VALUES,
     SETS,
@@ -18,6 +13,11 @@ from models.papers.distributions import (
     norms,
     samples_of,
 )
+from models.runtimes.closest import Closest
+from models.site.history import History, Started
+from models.site.job import Job, Phase
+from models.site.runs import RunHistory
+from models.site.state import SiteState
 from tests.support.methods import kept_by, taken_back
 
 VALUE = st.sampled_from([0.0, 1.0, 2.0, 60.0, 3600.0, 86_400.0])

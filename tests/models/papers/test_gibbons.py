@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
-from models.registry import run_method_named
 from models.papers.gibbons import Entry, Gibbons, outlived
 from models.papers.gibbons_statistics import CONFIDENCE, ExecutionTime, student
+from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
+from models.registry import run_method_named
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory
 

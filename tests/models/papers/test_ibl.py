@@ -8,14 +8,14 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext
+from models.papers.ibl import Ibl, IblRuns
+from models.papers.ibl.attributes import MAX_EXACT_INTEGER, POLICY, Request, request_of, state_of
 from models.records import AnyEvent, Prediction
 from models.runtimes.closest import Closest
 from models.site.history import History
 from models.site.job import Job, Phase
 from models.site.runs import RunHistory
 from models.site.state import SiteState
-from models.papers.ibl import Ibl, IblRuns
-from models.papers.ibl.attributes import MAX_EXACT_INTEGER, POLICY, Request, request_of, state_of
 from tests.support.events import cancel, capacity, end, start, submit
 
 

@@ -9,11 +9,6 @@ from hypothesis import strategies as st
 from scipy.stats import binom, rankdata
 
 from models.method import SiteContext
-from models.runtimes.closest import Closest
-from models.site.history import History
-from models.site.job import Estimate, Job
-from models.site.runs import RunHistory
-from models.site.state import SiteState
 from models.papers.qbets import (
     UPPER,
     Qbets,
@@ -24,6 +19,11 @@ from models.papers.qbets import (
     misses_of_a_change,
     upper_rank,
 )
+from models.runtimes.closest import Closest
+from models.site.history import History
+from models.site.job import Estimate, Job
+from models.site.runs import RunHistory
+from models.site.state import SiteState
 
 SITE = SiteContext(SiteState(), History(2), RunHistory(), Closest())
 

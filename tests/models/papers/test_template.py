@@ -10,8 +10,6 @@ from scipy import stats
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Prediction
-from models.registry import run_method_named
 from models.papers.run_template import MAX_HISTORY_RUNS, UNIT, RunTemplate
 from models.papers.template import (
     DEFAULT,
@@ -23,6 +21,8 @@ from models.papers.template import (
     plus,
     student_quantiles,
 )
+from models.records import AnyEvent, Prediction
+from models.registry import run_method_named
 from models.simulation import generate, run
 from models.site.job import Job, RunEstimate
 from models.site.runs import RunHistory

@@ -66,7 +66,7 @@ def test_the_tables_are_printed(trace: Path, capsys: Capture, monkeypatch: pytes
     assert main(["compare", str(trace), *methods, "--workers", "1"]) == 0
     _, tables, _ = capsys.readouterr().out.split("\n\n")
     heads = [line.split()[0] for line in tables.splitlines() if line[0].isalpha()]
-    assert heads == ["waits", "zero", "median", "qbets", "easy", "run", "downey", "bounds", *["qbets"] * 5]
+    assert heads == ["waits", "zero", "median", "easy", "qbets", "run", "downey", "bounds", *["qbets"] * 5]
 
 
 def test_mistakes_are_named(trace: Path, capsys: Capture) -> None:

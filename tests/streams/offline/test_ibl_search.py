@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.records import Outcome
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.ibl import Examples, RankedGeneration, Target, settings_of
+from models.records import Outcome
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import ibl_search

@@ -8,11 +8,11 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import End
 from models.papers.run_template import RunTemplate
-from models.papers.template import Templates
 from models.papers.search.templates.genetic import TemplateSearchPlan
 from models.papers.search.templates.workload import Moment
+from models.papers.template import Templates
+from models.records import End
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.files import save

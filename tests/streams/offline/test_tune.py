@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.records import Outcome
 from models.papers.search.tuning import TuningResult, aae_s
+from models.records import Outcome
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline import tune

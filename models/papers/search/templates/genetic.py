@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from models.papers.run_template import RunTemplate
-from models.papers.template import Choice
 from models.papers.search.genetic import Generation, SearchPlan, evolve
 from models.papers.search.templates.encoding import Encoding, Gene
 from models.papers.search.templates.workload import TemplateEstimates, TemplateSet, Workload, complete
+from models.papers.template import Choice
 
 MAX_SET_TEMPLATES = 10
 """Templates of an individual at most."""

@@ -11,10 +11,10 @@ from itertools import combinations
 import msgspec
 
 from models.papers.run_template import MAX_HISTORY_RUNS, RunTemplate
-from models.papers.template import Choice
 from models.papers.search.templates.encoding import ELAPSED, NODES
 from models.papers.search.templates.genetic import Evaluate
 from models.papers.search.templates.workload import TemplateEstimates, TemplateSet, Workload
+from models.papers.template import Choice
 
 PREDICTORS = ("mean", "linear")
 

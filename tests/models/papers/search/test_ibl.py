@@ -7,8 +7,8 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Prediction
-from models.registry import method_named
+from models.papers.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Request, Seen
+from models.papers.ibl.method import Ibl, IblParameters
 from models.papers.search.genetic import SearchPlan
 from models.papers.search.ibl import (
     Asked,
@@ -25,8 +25,8 @@ from models.papers.search.ibl import (
     settings_of,
 )
 from models.papers.search.tuning import Truth
-from models.papers.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Request, Seen
-from models.papers.ibl.method import Ibl, IblParameters
+from models.records import AnyEvent, Prediction
+from models.registry import method_named
 from tests.support.events import cancel, capacity, end, start, submit
 
 

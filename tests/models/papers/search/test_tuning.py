@@ -7,8 +7,7 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy
-from models.records import AnyEvent, Outcome
-from models.registry import method_named
+from models.papers.distributions import QesperaDistributions
 from models.papers.search.tuning import (
     STATISTICS,
     VALUES,
@@ -24,8 +23,9 @@ from models.papers.search.tuning import (
     values,
     vary,
 )
+from models.records import AnyEvent, Outcome
+from models.registry import method_named
 from models.simulation import generate, run
-from models.papers.distributions import QesperaDistributions
 from models.waits.qespera import RANGES, Qespera
 
 BASE = EngineSettings(method=Qespera.name, shadows=(), history=120)
