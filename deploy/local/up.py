@@ -30,7 +30,7 @@ RESTART_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
 """The pauses (s) before an ended server is started again: after its first end, its second, and so on."""
 
 JOINED_WITHIN_S = 60.0
-"""For how long (s) the stack's start waits for a worker to have sites, which takes some seconds."""
+"""For how long (s) the stack's start waits for its workers to have sites, which takes some seconds."""
 
 MIN_STEADY_S = 60.0
 """When a server has run this long (s), its next end counts as its first again."""
@@ -90,13 +90,25 @@ class WorkerProcess(Process):
         place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
         return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
 
-    def await_sites(self, seconds: float = JOINED_WITHIN_S) -> bool:
-        """Wait until it has sites to answer for, but no longer than this; gives whether it has."""
-        self._on_progress(Progress(f"{self.name} takes its sites"))
-        deadline = time.monotonic() + seconds
-        while not (joined := self._answers("/readyz")) and self.running and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return joined
+    @property
+    def has_sites(self) -> bool:
+        """Whether it has sites to answer for."""
+        return self._answers("/readyz")
+
+
+def without_sites(crew: Sequence[WorkerProcess], seconds: float = JOINED_WITHIN_S) -> list[WorkerProcess]:
+    """Wait until all workers have sites at one time, but no longer than this; gives those that have none.
+
+    As long as one joins, the others give theirs up too: the sites are shared out again.
+    """
+    deadline = time.monotonic() + seconds
+    while (
+        (lacking := [worker for worker in crew if not worker.has_sites])
+        and any(worker.running for worker in lacking)
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.1)
+    return lacking
 
 
 class ServeProcess(Process):
@@ -173,8 +185,11 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_a
             create_topics(settings)
             for process in (*crew, serve):
                 running.enter_context(process)
-            if not crew[0].await_sites():
-                notes.append(f"{crew[0].directory.name} has no sites yet and answers nothing: see {crew[0].log}.")
+            on_progress(Progress("the workers take their sites"))
+            notes += [
+                f"{worker.directory.name} has no sites yet and answers nothing: see {worker.log}."
+                for worker in without_sites(crew)
+            ]
         config = stack.data_dir / CONFIG
         told = serve.with_place(settings)
         write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(told)}")

@@ -1,5 +1,6 @@
 """Reads the settings, and makes sure of them: a mistake is told with the file or variable, and the field."""
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -19,12 +20,22 @@ from streams.settings.sections import SECTIONS, Settings
 from streams.settings.tokens import ServeToken, check_secret, check_tokens
 from streams.text.toml import read_toml
 
+log = logging.getLogger(__name__)
+
 PREFIX = "QUEUECAST"
 DEFAULT_FILE = Path("queuecast.toml")
 
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
 _ADDRESSES = re.compile(rf"{_HOST}:\d{{1,5}}(,{_HOST}:\d{{1,5}})*")
 _REDIS_URL = re.compile(rf"rediss?://([^@/\s]*@)?{_HOST}(:\d{{1,5}})?(/\d*)?(\?\S*)?")
+NO_SETTINGS = frozenset(
+    f"{PREFIX}_{name}" for name in ("CONFIG", "CACHE", "DEBUG", "UP_OPEN", "URL", "WORKER", "SLURM")
+)
+"""Variables of queuecast's that are no settings: of commands, of Compose's files and of the widget for a portal."""
+
+MISSPELT = 0.85
+"""A variable that is this much like a setting's, by the share of letters, means that one."""
+
 _INJECTED = re.compile(r"_SERVICE_(HOST|PORT)|_PORT$|(?<!WEB)_PORT_")
 """Variables that Kubernetes makes for services, which may be named as a section is."""
 
@@ -114,6 +125,21 @@ def _check_names(environment: Mapping[str, str]) -> None:
                 nearest = get_close_matches(variable, known, 1)
                 meant = f"is {nearest[0]} meant?" if nearest else f"there are: {', '.join(known)}"
                 raise NotUnderstood(f"environment: {variable} is not a setting; {meant}")
+    _check_sections(environment)
+
+
+def _check_sections(environment: Mapping[str, str]) -> None:
+    """Refuse a variable whose section is misspelt; tell of one that is like no setting, which others may have set."""
+    begins = tuple(f"{PREFIX}_{name}_".upper() for name in SECTIONS)
+    settings = [
+        f"{name}_{field.name}".upper() for name, kind in SECTIONS.items() for field in msgspec.structs.fields(kind)
+    ]
+    for variable in sorted(environment.keys() - NO_SETTINGS):
+        if variable.startswith(begins) or not variable.startswith(f"{PREFIX}_") or _INJECTED.search(variable):
+            continue
+        if nearest := get_close_matches(variable.removeprefix(f"{PREFIX}_"), settings, 1, MISSPELT):
+            raise NotUnderstood(f"environment: {variable} is not a setting; is {PREFIX}_{nearest[0]} meant?")
+        log.warning("environment: %s is not a setting, and changes nothing", variable)
 
 
 def _words(text: str) -> list[str]:
