@@ -10,6 +10,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+OWN = "queuecast"
+"""This package."""
+
 
 class Registry(MutableMapping[str, type[T]]):
     """Classes of one kind by name, those of this package first. A name that is set counts in this process only.
@@ -72,7 +75,7 @@ class Registry(MutableMapping[str, type[T]]):
         """
         if name not in self:
             raise ValueError(f"{name!r} is not a {self._title}; there are: {', '.join(self)}")
-        if name not in self._built_in:
+        if name not in self._loaded and _package(self._places[name]) != OWN:
             self[name]
 
     def _load(self, place: EntryPoint) -> type[T]:
@@ -95,5 +98,7 @@ class Registry(MutableMapping[str, type[T]]):
 
 
 def _package(place: EntryPoint) -> str:
-    """Who gives a class: the distribution of an entry point, else this package."""
-    return "queuecast" if place.dist is None else f"the package {place.dist.name} {place.dist.version}"
+    """Who gives a class: this package, by its own table or by an entry point, or another one."""
+    if place.dist is None or place.dist.name == OWN:
+        return OWN
+    return f"the package {place.dist.name} {place.dist.version}"
