@@ -21,7 +21,7 @@ class Registry(MutableMapping[str, type[T]]):
         title: what messages call one of this kind: "method".
         base: where the class is from which they derive, as "module:Class". Each has its name in the attribute `name`.
         group: the entry points' group for those of other packages.
-        built_in: where each one of this package is, as "module:Class".
+        built_in: where those of this package are that are no entry points, as "module:Class".
 
     Raises:
         ValueError: on first use, where two packages give the same name, or one takes a name of this package; on taking

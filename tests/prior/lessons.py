@@ -1,11 +1,11 @@
 """What a log teaches about queues: the features that its jobs found, and how long they waited."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import Submit
+from models.records import AnyEvent, Submit
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import lesson
 from models.waits.boosted.method import Boosted
@@ -25,17 +25,24 @@ _COLLECT = EngineSettings(
 """Forests that cost nothing: what is wanted is what they would learn from."""
 
 
-def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
-    """What the first jobs of a log teach; 6 s for 12,000."""
-    engine, submitted = None, 0
+def first_events(log: Path, jobs: int) -> Iterator[AnyEvent]:
+    """The events of a log before the submission of the job that comes after so many."""
+    submitted = 0
     with read_log([log], None, None, None, ()) as (events, _):
         for event in events.events():
             submitted += isinstance(event, Submit)
             if submitted > jobs:
-                break
-            engine = engine or Engine(event.site, _COLLECT)
-            engine.apply(event)
-            engine.take_changes()
+                return
+            yield event
+
+
+def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
+    """What the first jobs of a log teach; 6 s for 12,000."""
+    engine = None
+    for event in first_events(log, jobs):
+        engine = engine or Engine(event.site, _COLLECT)
+        engine.apply(event)
+        engine.take_changes()
     if engine is None:
         raise ValueError(f"{log}: no jobs in it")
     method = engine.methods.waits["boosted"]

@@ -17,11 +17,13 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
 from models.waits.boosted import method
 from models.waits.boosted.prior import Lesson, Prior
-from streams.bulk.reading import read_log
-from tests.prior.lessons import lesson_of, prior_of
+from tests.prior.lessons import first_events, lesson_of, prior_of
 
 STRETCHES = ((1, 300), (301, 1000), (1001, 5000), (5001, 20_000))
 """The first and the last job of each row of the table."""
+
+FOLLOWED = 1.2
+"""So many times the jobs that are scored are submitted, so that most of them start."""
 
 RULES = ("zero", "median", "blend")
 
@@ -38,9 +40,9 @@ def errors_of(log: Path, jobs: int, prior: Prior | None) -> Errors:
     """What the default and the trivial rules are wrong by at a log's first jobs, seconds; 60 s for 20,000."""
     numbers: dict[tuple[str, int], int] = {}
     found: dict[tuple[int, str], tuple[float, bool]] = {}
-    with patch.object(method, "shipped", lambda: prior), read_log([log], None, None, None, ()) as (events, _):
-        engine = None
-        for event in events.events():
+    engine = None
+    with patch.object(method, "shipped", lambda: prior):
+        for event in first_events(log, int(FOLLOWED * jobs)):
             if isinstance(event, Submit) and event.key not in numbers:
                 numbers[event.key] = len(numbers) + 1
             engine = engine or Engine(event.site, EngineSettings(publish_shadows=True))
@@ -50,8 +52,6 @@ def errors_of(log: Path, jobs: int, prior: Prior | None) -> Errors:
                     within = record.bounds is not None and record.actual_wait_s <= record.bounds["0.9"]
                     found[number, record.method] = abs(record.error_s), within
             engine.take_changes()
-            if len(numbers) > 1.2 * jobs:
-                break
     rows = sorted(number for number, name in found if name == "blend")
     errors_s = {name: np.array([found.get((row, name), (np.nan, False))[0] for row in rows]) for name in RULES}
     return Errors(np.array(rows), errors_s, np.array([found[row, "blend"][1] for row in rows]))

@@ -16,7 +16,6 @@ from tests.support.events import capacity, submit
 
 BOOSTING = Boosting(trees=40, rate=0.2, leaf_rows=5)
 QUEUED = NAMES.index("queued_all_cpus")
-DICE = np.random.default_rng(1)
 
 
 def rows_of(queued: Floats, site: float) -> Rows:
@@ -28,7 +27,7 @@ def rows_of(queued: Floats, site: float) -> Rows:
 
 def lesson_of(site: float, jobs: int = 400) -> Lesson:
     """A site that waits for an hour and a half for each multiple of its size that is queued."""
-    queued = DICE.uniform(0.0, 4.0, jobs)
+    queued = np.random.default_rng(int(site)).uniform(0.0, 4.0, jobs)
     waits = 5400.0 * queued
     return Lesson(rows_of(queued * site, site), {POINT[1]: np.sqrt(waits)}, np.ones(jobs))
 
@@ -74,7 +73,7 @@ def test_what_is_stored_says_the_same(prior: Prior) -> None:
 
 
 def test_a_site_s_own_jobs_correct_it(prior: Prior) -> None:
-    queued = DICE.uniform(0.0, 4.0, 300)
+    queued = np.random.default_rng(1).uniform(0.0, 4.0, 300)
     rows = TrainingRows(rows_of(queued * 500.0, 500.0), 540.0 * queued, np.ones(300))
     own = Forests.fit(rows, POINT[1:], NAMES, BOOSTING, prior)
     assert said_s(own, queued=1000.0, site=500.0) == pytest.approx(1080.0, rel=0.3)
@@ -132,7 +131,7 @@ def test_without_it_a_site_waits_for_jobs_of_its_own() -> None:
     assert isinstance(found, Prediction) and found.predicted_wait_s is None
 
 
-def test_what_others_can_learn_from_a_site_names_no_user() -> None:
+def test_what_others_can_learn_from_a_site_is_its_rows_of_features() -> None:
     engine = Engine("s", EngineSettings(method="boosted", shadows=()))
     for event in workload(5, jobs=60):
         engine.apply(event)
