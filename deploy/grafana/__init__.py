@@ -5,6 +5,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -21,5 +22,12 @@ DASHBOARDS = {"accuracy": accuracy, "flow": flow, "sites": sites, "sources": sou
 
 
 def as_json(dashboard: Dashboard) -> str:
-    """What Grafana reads."""
-    return json.dumps(dashboard, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    """What Grafana reads: one line for each panel and each of the dashboard's own fields, so that changes show."""
+    fields: dict[str, Any] = json.loads(_in_a_line(dashboard))
+    panels = ",\n".join(_in_a_line(panel) for panel in fields.pop("panels"))
+    others = "".join(f'"{name}": {_in_a_line(value)},\n' for name, value in sorted(fields.items()))
+    return f'{{\n{others}"panels": [\n{panels}\n]\n}}\n'
+
+
+def _in_a_line(part: object) -> str:
+    return json.dumps(part, cls=JSONEncoder, sort_keys=True, ensure_ascii=False)
