@@ -19,6 +19,7 @@ from models.simulation.policies import Policy, scheduler_of
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
 from models.site.job import Job
+from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.oracle import Oracle
 from tests.simulation.routing import Router
 
@@ -38,10 +39,12 @@ class GridSite(NamedTuple):
     name: str
     cpus: int
     load: float
-    policy: Policy
+    policy: Policy | Rules
 
     def scheduler(self) -> Scheduler:
         """The site's scheduler, idle."""
+        if isinstance(self.policy, Rules):
+            return Drawn(self.name, self.cpus, MONDAY, self.policy)
         return scheduler_of(self.policy, self.name, self.cpus, MONDAY)
 
 
@@ -73,6 +76,11 @@ OTHER_SITES = (
     GridSite("birch", 128, 0.65, Priorities(age=3.0, age_s=2 * DAY, fairshare=1.0, share=0.2, size=-0.5, cap=0.5)),
     GridSite("cedar", 256, 0.45, "multifactor-small"),
 )
+
+
+def same_policy(rules: Rules) -> tuple[GridSite, ...]:
+    """Three sites of one policy."""
+    return tuple(site._replace(policy=rules) for site in THREE_SITES)
 
 
 class Load(NamedTuple):
