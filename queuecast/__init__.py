@@ -25,7 +25,9 @@ from streams.client.grid import AsyncClient, Refused, UnknownSite
 from streams.client.questions import AnswerTimeout
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.notify.signing import verify_notice
+from streams.running import kafka_options
 from streams.settings import KafkaSettings, Settings, load_settings
+from streams.version import __version__
 
 __all__ = [
     "AnswerTimeout",
@@ -50,6 +52,8 @@ __all__ = [
     "Unreachable",
     "UserError",
     "WaitAnswer",
+    "__version__",
+    "kafka_options",
     "load_settings",
     "verify_notice",
 ]

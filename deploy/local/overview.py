@@ -22,7 +22,7 @@ def command_as_called(called: str | None = None) -> str:
     """
     script = Path(sys.argv[0] if called is None else called)
     if script.name != SCRIPT or not script.exists():
-        return shlex.join([sys.executable, "-m", "streams"])
+        return shlex.join([sys.executable, "-m", "queuecast"])
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if active := os.environ.get("VIRTUAL_ENV"):
         folders = [folder for folder in folders if not Path(folder).is_relative_to(active)]

@@ -64,7 +64,7 @@ class Process(Server):
         config = self._write(CONFIG, as_toml(self.with_place(self._settings)))
         prefixes = tuple(f"{PREFIX}_{section}_".upper() for section in SECTIONS)
         without = [f"-u{name}" for name in os.environ if name.startswith(prefixes)]
-        command = [sys.executable, "-m", "streams", "--config", str(config), self.name]
+        command = [sys.executable, "-m", "queuecast", "--config", str(config), self.name]
         return ["env", *without, f"TMPDIR={self.directory}", *command]
 
     def _ready(self) -> bool:

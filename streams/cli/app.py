@@ -69,12 +69,9 @@ def _misunderstood(error: typer.TyperException) -> int:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import PackageNotFoundError, version
+        from streams.version import __version__
 
-        try:
-            sys.stdout.write(f"queuecast {version('queuecast')}\n")
-        except PackageNotFoundError:
-            sys.stdout.write("queuecast, not installed\n")
+        sys.stdout.write(f"queuecast {__version__}\n")
         raise typer.Exit
 
 

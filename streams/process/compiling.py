@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import models
+from models import registry
 
 
 @contextmanager
@@ -16,7 +16,7 @@ def compiling_alone() -> Iterator[None]:
     numba's cache has no lock: of two processes that compile different signatures of one function at once, each may
     store its own under the other's name.
     """
-    folder = os.open(Path(models.__file__).parent, os.O_RDONLY)
+    folder = os.open(Path(registry.__file__).parent, os.O_RDONLY)
     try:
         with suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)

@@ -6,7 +6,6 @@ wrong. An unknown parameter is an error too, so that a misspelt one is noticed.
 
 import logging
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import msgspec
@@ -56,6 +55,7 @@ from streams.serve.service import (
     UserJobs,
 )
 from streams.settings import Settings
+from streams.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +279,7 @@ def build_app(
         state=State({"access": access, "pages": rendered_pages(), "static_files": static_files()}),
         openapi_config=OpenAPIConfig(
             title="queuecast",
-            version=_version(),
+            version=__version__,
             description="What batch jobs would wait at each site: durations in seconds, times in Unix seconds.",
             path="/schema",
             render_plugins=[JsonRenderPlugin()],
@@ -311,10 +311,3 @@ def _document_empty_values(document: OpenAPI) -> None:
         for parameter in (path.get and path.get.parameters) or ():
             if isinstance(parameter, DocumentedParameter) and parameter.param_in == "query":
                 parameter.allow_empty_value = getattr(parameter.schema, "type", None) == OpenAPIType.STRING
-
-
-def _version() -> str:
-    try:
-        return version("queuecast")
-    except PackageNotFoundError:
-        return "not installed"

@@ -105,7 +105,7 @@ def test_limits_and_names(topics: Topics, consumer: Any, tmp_path: Path) -> None
 
 def running(*arguments: str) -> "subprocess.Popen[str]":
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-m", "streams", *arguments]
+    command = [sys.executable, "-m", "queuecast", *arguments]
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

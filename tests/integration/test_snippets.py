@@ -31,7 +31,7 @@ class Shell:
         self._running: list[subprocess.Popen[str]] = []
         (tmp / "bin").mkdir()
         script = tmp / "bin" / "queuecast"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m deploy "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m queuecast "$@"\n')
         script.chmod(0o755)
         for trace in map(trace_path, ("KTH", "CTC")):
             (tmp / trace.name).symlink_to(trace)

@@ -53,7 +53,10 @@ class Stack(Command):
         """The first records of the topics, once there are so many."""
         command = ["--config", str(self.config), "watch", "--outcomes", "--from-beginning", "--json", "--count"]
         done = subprocess.run(
-            [sys.executable, "-m", "streams", *command, str(count)], capture_output=True, timeout=PATIENCE_S, check=True
+            [sys.executable, "-m", "queuecast", *command, str(count)],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=True,
         )
         return [json.loads(line) for line in done.stdout.splitlines()]
 

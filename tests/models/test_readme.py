@@ -34,7 +34,7 @@ def packages(tmp_path: Path) -> Path:
 def queuecast(packages: Path, *arguments: str) -> str:
     """What the command prints where these packages are installed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(packages), str(ROOT)))}
-    command = [sys.executable, "-m", "streams", *arguments]
+    command = [sys.executable, "-m", "queuecast", *arguments]
     return subprocess.run(command, env=environment, cwd=packages, check=True, capture_output=True, text=True).stdout
 
 

@@ -34,7 +34,7 @@ class Command:
         kept = {name: os.environ[name] for name in ("QUEUECAST_CACHE",) if name in os.environ}
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = psutil.Popen(
-                [sys.executable, "-m", "deploy", *arguments],
+                [sys.executable, "-m", "queuecast", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -23,7 +23,7 @@ SITE = "alder"
 
 def command(here: Deployment, cursors: Path, *more: str) -> tuple[list[str], dict[str, str]]:
     """`queuecast source NAME LOCATION …` on the deployment's Kafka: words and environment."""
-    words = [sys.executable, "-m", "deploy", "source", *more, "--site", SITE, "--cursors", str(cursors)]
+    words = [sys.executable, "-m", "queuecast", "source", *more, "--site", SITE, "--cursors", str(cursors)]
     kafka = here.settings.kafka
     own = {
         "QUEUECAST_KAFKA_BOOTSTRAP": kafka.bootstrap,

@@ -41,7 +41,7 @@ def test_what_is_on_the_path_of_this_terminal_alone_is_called_with_its_place(
 
 
 def test_a_module_is_called_as_one() -> None:
-    assert command_as_called("/x/streams/__main__.py") == f"{sys.executable} -m streams"
+    assert command_as_called("/x/queuecast/__main__.py") == f"{sys.executable} -m queuecast"
 
 
 def test_it_says_how_to_name_the_settings_first_where_they_are_not_found(script: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_environment_is_not_for_the_worker(tmp_path: Path, monkeypatch: pyte
     command = worker._prepare()
     assert "-uQUEUECAST_KAFKA_SECURITY" in command
     assert "-uQUEUECAST_CACHE" not in command
-    assert command[command.index(sys.executable) :][1:3] == ["-m", "streams"]
+    assert command[command.index(sys.executable) :][1:3] == ["-m", "queuecast"]
     settings = load_settings(Path(command[-2]), {})
     own = msgspec.structs.replace(CHANGED.worker, web_port=4711, instance="worker-7")
     assert settings == msgspec.structs.replace(CHANGED, worker=own)

@@ -145,7 +145,7 @@ def test_help_has_no_types_in_it(capsys: Capture) -> None:
 def test_a_shell_completes_commands_and_options() -> None:
     def completed(words: str, at: str) -> list[str]:
         environment = {"_QUEUECAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": at}
-        shell = [sys.executable, "-m", "streams"]
+        shell = [sys.executable, "-m", "queuecast"]
         return subprocess.check_output(
             shell, env=os.environ | environment | {"PYTHONPATH": str(ROOT)}, text=True
         ).split()
@@ -225,16 +225,15 @@ def test_a_reader_that_has_had_enough_is_no_trouble(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
-    command = [sys.executable, "-m", "streams", "schema", "dead-letter"]
+    command = [sys.executable, "-m", "queuecast", "schema", "dead-letter"]
     with os.fdopen(write, "wb") as pipe:
         ran = subprocess.run(command, env=environment, stdout=pipe, stderr=subprocess.PIPE, timeout=PATIENCE_S)
     assert ran.stderr == b""
     assert ran.returncode != 0
 
 
-@pytest.mark.parametrize("package", ["streams", "deploy"])
-def test_as_a_module_it_gives_its_code_and_one_line(package: str) -> None:
-    command = [sys.executable, "-m", package, "replay", "gone.swf"]
+def test_as_a_module_it_gives_its_code_and_one_line() -> None:
+    command = [sys.executable, "-m", "queuecast", "replay", "gone.swf"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     ran = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout) == (1, "")

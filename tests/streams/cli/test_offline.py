@@ -134,7 +134,7 @@ def test_ctrl_c_ends_a_replay_quietly(tmp_path: Path) -> None:
     trace = made_trace(tmp_path / "long.swf", jobs=60_000)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     out = tmp_path / "p.ndjson"
-    command = [sys.executable, "-m", "streams", "replay", str(trace), "--method", "median", "--out", str(out)]
+    command = [sys.executable, "-m", "queuecast", "replay", str(trace), "--method", "median", "--out", str(out)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not (out.exists() and out.stat().st_size):
             time.sleep(0.01)

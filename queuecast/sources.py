@@ -1,0 +1,31 @@
+"""What a source of your own needs: the contract, which `Source` describes, and the events."""
+
+from models.records import AnyEvent
+from streams.errors import UserError
+from streams.sources.contract import (
+    Cursor,
+    CursorError,
+    Recorded,
+    Skipped,
+    Source,
+    Step,
+    decode_cursor,
+    encode_cursor,
+    refuse,
+)
+from streams.sources.logs.source import LogSource
+
+__all__ = [
+    "AnyEvent",
+    "Cursor",
+    "CursorError",
+    "LogSource",
+    "Recorded",
+    "Skipped",
+    "Source",
+    "Step",
+    "UserError",
+    "decode_cursor",
+    "encode_cursor",
+    "refuse",
+]

@@ -1,0 +1,103 @@
+"""The wheel: one package, `queuecast`, which works whatever else lies in the working directory."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+COMMON = ("models", "streams", "deploy")
+PROGRAM = """
+import pickle
+from queuecast.methods import WaitMethod
+from queuecast.models.registry import METHODS, RUN_METHODS
+from queuecast.streams.sources.registry import sources
+from queuecast.streams.training.child import Child
+for registry in (METHODS, RUN_METHODS, sources()):
+    print(*(registry[name].__module__ for name in registry))
+child = Child()
+assert child.call(pickle.dumps(b"".join), (), 60) == b""
+child.kill()
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built and installed into a folder, as pip does it."""
+    tmp = tmp_path_factory.mktemp("wheel")
+    build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
+    name = subprocess.check_output([sys.executable, "-c", build, str(tmp)], cwd=ROOT, text=True).splitlines()[-1]
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp / "installed"), str(tmp / name)]
+    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *install], check=True)
+    return tmp / "installed"
+
+
+@pytest.fixture
+def clashing(tmp_path: Path) -> Path:
+    """A directory with modules whose names are those of the repository's folders."""
+    for name in COMMON:
+        (tmp_path / f"{name}.py").write_text(f"raise AssertionError('{name} of the working directory')\n")
+    return tmp_path
+
+
+def _run(installed: Path, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=directory, env=environment, text=True, capture_output=True, timeout=PATIENCE_S)
+
+
+def test_it_has_one_package_and_all_files(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"bin", "queuecast"}
+    inside = {path.relative_to(installed / "queuecast") for path in (installed / "queuecast").rglob("*")}
+    tracked = subprocess.check_output(["git", "ls-files", *COMMON], cwd=ROOT, text=True).splitlines()
+    assert set(map(Path, tracked)) - inside <= {Path("deploy/wheel.py")}
+
+
+def test_commands_run_beside_modules_of_the_same_names(installed: Path, clashing: Path) -> None:
+    for words in (["-m", "queuecast"], [str(installed / "bin" / "queuecast")]):
+        shown = _run(installed, clashing, *words, "--help")
+        assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr
+        assert " replay " in shown.stdout
+    trace = clashing / "one.swf"
+    trace.write_text("1 0 5 60 4 -1 -1 4 60 -1 1 1 1 -1 1 -1 -1 -1\n")
+    replayed = _run(
+        installed, clashing, "-m", "queuecast", "replay", trace.name, "--method", "median", "--method", "qbets"
+    )
+    assert replayed.returncode == 0, replayed.stderr
+
+
+def test_all_it_names_is_of_the_package(installed: Path, clashing: Path) -> None:
+    ran = _run(installed, clashing, "-c", PROGRAM)
+    assert ran.returncode == 0, ran.stderr
+    assert {word.partition(".")[0] for word in ran.stdout.split()} == {"queuecast"}
+
+
+def test_nothing_asks_for_the_folders_by_their_old_names(installed: Path) -> None:
+    for file in (installed / "queuecast").rglob("*.py"):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            words = line.split()
+            assert words[:1] not in (["import"], ["from"]) or words[1].partition(".")[0] not in COMMON, (file, line)
+
+
+def test_the_source_distribution_builds_the_same(tmp_path: Path, installed: Path) -> None:
+    build = "from hatchling.build import build_sdist, build_wheel; import sys; print({}(sys.argv[1]))"
+    sdist = subprocess.check_output(
+        [sys.executable, "-c", build.format("build_sdist"), str(tmp_path)], cwd=ROOT, text=True
+    )
+    subprocess.run(["tar", "-xf", sdist.split()[-1]], cwd=tmp_path, check=True)
+    source = next(path for path in tmp_path.iterdir() if path.is_dir())
+    name = subprocess.check_output(
+        [sys.executable, "-c", build.format("build_wheel"), str(tmp_path)], cwd=source, text=True
+    ).split()[-1]
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        packed = {item for item in wheel.namelist() if ".dist-info" not in item}
+    assert packed == {
+        str(path.relative_to(installed))
+        for path in (installed / "queuecast").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
