@@ -11,8 +11,9 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, OffsetSpec, OffsetTimestamp
 from kafka.errors import AuthorizationError, KafkaError
+from msgspec.structs import replace
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from models.durations import duration
 from streams.broker.admin import admin, copies_of, group_of, partition_count
@@ -23,7 +24,8 @@ from streams.operate.notices import check_notify_settings
 from streams.operate.result import CheckResult
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
-from streams.worker.checkpoint.server import check_redis, connect, remembered_partitions
+from streams.worker.checkpoint.client import AWAY, connect, servers
+from streams.worker.checkpoint.server import check_redis, remembered_partitions
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 
@@ -251,27 +253,33 @@ async def _of_redis(settings: RedisSettings) -> list[CheckResult]:
         return [CheckResult("redis version", "fail", str(error))]
     try:
         checks = (redis_version, redis_clock, redis_durability, redis_memory)
-        return [await _redis_result(partial(check, client), check.__name__.replace("_", " ")) for check in checks]
+        return [
+            await _redis_result(partial(check, server), f"{check.__name__.replace('_', ' ')} {address}".strip())
+            for address, server in (await servers(client)).items()
+            for check in checks
+        ]
     finally:
         await client.aclose()
 
 
 async def _redis_result(check: Callable[[], Any], name: str) -> CheckResult:
     try:
-        found: CheckResult = await check()
+        found: CheckResult = replace(await check(), check=name)
         return found
     except ResponseError as error:  # forbidden to this user, or switched off by the provider of a managed Redis
         return CheckResult(name, "warn", f"cannot be looked at: {error}", "look with a user who may")
-    except (RedisError, OSError) as error:
+    except AWAY as error:
         return CheckResult(name, "fail", str(error))
 
 
 async def redis_version(client: Redis) -> CheckResult:
-    """The version of Redis."""
-    number = str((await client.info("server"))["redis_version"])
-    if tuple(map(int, number.split(".")[:2])) < MIN_REDIS:
-        return CheckResult("redis version", "warn", number, "use 6.2 or newer")
-    return CheckResult("redis version", "ok", number)
+    """The version of Redis, or of Valkey, which tells the version of Redis that it is like too."""
+    found = await client.info("server")
+    own, like = found.get("valkey_version"), str(found["redis_version"])
+    text = f"Valkey {own}, like Redis {like}" if own else like
+    if tuple(map(int, like.split(".")[:2])) < MIN_REDIS:
+        return CheckResult("redis version", "warn", text, "use 6.2 or newer")
+    return CheckResult("redis version", "ok", text)
 
 
 async def redis_clock(client: Redis) -> CheckResult:

@@ -27,7 +27,13 @@ DEFAULT_FILE = Path("queuecast.toml")
 
 _HOST = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
 _ADDRESSES = re.compile(rf"{_HOST}:\d{{1,5}}(,{_HOST}:\d{{1,5}})*")
-_REDIS_URL = re.compile(rf"rediss?://([^@/\s]*@)?{_HOST}(:\d{{1,5}})?(/\d*)?(\?\S*)?")
+_SERVERS = rf"([^@/\s]*@)?{_HOST}(:\d{{1,5}})?"
+_SEVERAL = rf"{_SERVERS}(,{_HOST}(:\d{{1,5}})?)*"
+_REDIS_URL = re.compile(
+    rf"rediss?://{_SERVERS}(/\d*)?(\?\S*)?"
+    rf"|rediss?\+sentinel://{_SEVERAL}/[^/\s]+(/\d*)?"
+    rf"|rediss?\+cluster://{_SEVERAL}/?"
+)
 NO_SETTINGS = frozenset(
     f"{PREFIX}_{name}" for name in ("CONFIG", "CACHE", "DEBUG", "UP_OPEN", "URL", "WORKER", "SLURM")
 )
@@ -168,10 +174,14 @@ def _check(settings: Settings) -> None:
             f"kafka: bootstrap is {settings.kafka.bootstrap!r}; expected host:port, several with commas"
         )
     if not _REDIS_URL.fullmatch(settings.redis.url):  # which may hold a password, and is not shown
-        raise NotUnderstood("redis: url is not one; expected redis://host:port/database, or rediss://… for TLS")
+        raise NotUnderstood(
+            "redis: url is not one; expected redis://host:port/database, redis+sentinel://host:port,host:port/service"
+            " or redis+cluster://host:port,host:port; with TLS rediss…"
+        )
     if settings.kafka.sasl and not (settings.kafka.username and settings.kafka.password):
         raise NotUnderstood("kafka: SASL needs both username and password")
     check_secret("kafka.password", settings.kafka.password)
+    check_secret("redis.sentinel_password", settings.redis.sentinel_password)
     check_secret("redis.password", settings.redis.password or urlsplit(settings.redis.url).password)
     check_secret("serve.token", settings.serve.token)
     check_secret("notify.secret", settings.notify.secret)

@@ -115,11 +115,20 @@ class TopicSettings(Section, frozen=True, kw_only=True):
 
 
 class RedisSettings(Section, frozen=True, kw_only=True):
-    """Where Redis is: `url` is redis://host:port/database, or rediss:// for TLS, checked against `ca_file`."""
+    """Where Redis is, or what speaks as it does: `url` is one of
+
+    - `redis://host:port/database`
+    - `redis+sentinel://host:port,host:port/service/database`: sentinels, who name the primary of the service
+    - `redis+cluster://host:port,host:port`: some nodes of a Redis Cluster
+
+    With TLS each begins with `rediss`, and is checked against `ca_file`. Sentinels may ask for a password of their own.
+    """
 
     url: str = "redis://127.0.0.1:6379/0"
     username: str | None = None
     password: str | None = None
+    sentinel_username: str | None = None
+    sentinel_password: str | None = None
     ca_file: str | None = None
     prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)] = "queuecast"
 

@@ -25,8 +25,8 @@ from streams.worker.answers.questions import Questions
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
+from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.pulse import Pulse
-from streams.worker.checkpoint.server import connect
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
 from streams.worker.intake.intake import Intake

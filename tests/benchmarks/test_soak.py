@@ -25,8 +25,8 @@ from deploy.local.stack import Redis
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Cancel, End, Start, Submit
 from streams.settings import RedisSettings, Settings, WorkerSettings
+from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.server import connect
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Log, Range
 from streams.worker.checkpoint.token import Token

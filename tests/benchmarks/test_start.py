@@ -15,7 +15,7 @@ from models.engine.settings import EngineSettings
 from models.records import Capacity, Submit
 from models.simulation import generate, run
 from streams.settings import RedisSettings, Settings
-from streams.worker.checkpoint.server import connect
+from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.token import Token
 from streams.worker.ownership.partition import OwnedPartition

@@ -14,7 +14,7 @@ from models.engine.histories import Changes
 from models.site.runs import Run
 from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost
-from streams.worker.checkpoint.server import connect
+from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore, Stored
 from streams.worker.checkpoint.token import Revoked, Token
 

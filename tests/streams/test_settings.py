@@ -102,6 +102,8 @@ def test_variables_that_a_platform_sets_for_services_do_not_matter() -> None:
         ('[kafka]\nbootstrap = "localhost"\n', r"kafka: bootstrap is 'localhost'; expected host:port"),
         ('[kafka]\nbootstrap = "a:1, b:2"\n', r"expected host:port, several with commas"),
         ('[redis]\nurl = "localhost:6379"\n', r"redis: url is not one; expected redis://host:port/database"),
+        ('[redis]\nurl = "redis://a:1,b:2"\n', r"redis: url is not one; expected .* redis\+cluster://host:port"),
+        ('[redis]\nurl = "redis+sentinel://a:1,b:2"\n', r"redis: url is not one; expected .*/service"),
         ('[engine]\nmethod = "oracle"\n', r"engine: 'oracle' is not a method; there are: zero, median"),
         ('[engine]\nshadows = ["zero", "oracle"]\n', r"'oracle' is not a method"),
         ('[engine]\nwhat_if = "oracle"\n', r"engine.what_if: 'oracle' is not a method; there are: zero"),

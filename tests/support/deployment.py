@@ -115,14 +115,17 @@ class Deployment:
     """Topics and keys under a prefix of their own, and the worker that serves them.
 
     The worker is there unstarted: `worker.start`, `worker.stop` (SIGTERM), `worker.kill` (SIGKILL), as often as wanted.
+
+    Parameters:
+        client: reads what is in Redis; by default one of the settings' URL.
     """
 
-    def __init__(self, settings: Settings, directory: Path) -> None:
+    def __init__(self, settings: Settings, directory: Path, client: Any = None) -> None:
         create_topics(settings)
         self.settings = settings
         self.topics = Topics(settings.kafka.prefix)
         self.worker = WorkerProcess(directory, settings)
-        self.redis: Any = redis.Redis.from_url(settings.redis.url)
+        self.redis: Any = client or redis.Redis.from_url(settings.redis.url)
         self.messages: dict[str, list[Any]] = defaultdict(list)
         self._distinct: set[tuple[str, bytes]] = set()
         self.producer = KafkaProducer(**settings.kafka.client_options(), linger_ms=5, acks="all")

@@ -12,8 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
-import redis.asyncio
 from redis.exceptions import ResponseError
+
+from streams.worker.checkpoint.client import Client, transaction
 
 
 class Superseded(RuntimeError):
@@ -40,9 +41,7 @@ class Claims:
         check: raises when nothing may be written any more.
     """
 
-    def __init__(
-        self, client: "redis.asyncio.Redis", key: Callable[[str], str], check: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, client: Client, key: Callable[[str], str], check: Callable[[], None] = lambda: None) -> None:
         self._check = check
         self._client = client
         self._key = key
@@ -56,11 +55,11 @@ class Claims:
                 than one that came later.
         """
         key, owner = self._key(site), uuid4().hex
-        async with self._client.pipeline(transaction=True) as pipe:
+        async with transaction(self._client, key) as pipe:
             await pipe.watch(key)
             await pipe.hget(key, "claims")
             self._check()
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             pipe.hincrby(key, "claims", 1)
             pipe.hset(key, mapping={"owner": owner, "writes": 0})
             number, _ = await pipe.execute()
@@ -79,18 +78,18 @@ class Claims:
             redis.WatchError: the claim has changed just now; trying again tells how.
         """
         claim, key = self._held[site], self._key(site)
-        async with self._client.pipeline(transaction=True) as pipe:
+        async with transaction(self._client, key) as pipe:
             await pipe.watch(key)
             found: Any = await pipe.hmget(key, ["claims", "owner", "writes"])
             self._check()
             _compare(site, claim, *found)
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             fill(pipe)
             pipe.hset(key, "writes", str(claim.writes + 1))
             self._check()  # that took a while: if the partition was revoked then, these are another's by now
-            *results, _ = await pipe.execute()
+            results: list[Any] = await pipe.execute()
         claim.writes += 1
-        return results
+        return results[:-1]
 
 
 def _compare(site: str, claim: Claim, claims: bytes | None, owner: bytes | None, writes: bytes | None) -> None:

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_chain, wait_fixed
+
+from streams.worker.checkpoint.client import AWAY
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ class Retries:
             log.warning("%s failed (%s); again in %.1f s", what, error, state.upcoming_sleep, extra={"site": site})
 
         attempts = AsyncRetrying(
-            retry=retry_if_exception_type((RedisError, OSError)),
+            retry=retry_if_exception_type(AWAY),
             wait=wait_chain(*map(wait_fixed, RETRY_S)),
             before=lambda _: self._before(),
             before_sleep=failed,

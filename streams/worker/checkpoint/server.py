@@ -1,36 +1,14 @@
-"""The Redis server: how to reach it, and what it remembers of the topics."""
+"""The Redis server: whether it answers, and what it remembers of the topics."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
-import redis.asyncio
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ResponseError
 
 from streams.errors import UNTRUSTED, Unreachable, UserError
 from streams.settings import RedisSettings
-
-
-def connect(settings: RedisSettings, timeout: float = 30.0) -> "redis.asyncio.Redis":
-    """A client for the Redis that the settings name; it connects when it is first used.
-
-    Parameters:
-        timeout: seconds within which it must answer.
-
-    Raises:
-        UserError: the URL is not one of Redis.
-    """
-    options: dict[str, Any] = {"username": settings.username, "password": settings.password}
-    if settings.url.startswith("rediss:") and settings.ca_file:
-        options["ssl_ca_certs"] = settings.ca_file
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        return redis.asyncio.Redis.from_url(
-            settings.url, socket_connect_timeout=min(timeout, 5.0), socket_timeout=timeout, **given
-        )
-    except ValueError as error:
-        raise UserError(f"redis: url: {error}") from None
+from streams.worker.checkpoint.client import AWAY, address_of, connect
 
 
 async def check_redis(settings: RedisSettings) -> None:
@@ -43,9 +21,9 @@ async def check_redis(settings: RedisSettings) -> None:
     client = connect(settings)
     try:
         await client.ping()
-    except (RedisError, OSError) as error:
+    except AWAY as error:
         kind = UserError if _refused(error) else Unreachable
-        raise kind(f"redis at {_address(settings.url)}: {_explained(error)}") from None
+        raise kind(f"redis at {address_of(settings)}: {_explained(error)}") from None
     finally:
         await client.aclose()
 
@@ -86,8 +64,8 @@ async def _open(settings: RedisSettings) -> AsyncIterator[Any]:
     client = connect(settings)
     try:
         yield client
-    except (RedisError, OSError) as error:
-        raise Unreachable(f"redis at {_address(settings.url)}: {_explained(error)}") from None
+    except AWAY as error:
+        raise Unreachable(f"redis at {address_of(settings)}: {_explained(error)}") from None
     finally:
         await client.aclose()
 
@@ -102,8 +80,3 @@ def _explained(error: Exception) -> str:
     if found := UNTRUSTED.search(str(error)):
         return f"its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
     return str(error)
-
-
-def _address(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port or 6379}"

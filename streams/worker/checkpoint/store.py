@@ -29,7 +29,6 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
-import redis.asyncio
 from redis.exceptions import NoPermissionError, ResponseError
 
 from models.engine.checkpoint import SavedState, decode_array, encode_array
@@ -38,6 +37,7 @@ from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Category, Run
 from streams.worker.checkpoint.claims import Claims
+from streams.worker.checkpoint.client import Client
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SiteStore:
         check: called right before each write; raises when nothing may be written any more.
     """
 
-    def __init__(self, client: "redis.asyncio.Redis", prefix: str, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, client: Client, prefix: str, check: Callable[[], None] = lambda: None) -> None:
         self.claims = Claims(client, lambda site: self.key(site, "info"), check)
         self._client = client
         self._check = check

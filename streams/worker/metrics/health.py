@@ -4,11 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from redis.exceptions import RedisError
-
 from streams.broker.reachable import broker_answers
 from streams.settings import Settings
-from streams.worker.checkpoint.server import connect
+from streams.worker.checkpoint.client import AWAY, connect
 
 PATIENCE_S = 1.0
 """Seconds within which a server has to answer."""
@@ -46,7 +44,7 @@ class Health:
                 await self._redis.hset(self._key, "last", b"1")  # one out of memory, or a replica, answers a ping
         except TimeoutError:
             return f"redis: no answer within {PATIENCE_S:g} s"
-        except (RedisError, OSError) as error:
+        except AWAY as error:
             return f"redis: {error}"
         return None
 

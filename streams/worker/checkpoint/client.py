@@ -1,0 +1,174 @@
+"""Connects to Redis: to one server, to the primary that sentinels name, or to a cluster."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+import redis.asyncio
+from redis.asyncio.cluster import ClusterNode, RedisCluster
+from redis.asyncio.sentinel import Sentinel
+from redis.exceptions import RedisClusterException, RedisError
+
+from streams.errors import UserError
+from streams.settings import RedisSettings
+
+AWAY = (RedisError, RedisClusterException, OSError)
+"""What a client raises where Redis does not answer, or refuses; the second where no node of a cluster does."""
+
+CONNECT_S = 5.0
+"""Seconds within which a server must take a connection."""
+
+_HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:,]+)(?::(\d+))?")
+
+
+class RedisUrl(NamedTuple):
+    """What the URL of several servers says: sentinels, or some nodes of a cluster.
+
+    >>> RedisUrl.read("rediss+sentinel://worker:secret@s1,s2:26380/main/2")
+    RedisUrl(kind='sentinel', tls=True, hosts=(('s1', 26379), ('s2', 26380)), service='main', database=2, \
+username='worker', password='secret')
+    """
+
+    kind: str
+    tls: bool
+    hosts: tuple[tuple[str, int], ...]
+    service: str
+    database: int
+    username: str | None
+    password: str | None
+
+    @classmethod
+    def read(cls, url: str) -> Self:
+        """What a URL says that the settings have found to be one."""
+        parts = urlsplit(url)
+        scheme, _, kind = parts.scheme.partition("+")
+        usual = 26379 if kind == "sentinel" else 6379
+        found = _HOST_AND_PORT.findall(parts.netloc.rpartition("@")[2])
+        hosts = tuple((host.strip("[]"), int(port or usual)) for host, port in found)
+        service, _, database = parts.path.strip("/").partition("/")
+        username, password = (part and unquote(part) for part in (parts.username, parts.password))
+        return cls(kind, scheme == "rediss", hosts, service, int(database or 0), username or None, password)
+
+
+class Primary(redis.asyncio.Redis):
+    """The server that takes writes, as sentinels name it; after a fail-over another one."""
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        """Close its connections and those to the sentinels."""
+        await super().aclose(close_connection_pool)
+        for sentinel in self.connection_pool.sentinel_manager.sentinels:  # type: ignore[attr-defined]
+            await sentinel.aclose()
+
+
+class Cluster(RedisCluster):
+    """A Redis Cluster in which keys can be watched too.
+
+    redis-py 8.1 watches a cluster's keys in a thread with an event loop of its own, to which its connections do not
+    belong. So a transaction goes to the node that has its keys, by a client of that node (`node_of`).
+    """
+
+    def __init__(self, hosts: tuple[tuple[str, int], ...], **options: Any) -> None:
+        super().__init__(startup_nodes=[ClusterNode(*host) for host in hosts], **options)
+        self._options = options
+        self._clients: dict[str, redis.asyncio.Redis] = {}
+
+    async def node_of(self, key: str) -> redis.asyncio.Redis:
+        """A client of the node that has a key."""
+        await self.initialize()
+        node = self.get_node_from_key(key)
+        assert node is not None  # which only a replica may be
+        return self._client(node)
+
+    async def primaries(self) -> dict[str, redis.asyncio.Redis]:
+        """A client of each node that takes writes, by its address."""
+        await self.initialize()
+        return {node.name: self._client(node) for node in self.get_primaries()}
+
+    def _client(self, node: ClusterNode) -> redis.asyncio.Redis:
+        if node.name not in self._clients:
+            self._clients[node.name] = redis.asyncio.Redis(host=str(node.host), port=int(node.port), **self._options)
+        return self._clients[node.name]
+
+    async def look_again(self) -> None:
+        """Ask the nodes who has which keys now."""
+        await self.nodes_manager.initialize()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.aclose()
+        await super().aclose()
+
+
+Client = redis.asyncio.Redis | Cluster
+"""What `connect` gives; both have the same commands."""
+
+
+def connect(settings: RedisSettings, timeout: float = 30.0) -> Client:
+    """A client for the Redis that the settings name; it connects when it is first used.
+
+    Parameters:
+        timeout: seconds within which it must answer.
+
+    Raises:
+        UserError: the URL is not one of Redis.
+    """
+    options: dict[str, Any] = {"socket_connect_timeout": min(timeout, CONNECT_S), "socket_timeout": timeout}
+    if settings.url.startswith("rediss") and settings.ca_file:
+        options["ssl_ca_certs"] = settings.ca_file
+    if "+" not in urlsplit(settings.url).scheme:
+        try:
+            return redis.asyncio.Redis.from_url(settings.url, **options, **_login(settings.username, settings.password))
+        except ValueError as error:
+            raise UserError(f"redis: url: {error}") from None
+    url = RedisUrl.read(settings.url)
+    if url.tls:
+        options["ssl"] = True
+    login = _login(settings.username or url.username, settings.password or url.password)
+    if url.kind == "cluster":
+        return Cluster(url.hosts, **options, **login)
+    asking = options | _login(settings.sentinel_username, settings.sentinel_password)
+    manager = Sentinel(list(url.hosts), sentinel_kwargs=asking, **options, **login)  # type: ignore[no-untyped-call]
+    primary: Primary = manager.master_for(url.service, Primary, db=url.database)
+    return primary
+
+
+def _login(username: str | None, password: str | None) -> dict[str, Any]:
+    given = {"username": username, "password": password}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def address_of(settings: RedisSettings) -> str:
+    """Where Redis is looked for, for people: without passwords."""
+    parts = urlsplit(settings.url)
+    if "+" in parts.scheme:
+        url = RedisUrl.read(settings.url)
+        hosts = ",".join(f"{host}:{port}" for host, port in url.hosts)
+        return f"{hosts} ({url.kind}{f' {url.service}' if url.service else ''})"
+    return f"{parts.hostname}:{parts.port or 6379}"
+
+
+@asynccontextmanager
+async def transaction(client: Client, key: str) -> AsyncIterator[Any]:
+    """A pipeline that can watch keys of the same hash tag as this one.
+
+    Where a cluster's node has failed, or says that another one has the key by now, the nodes are asked who has which;
+    the error is raised, and who tries again reaches the right one. While a slot is being moved that may take until the
+    move is done.
+    """
+    node = await client.node_of(key) if isinstance(client, Cluster) else client
+    try:
+        async with node.pipeline(transaction=True) as pipe:
+            yield pipe
+    except AWAY:
+        if isinstance(client, Cluster):
+            with suppress(*AWAY):
+                await client.look_again()
+        raise
+
+
+async def servers(client: Client) -> dict[str, redis.asyncio.Redis]:
+    """The servers behind a client that take writes, by their addresses; "" where there is one alone."""
+    return await client.primaries() if isinstance(client, Cluster) else {"": client}

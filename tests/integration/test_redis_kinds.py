@@ -1,0 +1,171 @@
+"""A worker whose Redis is a cluster of three nodes, or a primary that sentinels replace: real servers, on loopback."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.cluster import ClusterNode, RedisCluster
+from redis.crc import key_slot
+from redis.sentinel import Sentinel as Sentinels
+
+from deploy.local.stack import LocalStack, Redis
+from models.records import AnyEvent
+from streams.operate.doctor import examine
+from streams.settings import RedisSettings
+from streams.worker.checkpoint.client import address_of
+from tests.support.deployment import Deployment, interleaved, parts, settings_on, simulated, unique, until
+
+SITES = ("alder", "birch", "cedar", "oak")
+SLOTS = 16_384
+SERVICE = "main"
+
+pytestmark = [pytest.mark.long, pytest.mark.stack]
+
+
+class Sentinel(Redis):
+    """Watches a primary, and makes its replica the primary when it is gone for a second."""
+
+    name = "Redis Sentinel"
+
+    def __init__(self, directory: Path, watched: Redis) -> None:
+        super().__init__(directory)
+        self._watched = watched
+
+    def _prepare(self) -> Sequence[str]:
+        lines = (
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self._watched.port} 2",
+            f"sentinel down-after-milliseconds {SERVICE} 1000",
+            f"sentinel failover-timeout {SERVICE} 3000",
+        )
+        self._write("sentinel.conf", "".join(f"{line}\n" for line in lines))
+        return [self.executable(), "sentinel.conf", "--sentinel"]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Redis, list[Sentinel]]]:
+    """A primary with a replica, and the three sentinels that watch them."""
+    with ExitStack() as running:
+        primary, replica = (running.enter_context(Redis(tmp_path / name)) for name in ("primary", "replica"))
+        with redis.Redis.from_url(replica.url) as client:
+            client.replicaof("127.0.0.1", primary.port)
+            until(lambda: client.info("replication")["master_link_status"] == "up")
+        sentinels = [running.enter_context(Sentinel(tmp_path / f"sentinel{n}", primary)) for n in range(3)]
+        with redis.Redis.from_url(sentinels[0].url) as client:
+            until(lambda: client.sentinel_master(SERVICE)["num-other-sentinels"] == 2)
+            until(lambda: client.sentinel_master(SERVICE)["num-slaves"] == 1)
+        yield primary, sentinels
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[Redis]]:
+    """The three nodes of a cluster, each with a third of the slots."""
+    config = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2000"}
+    with ExitStack() as running:
+        found = [running.enter_context(Redis(tmp_path / f"node{n}", config=config)) for n in range(3)]
+        for number, node in enumerate(found):
+            with redis.Redis.from_url(node.url) as client:
+                client.execute_command("CLUSTER ADDSLOTS", *range(number * SLOTS // 3, (number + 1) * SLOTS // 3))
+                client.execute_command("CLUSTER MEET", "127.0.0.1", found[0].port)
+        for node in found:
+            with redis.Redis.from_url(node.url) as client:
+                until(lambda client=client: client.execute_command("CLUSTER INFO")["cluster_state"] == "ok")
+                until(lambda client=client: client.execute_command("CLUSTER INFO")["cluster_known_nodes"] == "3")
+        yield found
+
+
+def deployment(stack: LocalStack, url: str, directory: Path, client: Any) -> Deployment:
+    """With small checkpoints, so that each strike comes in the middle of one."""
+    worker = {"checkpoint_events": 50, "checkpoint_seconds": 0.2, "session_seconds": 30.0}
+    settings = settings_on(stack.kafka.bootstrap, url, worker, {"history": 150, "method": "qespera", "bounds": "qbets"})
+    return Deployment(settings, directory, client)
+
+
+def equal_after(here: Deployment, strikes: Sequence[Callable[[], None]]) -> None:
+    """What a worker says and stores equals the replay, though between two parts of the events this is done."""
+    events: list[AnyEvent] = interleaved(*(simulated(site, 250, seed) for seed, site in enumerate(SITES)))
+    expected = here.expected(events)
+    here.worker.start()
+    for part, strike in zip(parts(events, len(strikes) + 1), [*strikes, lambda: None], strict=True):
+        here.send(part)
+        strike()
+    here.await_outputs(sum(map(len, expected.values())))
+    here.stop()
+    assert "; again in " in here.log  # a strike has met a checkpoint
+    assert {where: unique(values) for where, values in here.said().items()} == expected
+    for site in SITES:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+
+
+def test_sentinels_name_another_primary_in_the_middle_of_checkpoints(
+    stack: LocalStack, watched: tuple[Redis, list[Sentinel]], tmp_path: Path
+) -> None:
+    primary, sentinels = watched
+    hosts = [("127.0.0.1", sentinel.port) for sentinel in sentinels]
+    url = f"redis+sentinel://{','.join(f'{host}:{port}' for host, port in hosts)}/{SERVICE}"
+    manager = Sentinels(hosts)
+    with closing(deployment(stack, url, tmp_path / "worker", manager.master_for(SERVICE))) as here:
+
+        def fail_over() -> None:
+            until(lambda: here.redis.dbsize() > 0)
+            primary.kill()
+            until(lambda: manager.sentinels[0].sentinel_get_master_addr_by_name(SERVICE)[1] != primary.port)
+
+        def come_back() -> None:
+            primary.start()  # and the sentinels make it a replica
+
+        equal_after(here, [fail_over, come_back])
+
+
+def test_a_cluster_loses_a_node_for_a_while_and_moves_a_site_to_another_in_the_middle_of_checkpoints(
+    stack: LocalStack, nodes: list[Redis], tmp_path: Path
+) -> None:
+    url = f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in nodes)}"
+    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in nodes])
+    with closing(deployment(stack, url, tmp_path / "worker", client)) as here:
+
+        def restart_a_node() -> None:
+            until(lambda: client.dbsize(target_nodes=RedisCluster.PRIMARIES) > 0)
+            nodes[1].kill()
+            time.sleep(1.0)
+            nodes[1].start()
+
+        def move_a_site() -> None:
+            move_slot(nodes, key_slot(f"{here.settings.redis.prefix}:{{alder}}:history".encode()))
+
+        equal_after(here, [restart_a_node, move_a_site])
+        found = [result for result in examine(here.settings) if result.check.startswith("redis version")]
+        assert [result.state for result in found] == ["ok"] * 3
+
+
+def move_slot(nodes: list[Redis], slot: int) -> None:
+    """Move what is in a slot to another node, as an operator's tool does, but slower."""
+    owner = slot * 3 // SLOTS
+    source, target = (redis.Redis.from_url(node.url) for node in (nodes[owner], nodes[(owner + 1) % 3]))
+    with source, target:
+        names = [str(one.execute_command("CLUSTER MYID"), "ascii") for one in (source, target)]
+        target.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", names[0])
+        source.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", names[1])
+        port = nodes[(owner + 1) % 3].port
+        while keys := source.execute_command("CLUSTER GETKEYSINSLOT", slot, 3):
+            source.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+            time.sleep(0.05)
+        for one in (target, source):
+            one.execute_command("CLUSTER SETSLOT", slot, "NODE", names[1])
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis+sentinel://ada:secret@a:1,b/main/2", "a:1,b:26379 (sentinel main)"),
+        ("rediss+cluster://:secret@[::1]:7000", "::1:7000 (cluster)"),
+        ("redis://:secret@a:1/0", "a:1"),
+    ],
+)
+def test_where_redis_is_is_told_without_passwords(url: str, told: str) -> None:
+    assert address_of(RedisSettings(url=url)) == told
