@@ -145,18 +145,26 @@ class JobTable:
         return changed
 
     def _without_queued_again(self, rows: list[JobRow]) -> list[JobRow]:
-        """The rows without those of jobs that ran and are queued again: the accounting is to tell when they ended."""
+        """The rows without those of jobs that are queued again: the accounting is to tell how the attempts before went.
+
+        An attempt may have begun and ended between two looks, also the first one of a job that was not seen before.
+        """
         untold, self._untold, self._queued_again = self._untold, set(), set()
         for row in rows:
             entry = self.entries.get(row.job)
-            if entry is not None and entry.phase in (RUNS, STILL) and int(row.submit) > entry.submit:
+            if entry is None:
+                again = bool(row.restarts)
+            else:
+                again = entry.phase != GONE and not entry.awaited and int(row.submit) > entry.submit
+            if again:
                 self._queued_again.add(row.job)
         self._queued_again -= untold
         return [row for row in rows if row.job not in self._queued_again]
 
     def vanished(self) -> list[str]:
-        """The live jobs that the last look at the queue did not show: they ended, and nobody saw how."""
-        return [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
+        """The live jobs that the last look at the queue did not show, and those of whose last attempt it alone knows."""
+        live = [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
+        return live + [job for job in self._queued_again if job not in self.entries]
 
     def give_up(self, jobs: Iterable[str], at: float) -> list[JobEvent]:
         """The events of jobs of which nobody can tell any more how they ended. Of those that are queued again, the next
@@ -231,8 +239,9 @@ class JobTable:
         attempt = row.restarts or 0
         if before is None:
             entry, parent = self._enter(row, attempt, queue), self.entries.get(row.array or "")
-            if parent is None or parent.left == 0:
-                return entry, [submit_of(row, self.site, attempt, late)]
+            if parent is None or parent.left == 0:  # a row whose list of tasks was cut had fewer than there are
+                unseen = parent is not None and row.phase != QUEUED
+                return entry, [submit_of(row, self.site, attempt, late or unseen)]
             entry.of_row, parent.left = row.phase != QUEUED, parent.left - 1
             if parent.left == 0:
                 parent.phase, parent.since = GONE, int(row.start or row.end or row.submit)

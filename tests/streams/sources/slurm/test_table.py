@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import JobEvent, Outcome, Submit
@@ -68,6 +70,18 @@ def test_an_array_that_is_first_seen_in_the_middle_has_all_its_tasks() -> None:
     row, *starts = Followed(*tasks).at(35)
     assert row.array_size == 4
     assert says(starts) == ["20 start 10_0", "30 start 10_1"]
+
+
+def test_tasks_that_a_cut_list_did_not_name_are_not_scored() -> None:
+    tasks = [MadeJob(number=10 + n, array=10, task=n, submit=0, start=20 + 10 * n, end=90) for n in range(4)]
+    queue = Followed(*tasks)
+    cut = rows(tasks, 5, array_size=2)  # squeue printed `0,1,...`
+    assert says(queue.table.look(cut, NOON + 5, queue=True)) == ["0 submit 10"]
+    assert [event.array for event in queue.at(35)] == ["10", "10"]
+    submit, start = queue.at(45)
+    assert (submit.kind, submit.job, submit.late, start.kind) == ("submit", "10_2", True, "start")
+    assert [event.kind for event in queue.at(60)] == ["submit", "start"]
+    assert queue.table.vanished() == []
 
 
 def test_a_task_that_is_cancelled_alone_leaves_the_row() -> None:
@@ -159,6 +173,30 @@ def test_a_requeue_that_the_accounting_does_not_have_is_told_by_the_queue() -> N
     queue.at(60)
     assert queue.table.give_up(["1"], NOON + 61) == []
     assert says(queue.at(70)) == ["50 requeue 1"]
+
+
+@pytest.mark.parametrize("seen_queued", [True, False])
+def test_a_first_attempt_between_two_looks_is_told_by_the_accounting(seen_queued: bool) -> None:
+    first = MadeJob(number=1, submit=1, start=10, end=47, state="NODE_FAIL")
+    queue = Followed(*[MadeJob(number=1, submit=1)] * seen_queued, accounted=True)
+    before = queue.at(5)
+    queue.jobs = [MadeJob(number=1, submit=50, start=70, restarts=1)]
+    assert queue.at(60) == [] and queue.table.vanished() == ["1"]
+    accounted = list(read_sacct(sacct([first, *queue.jobs], 61).splitlines(), lambda _: None))
+    told = before + queue.table.look(accounted, NOON + 61) + queue.at(80)
+    assert [text for text in says(told) if "alter" not in text] == [
+        "1 submit 1",
+        "10 start 1",
+        "47 requeue 1",
+        "70 start 1",
+    ]
+
+
+def test_a_job_of_which_the_accounting_knows_nothing_is_told_by_the_queue() -> None:
+    queue = Followed(MadeJob(number=1, submit=50, restarts=1), accounted=True)
+    assert queue.at(60) == []
+    assert queue.table.give_up(queue.table.vanished(), NOON + 61) == []
+    assert says(queue.at(70)) == ["50 submit 1"]
 
 
 def test_a_request_that_changes() -> None:
