@@ -47,6 +47,8 @@ class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     groups: Names | None = None
     accounts: Names | None = None
     qos: Names | None = None
+    denied_accounts: Names | None = None
+    denied_qos: Names | None = None
 
 
 class Limit(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

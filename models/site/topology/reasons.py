@@ -36,13 +36,13 @@ def _reasons(topology: Topology, job: Asked, ask: Ask, partition: Partition) -> 
     name = partition.name
     if not partition.up:
         yield f"partition {name} is down"
-    for kind, one, allowed in (
-        ("user", job.user, partition.users),
-        ("group", job.group, partition.groups),
-        ("account", job.account, partition.accounts),
-        ("QOS", ask.qos, partition.qos),
+    for kind, one, allowed, denied in (
+        ("user", job.user, partition.users, None),
+        ("group", job.group, partition.groups, None),
+        ("account", job.account, partition.accounts, partition.denied_accounts),
+        ("QOS", ask.qos, partition.qos, partition.denied_qos),
     ):
-        if allowed is not None and one is not None and one not in allowed:
+        if one is not None and ((allowed is not None and one not in allowed) or one in (denied or ())):
             yield f"{kind} {one} may not use partition {name}"
     most_s = partition.max_walltime
     if job.walltime is not None and most_s is not None and job.walltime > most_s:

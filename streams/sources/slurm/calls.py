@@ -8,9 +8,10 @@ import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from http.client import HTTPException
+from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from models.records import Limit, Partition, Reservation
@@ -19,7 +20,10 @@ from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import rest, text
 from streams.sources.slurm.machine.capacity import Node
+from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 from streams.sources.slurm.text import read_sacct
+
+T = TypeVar("T")
 
 TIMEOUT_S = 120.0
 """Seconds after which a call is given up: slurmctld is overloaded, or gone."""
@@ -76,8 +80,8 @@ class SlurmCalls(ABC):
         """The nodes."""
 
     @abstractmethod
-    def partitions(self) -> list[Partition]:
-        """The partitions, with no pools."""
+    def partitions(self) -> list[tuple[Partition, str | None]]:
+        """The partitions, with no pools, each with its QOS."""
 
     @abstractmethod
     def reservations(self) -> list[tuple[Reservation, list[str]]]:
@@ -85,7 +89,7 @@ class SlurmCalls(ABC):
 
     @abstractmethod
     def limits(self) -> list[Limit]:
-        """The limits of the qualities of service."""
+        """The limits of the qualities of service and associations."""
 
     def close(self) -> None:
         """Nobody waits for calls any more: one that is underway may end in its thread."""
@@ -155,7 +159,7 @@ class Commands(SlurmCalls):
         """`scontrol show node`."""
         return text.nodes_from_text(self._text("scontrol", "--oneliner", "show", "node"))
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[tuple[Partition, str | None]]:
         """`scontrol show partition`."""
         return text.partitions_from_text(self._text("scontrol", "--oneliner", "show", "partition"))
 
@@ -164,11 +168,13 @@ class Commands(SlurmCalls):
         return text.reservations_from_text(self._text("scontrol", "--oneliner", "show", "reservation"))
 
     def limits(self) -> list[Limit]:
-        """`sacctmgr show qos`."""
-        columns = ",".join(text.QOS_COLUMNS)
-        return text.limits_from_text(
-            self._text("sacctmgr", "--noheader", "--parsable2", "show", "qos", f"format={columns}")
-        )
+        """`sacctmgr show qos` and `sacctmgr show associations`."""
+        qos = text.qos_from_text(self._managed("qos", text.QOS_COLUMNS))
+        associations = text.associations_from_text(self._managed("associations", text.ASSOCIATION_COLUMNS))
+        return limits_of_qos(qos) + limits_of_associations(associations)
+
+    def _managed(self, what: str, columns: Sequence[str]) -> str:
+        return self._text("sacctmgr", "--noheader", "--parsable2", "show", what, f"format={','.join(columns)}")
 
     def close(self) -> None:
         """End the program that runs."""
@@ -239,7 +245,7 @@ class Rest(SlurmCalls):
         """`GET /slurm/…/nodes`."""
         return self._read("nodes", rest.nodes_from_json)
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self) -> list[tuple[Partition, str | None]]:
         """`GET /slurm/…/partitions`."""
         return self._read("partitions", rest.partitions_from_json)
 
@@ -248,11 +254,14 @@ class Rest(SlurmCalls):
         return self._read("reservations", rest.reservations_from_json)
 
     def limits(self) -> list[Limit]:
-        """None: the shape of these differs from release to release."""
-        return []
+        """`GET /slurmdb/…/qos` and `GET /slurmdb/…/associations`."""
+        qos = self._read("qos", rest.qos_from_json, "slurmdb")
+        return limits_of_qos(qos) + limits_of_associations(
+            self._read("associations", rest.associations_from_json, "slurmdb")
+        )
 
-    def _read(self, what: str, read: Callable[[bytes], list]) -> list:  # type: ignore[type-arg]
-        data = self._get("slurm", what)
+    def _read(self, what: str, read: Callable[[bytes], list[T]], service: str = "slurm") -> list[T]:
+        data = self._get(service, what)
         try:
             return read(data)
         except ValueError as error:

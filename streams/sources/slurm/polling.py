@@ -15,7 +15,7 @@ OVERLAP_S = 300.0
 """Seconds that a look at the accounting goes back behind the one before: slurmdbd is told late where it was away."""
 
 LIMITS_S = 3600.0
-"""Seconds between two looks at the qualities of service."""
+"""Seconds between two looks at the limits."""
 
 
 class Polling(Way):

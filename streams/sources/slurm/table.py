@@ -162,7 +162,7 @@ class JobTable:
         return [row for row in rows if row.job not in self._queued_again]
 
     def vanished(self) -> list[str]:
-        """The live jobs that the last look at the queue did not show, and those of whose last attempt it alone knows."""
+        """The live jobs that the last look at the queue did not show, and those whose last attempt it alone knows."""
         live = [job for job, entry in self.entries.items() if entry.phase != GONE and job not in self._shown]
         return live + [job for job in self._queued_again if job not in self.entries]
 

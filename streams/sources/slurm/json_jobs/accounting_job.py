@@ -41,15 +41,17 @@ class _State(msgspec.Struct, gc=False):
     reason: str | None = None
 
 
-class _Resource(msgspec.Struct, gc=False):
+class Tres(msgspec.Struct, gc=False):
+    """So many of a trackable resource."""
+
     type: str = ""
     name: str | None = None
     count: float | None = None
 
 
-class _Tres(msgspec.Struct, gc=False):
-    requested: list[_Resource] | None = None
-    allocated: list[_Resource] | None = None
+class _JobTres(msgspec.Struct, gc=False):
+    requested: list[Tres] | None = None
+    allocated: list[Tres] | None = None
 
 
 class _Het(msgspec.Struct, gc=False):
@@ -71,7 +73,7 @@ class AccountingJob(msgspec.Struct, gc=False):
     time: _Times
     state: _State
     array: _Array | None = None
-    tres: _Tres | None = None
+    tres: _JobTres | None = None
     het: _Het | None = None
     required: _Required | None = None
     reservation: _Reservation | None = None
@@ -96,8 +98,8 @@ def row_of_accounting(job: AccountingJob) -> JobRow | str:
         return told
     number, phase, state, submitted, ended = told
     started = time_of(number_of(job.time.start))
-    asked = _resources(job.tres.requested if job.tres else None)
-    got = _resources(job.tres.allocated if job.tres else None)
+    asked = resources_of_list(job.tres.requested if job.tres else None)
+    got = resources_of_list(job.tres.allocated if job.tres else None)
     if phase == QUEUED or (started == ended and never_ran(state, job.nodes, got.cpus)):
         started = None
     reason = job.state.reason or ""
@@ -155,8 +157,8 @@ def _started_gpus(asked: Resources, got: Resources) -> int | None:
     return got.gpus or (0 if got.cpus and not asked.gpus else None)
 
 
-def _resources(listed: list[_Resource] | None) -> Resources:
-    """Resources from sacct's list; memory is in MiB there."""
+def resources_of_list(listed: list[Tres] | None) -> Resources:
+    """Resources from a list of accounting's JSON; memory is in MiB there."""
     if not listed:
         return NO_RESOURCES
     counts: dict[str, float] = {}

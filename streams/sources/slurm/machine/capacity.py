@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation
+from streams.sources.slurm.machine.limits import limits_of_partition
 from streams.sources.slurm.rows import gres_of, name_of
 
 MAX_POOLS = 256
@@ -37,10 +38,10 @@ class Node(msgspec.Struct, gc=False):
 
 
 class Machine(msgspec.Struct):
-    """What is known of a machine: its partitions' `pools` are filled in by `capacity_of`."""
+    """What is known of a machine: its partitions, each with its QOS, have their `pools` filled in by `capacity_of`."""
 
     nodes: list[Node] = []
-    partitions: list[Partition] = []
+    partitions: list[tuple[Partition, str | None]] = []
     reservations: list[tuple[Reservation, list[str]]] = []
     limits: list[Limit] = []
 
@@ -63,8 +64,9 @@ def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
     used = {name: group[0].partitions for name, group in zip(names, groups, strict=True)}
     partitions = [
         msgspec.structs.replace(part, pools=[name for name in names if part.name in used[name]])
-        for part in machine.partitions[:MAX_NAMES]
+        for part, _ in machine.partitions[:MAX_NAMES]
     ]
+    limits = [limit for part, qos in machine.partitions for limit in limits_of_partition(part, qos, machine.limits)]
     return Capacity(
         site=site,
         time=time,
@@ -73,7 +75,7 @@ def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
         down_nodes=sum(node.state in (DOWN, DRAINED) for node in nodes),
         pools=pools,
         partitions=partitions,
-        limits=machine.limits[:1024],
+        limits=[*limits, *machine.limits][:1024],
         reservations=list(_reservations(machine.reservations, place))[:256],
     )
 

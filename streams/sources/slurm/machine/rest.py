@@ -3,7 +3,9 @@
 import msgspec
 
 from models.records import Partition, Reservation
+from streams.sources.slurm.json_jobs.accounting_job import Tres, resources_of_list
 from streams.sources.slurm.machine.capacity import Node, gpus_of, hosts, listed, reservation_of, state_of
+from streams.sources.slurm.machine.limits import Association, Most, Qos
 from streams.sources.slurm.rows import MIB, count_of, name_of, time_of
 from streams.sources.slurm.shapes import Number, Words, is_infinite, number_of, words_of
 
@@ -25,6 +27,8 @@ class _Nodes(msgspec.Struct, frozen=True):
 
 class _Allowed(msgspec.Struct, frozen=True):
     allowed: str | None = None
+    deny: str | None = None
+    assigned: str | None = None
 
 
 class _Maximums(msgspec.Struct, frozen=True):
@@ -73,6 +77,64 @@ class _Reservations(msgspec.Struct, frozen=True):
     reservations: list[_Reservation]
 
 
+class _PerTres(msgspec.Struct, frozen=True):
+    user: list[Tres] | None = None
+    account: list[Tres] | None = None
+
+
+class _MostTres(msgspec.Struct, frozen=True):
+    total: list[Tres] | None = None
+    per: _PerTres = _PerTres()
+
+
+class _PerJobs(msgspec.Struct, frozen=True):
+    user: Number = None
+    account: Number = None
+    count: Number = None
+
+
+class _ActiveJobs(msgspec.Struct, frozen=True):
+    count: Number = None
+    per: _PerJobs = _PerJobs()
+
+
+class _MostJobs(msgspec.Struct, frozen=True):
+    active_jobs: _ActiveJobs = _ActiveJobs()
+    per: _PerJobs = _PerJobs()
+    active: Number = None
+
+
+class _Most(msgspec.Struct, frozen=True):
+    tres: _MostTres = _MostTres()
+    jobs: _MostJobs = _MostJobs()
+    active_jobs: _ActiveJobs = _ActiveJobs()
+
+
+class _QosLimits(msgspec.Struct, frozen=True):
+    max: _Most = _Most()
+
+
+class _Qos(msgspec.Struct, frozen=True):
+    name: str
+    limits: _QosLimits = _QosLimits()
+
+
+class _AllQos(msgspec.Struct, frozen=True):
+    qos: list[_Qos]
+
+
+class _Association(msgspec.Struct, frozen=True):
+    account: str
+    user: str = ""
+    cluster: str = ""
+    parent_account: str | None = None
+    max: _Most = _Most()
+
+
+class _Associations(msgspec.Struct, frozen=True):
+    associations: list[_Association]
+
+
 def nodes_from_json(data: bytes) -> list[Node]:
     """Nodes as slurmrestd tells them.
 
@@ -97,13 +159,13 @@ def nodes_from_json(data: bytes) -> list[Node]:
     return found
 
 
-def partitions_from_json(data: bytes) -> list[Partition]:
-    """Partitions as slurmrestd tells them, with no pools yet.
+def partitions_from_json(data: bytes) -> list[tuple[Partition, str | None]]:
+    """Partitions as slurmrestd tells them, with no pools yet; each with its QOS.
 
     Raises:
         ValueError: it is no such document.
     """
-    found: list[Partition] = []
+    found: list[tuple[Partition, str | None]] = []
     for part in msgspec.json.decode(data, type=_Partitions, strict=False).partitions:
         if (name := name_of(part.name)) is None:
             continue
@@ -112,20 +174,22 @@ def partitions_from_json(data: bytes) -> list[Partition]:
         minutes = None if is_infinite(longest) else number_of(longest)
         tier = number_of(part.priority.tier if part.priority.tier is not None else part.priority_tier)
         states = words_of(part.partition.state if part.partition else part.state)
-        found.append(
-            Partition(
-                name=name,
-                pools=[],
-                up="UP" in states or not states,
-                default="DEFAULT" in words_of(part.flags),
-                tier=int(tier or 0),
-                max_walltime=minutes * 60.0 if minutes else None,
-                max_nodes=None if is_infinite(most) else count_of(number_of(most)),
-                groups=listed(part.groups.allowed),
-                accounts=listed(part.accounts.allowed),
-                qos=listed(part.qos.allowed) if isinstance(part.qos, _Allowed) else None,
-            )
+        qos = part.qos if isinstance(part.qos, _Allowed) else _Allowed(assigned=part.qos)
+        partition = Partition(
+            name=name,
+            pools=[],
+            up="UP" in states or not states,
+            default="DEFAULT" in words_of(part.flags),
+            tier=int(tier or 0),
+            max_walltime=minutes * 60.0 if minutes else None,
+            max_nodes=None if is_infinite(most) else count_of(number_of(most)),
+            groups=listed(part.groups.allowed),
+            accounts=listed(part.accounts.allowed),
+            qos=listed(qos.allowed),
+            denied_accounts=listed(part.accounts.deny),
+            denied_qos=listed(qos.deny),
         )
+        found.append((partition, name_of(qos.assigned)))
     return found
 
 
@@ -146,3 +210,44 @@ def reservations_from_json(data: bytes) -> list[tuple[Reservation, list[str]]]:
                 )
             )
     return found
+
+
+def qos_from_json(data: bytes) -> list[Qos]:
+    """Qualities of service as slurmrestd tells them.
+
+    Raises:
+        ValueError: it is no such document.
+    """
+    return [
+        Qos(
+            one.name,
+            _most(most.tres.total, most.active_jobs.count),
+            _most(most.tres.per.user, most.jobs.active_jobs.per.user),
+            _most(most.tres.per.account, most.jobs.active_jobs.per.account),
+        )
+        for one in msgspec.json.decode(data, type=_AllQos, strict=False).qos
+        if one.name and (most := one.limits.max)
+    ]
+
+
+def associations_from_json(data: bytes) -> list[Association]:
+    """Associations as slurmrestd tells them.
+
+    Raises:
+        ValueError: it is no such document.
+    """
+    return [
+        Association(
+            one.cluster,
+            one.account,
+            one.user,
+            one.parent_account or "",
+            _most(one.max.tres.total, one.max.jobs.per.count, one.max.jobs.active if one.user else None),
+        )
+        for one in msgspec.json.decode(data, type=_Associations, strict=False).associations
+    ]
+
+
+def _most(tres: list[Tres] | None, *jobs: Number) -> Most:
+    counts = [int(number) for one in jobs if not is_infinite(one) and (number := number_of(one)) is not None]
+    return Most(resources_of_list(tres), min(counts, default=None))

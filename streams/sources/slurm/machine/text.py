@@ -3,8 +3,9 @@
 import re
 from datetime import UTC, datetime
 
-from models.records import Limit, Partition, Reservation
-from streams.sources.slurm.machine.capacity import MAX_NAMES, Node, gpus_of, hosts, listed, reservation_of, state_of
+from models.records import Partition, Reservation
+from streams.sources.slurm.machine.capacity import Node, gpus_of, hosts, listed, reservation_of, state_of
+from streams.sources.slurm.machine.limits import Association, Most, Qos
 from streams.sources.slurm.rows import MIB, count_of, name_of, resources_of, time_of, walltime_of
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
@@ -40,27 +41,28 @@ def nodes_from_text(text: str) -> list[Node]:
     return found
 
 
-def partitions_from_text(text: str) -> list[Partition]:
-    """Partitions as `scontrol show partition --oneliner` tells them, with no pools yet."""
-    found: list[Partition] = []
+def partitions_from_text(text: str) -> list[tuple[Partition, str | None]]:
+    """Partitions as `scontrol show partition --oneliner` tells them, with no pools yet; each with its QOS."""
+    found: list[tuple[Partition, str | None]] = []
     for words in map(pairs_of, text.splitlines()):
         if (name := name_of(words.get("PartitionName"))) is None:
             continue
         most, tier = words.get("MaxNodes", ""), words.get("PriorityTier", "")
-        found.append(
-            Partition(
-                name=name,
-                pools=[],
-                up=words.get("State", "UP") == "UP",
-                default=words.get("Default") == "YES",
-                tier=int(tier) if tier.isdecimal() else 0,
-                max_walltime=walltime_of(words.get("MaxTime", ""))[0],
-                max_nodes=int(most) if most.isdecimal() else None,
-                groups=listed(words.get("AllowGroups")),
-                accounts=listed(words.get("AllowAccounts")),
-                qos=listed(words.get("AllowQos")),
-            )
+        partition = Partition(
+            name=name,
+            pools=[],
+            up=words.get("State", "UP") == "UP",
+            default=words.get("Default") == "YES",
+            tier=int(tier) if tier.isdecimal() else 0,
+            max_walltime=walltime_of(words.get("MaxTime", ""))[0],
+            max_nodes=int(most) if most.isdecimal() else None,
+            groups=listed(words.get("AllowGroups")),
+            accounts=listed(words.get("AllowAccounts")),
+            qos=listed(words.get("AllowQos")),
+            denied_accounts=listed(words.get("DenyAccounts")),
+            denied_qos=listed(words.get("DenyQos")),
         )
+        found.append((partition, name_of(words.get("QoS"))))
     return found
 
 
@@ -77,30 +79,32 @@ def reservations_from_text(text: str) -> list[tuple[Reservation, list[str]]]:
 
 
 QOS_COLUMNS = ("Name", "GrpTRES", "GrpJobs", "MaxTRESPU", "MaxJobsPU", "MaxTRESPA", "MaxJobsPA")
-"""What `sacctmgr --noheader --parsable2 show qos format=…` is asked for."""
+ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "GrpJobs", "MaxJobs")
+"""What `sacctmgr --noheader --parsable2 show … format=…` is asked for."""
 
 
-def limits_from_text(text: str) -> list[Limit]:
-    """Limits of the qualities of service, from `QOS_COLUMNS`."""
-    found: list[Limit] = []
-    for line in text.splitlines():
-        fields = line.split("|")
-        if len(fields) != len(QOS_COLUMNS) or not fields[0]:
-            continue
-        for per, tres, jobs in (("all", 1, 2), ("user", 3, 4), ("account", 5, 6)):
-            most = resources_of(fields[tres])
-            limit = Limit(
-                per=per,
-                qos=fields[0][:MAX_NAMES],
-                cpus=most.cpus,
-                gpus=most.gpus or None,
-                nodes=most.nodes,
-                memory=most.memory,
-                jobs=int(fields[jobs]) if fields[jobs].isdecimal() else None,
-            )
-            if limit != Limit(per=per, qos=limit.qos):
-                found.append(limit)
-    return found
+def qos_from_text(text: str) -> list[Qos]:
+    """Qualities of service, from `QOS_COLUMNS`."""
+    rows = (line.split("|") for line in text.splitlines())
+    return [
+        Qos(row[0], _most(row[1], row[2]), _most(row[3], row[4]), _most(row[5], row[6]))
+        for row in rows
+        if len(row) == len(QOS_COLUMNS) and row[0]
+    ]
+
+
+def associations_from_text(text: str) -> list[Association]:
+    """Associations, from `ASSOCIATION_COLUMNS`; MaxJobs is of a user, and an account's only what its users inherit."""
+    rows = (line.split("|") for line in text.splitlines())
+    return [
+        Association(row[0], row[1], row[2], row[3], _most(row[4], *(row[5:] if row[2] else row[5:6])))
+        for row in rows
+        if len(row) == len(ASSOCIATION_COLUMNS) and row[1]
+    ]
+
+
+def _most(resources: str, *jobs: str) -> Most:
+    return Most(resources_of(resources), min((int(one) for one in jobs if one.isdecimal()), default=None))
 
 
 def _utc(text: str | None) -> float | None:

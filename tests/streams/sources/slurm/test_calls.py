@@ -162,7 +162,7 @@ def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: py
         ("/slurmdb/v0.0.40/jobs?start_time=100&skip_steps=true&show_duplicates=true", "secret")
     ]
     assert [node.name for node in calls.nodes()] == ["n1"]
-    assert [part.name for part in calls.partitions()] == ["batch"]
+    assert [part.name for part, _ in calls.partitions()] == ["batch"]
     with pytest.raises(CallFailed, match="Expected `array`"):
         calls.reservations()
 

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import Capacity, Limit
+from models.site.job import Job
+from models.site.topology import Topology, cannot_run
 from streams.sources.slurm.machine import rest, text
 from streams.sources.slurm.machine.capacity import Machine, Node, capacity_of, hosts
+from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 
 NODES = """\
 NodeName=n1 CPUTot=8 CPUEfctv=6 Gres=(null) State=IDLE RealMemory=1000 Partitions=batch Weight=2 Reason=it CPUTot=99
@@ -94,7 +97,7 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
         "accounts": {"allowed": "a,b", "deny": ""},
     }
     old = {"name": "gpu", "state": "UP", "flags": ["default"], "max_time_limit": 60, "priority_tier": 3}
-    parts = rest.partitions_from_json(json.dumps({"partitions": [new, old]}).encode())
+    parts = [part for part, _ in rest.partitions_from_json(json.dumps({"partitions": [new, old]}).encode())]
     assert {(part.up, part.max_walltime, part.tier, part.max_nodes) for part in parts} == {(True, 3600.0, 3, None)}
     assert [part.default for part in parts] == [False, True]
     reservation = {"name": "m", "start_time": number(10), "end_time": number(20), "node_list": "g1", "flags": ["MAINT"]}
@@ -103,11 +106,74 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
 
 
 def test_limits() -> None:
-    found = text.limits_from_text("normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
-    assert found == [
+    found = text.qos_from_text("normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
+    assert limits_of_qos(found) == [
         Limit(per="all", qos="high", cpus=100, gpus=8, jobs=50),
         Limit(per="user", qos="high", cpus=10, jobs=5),
     ]
+
+
+def test_slurmrestd_tells_the_same_limits() -> None:
+    cpus, gpus = {"type": "cpu", "name": "", "id": 1, "count": 100}, {"type": "gres", "name": "gpu", "count": 8}
+    tres = {"total": [cpus, gpus], "per": {"user": [cpus | {"count": 10}], "account": [], "job": []}}
+    most = {
+        "tres": tres,
+        "active_jobs": {"accruing": number(None), "count": number(50)},
+        "jobs": {"active_jobs": {"per": {"user": number(5), "account": number(None)}}, "per": {"user": number(9)}},
+    }
+    high = {"name": "high", "limits": {"grace_time": 0, "max": most}}
+    found = rest.qos_from_json(json.dumps({"qos": [{"name": "normal"}, high]}).encode())
+    assert found == text.qos_from_text("normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\n")
+
+
+def number(value: int | None) -> dict[str, object]:
+    return {"set": value is not None, "infinite": value is None, "number": value or 0}
+
+
+ASSOCIATIONS = """\
+alder|root||||200|
+alder|lab||root|cpu=64||9
+alder|lab|ada||||3
+alder|lab|bob||cpu=8|7|3
+alder|lab|eve||||
+alder|course||root||10|
+alder|course|eve||||2
+alder|part||lab|||
+"""
+
+
+def test_limits_of_associations() -> None:
+    rows = text.associations_from_text(ASSOCIATIONS)
+    assert limits_of_associations(rows) == [
+        Limit(per="all", jobs=200),
+        Limit(per="account", name="course", jobs=10),  # others are below `lab`, and eve is of two accounts
+        Limit(per="user", name="ada", jobs=3),
+        Limit(per="user", name="bob", cpus=8, jobs=3),
+    ]
+    assert limits_of_associations([*rows, rows[0]._replace(cluster="beech")]) == []
+    alike = [row._replace(user=name) for name in ("ada", "bob") for row in rows if row.user == "ada"]
+    assert limits_of_associations(alike) == [Limit(per="user", jobs=3)]
+    one = {"account": "lab", "user": "ada", "cluster": "alder", "parent_account": ""}
+    most = {"jobs": {"per": {"count": number(None)}, "active": number(3), "total": number(5)}}
+    assert rest.associations_from_json(json.dumps({"associations": [one | {"max": most}]}).encode()) == [rows[2]]
+
+
+def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
+    line = "PartitionName=debug State=UP DenyAccounts=course DenyQos=low,old QoS=short"
+    ((part, qos),) = text.partitions_from_text(line)
+    allowed = {"allowed": "", "deny": "low,old", "assigned": "short"}
+    told = {"name": "debug", "accounts": {"allowed": "", "deny": "course"}, "qos": allowed}
+    assert rest.partitions_from_json(json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
+    limits = limits_of_qos(text.qos_from_text("short|||cpu=8|||\n"))
+    machine = Machine([Node("n1", 8, "up", ("debug",), {}, None)], [(part, qos)], limits=limits)
+    found = capacity_of(machine, "alder", 0.0)
+    assert found is not None
+    assert found.limits == [Limit(per="user", partition="debug", cpus=8), Limit(per="user", qos="short", cpus=8)]
+    topology = Topology.of(found)
+    assert topology is not None
+    jobs = [Job("1", 0, 0.0, cpus=1, queue="debug", account=account) for account in ("course", "lab")]
+    why = [cannot_run(topology, job) for job in jobs]
+    assert why == ["account course may not use partition debug", None]
 
 
 def test_lists_of_nodes() -> None:
@@ -123,7 +189,7 @@ def test_lists_of_nodes() -> None:
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
 def test_no_text_makes_it_crash(words: str) -> None:
     nodes, parts = text.nodes_from_text(words), text.partitions_from_text(words)
-    machine = Machine(nodes, parts, text.reservations_from_text(words), text.limits_from_text(words))
+    machine = Machine(nodes, parts, text.reservations_from_text(words), limits_of_qos(text.qos_from_text(words)))
     found = capacity_of(machine, "alder", 0.0)
     assert found is None or msgspec.json.decode(msgspec.json.encode(found), type=Capacity) == found
     hosts(words)
