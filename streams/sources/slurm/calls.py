@@ -1,38 +1,34 @@
-"""Slurm's own programs and its REST service: each call with what it took there."""
+"""What Slurm is asked for, with what each call took; and its own programs. Its REST service is in `rest_calls`."""
 
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from http.client import HTTPException
-from typing import TypeVar
-from urllib.parse import urlencode, urlsplit
 
+from models.durations import duration
 from models.records import Limit, Partition, Reservation
-from streams.errors import NotUnderstood
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
-from streams.sources.slurm.machine import rest, text
+from streams.sources.slurm.machine import text
 from streams.sources.slurm.machine.capacity import Node
 from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 from streams.sources.slurm.text import read_sacct
 
-T = TypeVar("T")
-
 TIMEOUT_S = 120.0
 """Seconds after which a call is given up: slurmctld is overloaded, or gone."""
 
-VERSIONS = (42, 41, 43, 44, 40, 45, 39, 38, 37)
-"""The versions of the REST service's data that are tried where none is given, the best known first."""
-
 ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}
 """What its programs are told: the format of times, and not to cut the list of an array's tasks short."""
+
+ZONE_S = 900.0
+"""Zones differ by multiples of so many seconds."""
+
+_AS_OF = re.compile(r"Configuration data as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 
 SEPARATOR = "\x1f"
 """Stands between sacct's columns: nobody has it in a name."""
@@ -112,7 +108,12 @@ class SlurmCalls(ABC):
             made.seconds += made.last_s
 
 
-def _jobs(data: bytes, on_skipped: OnSkipped, call: str) -> JobsDocument:
+def jobs_of(data: bytes, on_skipped: OnSkipped, call: str) -> JobsDocument:
+    """The jobs of an answer.
+
+    Raises:
+        CallFailed: it is none.
+    """
     try:
         return read_jobs(data, on_skipped, call)
     except ValueError as error:
@@ -127,13 +128,15 @@ class Commands(SlurmCalls):
         self._running: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._columns: str | None = None
+        self._speaks_utc = False
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
         """`squeue --json`, which tells all jobs, also those that ended within MinJobAge."""
-        return _jobs(self._run("squeue", "--json", "--all", "--states=all"), on_skipped, "squeue")
+        return jobs_of(self._run("squeue", "--json", "--all", "--states=all"), on_skipped, "squeue")
 
     def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
         """`sacct`, as text: it costs a quarter of its JSON."""
+        self._check_zone()
         begin = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         wanted = self._wanted()
         data = self._run(
@@ -148,6 +151,21 @@ class Commands(SlurmCalls):
         )
         lines = data.decode("utf-8", "replace").split("\n")
         return JobsDocument(list(read_sacct(lines, on_skipped, "sacct", separator=SEPARATOR)))
+
+    def _check_zone(self) -> None:
+        """Make sure that the programs heed TZ: where others run them, as by ssh, times may be of another zone."""
+        if self._speaks_utc:
+            return
+        try:
+            found = _AS_OF.search(self._text("scontrol", "show", "config"))
+        except CallFailed:  # slurmctld is away: the accounting is there without it
+            return
+        told = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp() if found else time.time()
+        apart_s = round((told - time.time()) / ZONE_S) * ZONE_S
+        if apart_s:
+            why = f"it tells times that are {duration(apart_s)} from UTC: whatever runs it must hand on TZ=UTC"
+            raise CallFailed("scontrol", why)
+        self._speaks_utc = True
 
     def _wanted(self) -> str:
         if self._columns is None:
@@ -165,6 +183,7 @@ class Commands(SlurmCalls):
 
     def reservations(self) -> list[tuple[Reservation, list[str]]]:
         """`scontrol show reservation`."""
+        self._check_zone()
         return text.reservations_from_text(self._text("scontrol", "--oneliner", "show", "reservation"))
 
     def limits(self) -> list[Limit]:
@@ -212,92 +231,3 @@ class Commands(SlurmCalls):
         if running.returncode:
             raise CallFailed(words[0], err.decode("utf-8", "replace") or f"exit code {running.returncode}")
         return out
-
-
-class Rest(SlurmCalls):
-    """slurmrestd. The token comes from the environment, as for Slurm's own clients: SLURM_JWT.
-
-    Parameters:
-        address: `http://host:6820`, or with the data's version, `http://host:6820/slurm/v0.0.42`.
-
-    Raises:
-        UserError: it is no such address.
-    """
-
-    def __init__(self, address: str, measured: dict[str, Calls]) -> None:
-        super().__init__(measured)
-        parts = urlsplit(address)
-        if not parts.netloc:
-            raise NotUnderstood(f"{address}: expected http://HOST:PORT, or http://HOST:PORT/slurm/v0.0.42")
-        self._base = f"{parts.scheme}://{parts.netloc}"
-        self._version = parts.path.strip("/").removeprefix("slurm").strip("/") or None
-
-    def queue(self, on_skipped: OnSkipped) -> JobsDocument:
-        """`GET /slurm/…/jobs`."""
-        return _jobs(self._get("slurm", "jobs"), on_skipped, "jobs")
-
-    def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
-        """`GET /slurmdb/…/jobs`."""
-        data = self._get("slurmdb", "jobs", start_time=f"{since:.0f}", skip_steps="true", show_duplicates="true")
-        return _jobs(data, on_skipped, "slurmdb jobs")
-
-    def nodes(self) -> list[Node]:
-        """`GET /slurm/…/nodes`."""
-        return self._read("nodes", rest.nodes_from_json)
-
-    def partitions(self) -> list[tuple[Partition, str | None]]:
-        """`GET /slurm/…/partitions`."""
-        return self._read("partitions", rest.partitions_from_json)
-
-    def reservations(self) -> list[tuple[Reservation, list[str]]]:
-        """`GET /slurm/…/reservations`."""
-        return self._read("reservations", rest.reservations_from_json)
-
-    def limits(self) -> list[Limit]:
-        """`GET /slurmdb/…/qos` and `GET /slurmdb/…/associations`."""
-        qos = self._read("qos", rest.qos_from_json, "slurmdb")
-        return limits_of_qos(qos) + limits_of_associations(
-            self._read("associations", rest.associations_from_json, "slurmdb")
-        )
-
-    def _read(self, what: str, read: Callable[[bytes], list[T]], service: str = "slurm") -> list[T]:
-        data = self._get(service, what)
-        try:
-            return read(data)
-        except ValueError as error:
-            raise CallFailed(what, str(error)) from None
-
-    def _get(self, service: str, what: str, **query: str) -> bytes:
-        name = what if service == "slurm" else f"{service} {what}"
-        if self._version is not None:
-            path = f"/{service}/{self._version}/{what}"
-            return self._measured(name, lambda: self._fetch(name, path, query))
-        for number in VERSIONS:
-            version = f"v0.0.{number}"
-            try:
-                data = self._measured(name, lambda v=version: self._fetch(name, f"/{service}/{v}/{what}", query))  # type: ignore[misc]
-            except _NotFound:
-                continue
-            self._version = version
-            return data
-        raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
-
-    def _fetch(self, name: str, path: str, query: dict[str, str]) -> bytes:
-        url = f"{self._base}{path}{'?' if query else ''}{urlencode(query)}"
-        headers = {"Accept": "application/json"}
-        if token := os.environ.get("SLURM_JWT"):
-            headers["X-SLURM-USER-TOKEN"] = token
-            headers["X-SLURM-USER-NAME"] = os.environ.get("SLURM_USER") or os.environ.get("USER") or "root"
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
-                return bytes(answer.read())
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                raise _NotFound(name, f"{url}: not found") from None
-            raise CallFailed(name, f"{url}: {error.code} {error.reason}") from None
-        except (OSError, ValueError, HTTPException) as error:  # the last: the server died in mid-answer
-            raise CallFailed(name, f"{url}: {error}") from None
-
-
-class _NotFound(CallFailed):
-    """There is nothing of this version."""

@@ -25,13 +25,15 @@ from streams.sources.contract import (
 )
 from streams.sources.formats import head_of
 from streams.sources.logs.source import zone_of
-from streams.sources.slurm.calls import Commands, Rest
+from streams.sources.slurm.access import Access
+from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import capacity_of
 from streams.sources.slurm.overlapping import events_of
 from streams.sources.slurm.polling import AccountingPolling, QueuePolling
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
+from streams.sources.slurm.rest_calls import Rest
 from streams.sources.slurm.table import Entry, JobTable
 from streams.text.durations import seconds_of
 
@@ -41,7 +43,11 @@ PAUSE_S = 0.2
 EVENTS_PER_CURSOR = 500
 """After so many events there is a cursor at least, where each look gives few: packing the table is O(jobs)."""
 
-HELP = "squeue, sacct, http://HOST:6820, kafka://HOST:PORT/TOPIC,TOPIC-job-start, or several with + between them"
+REST = ("http://", "https://", "unix://")
+HELP = (
+    "squeue, sacct, http://HOST:6820, unix:///SOCKET, kafka://HOST:PORT/TOPIC,TOPIC-job-start, "
+    "or several with + between them"
+)
 
 
 class SlurmSource(Source):
@@ -83,10 +89,16 @@ class SlurmSource(Source):
         kafka_options: str = "",
         timezone: str | None = None,
         cluster: str | None = None,
+        token_file: str = "",
+        token_command: str = "",
+        ca: str = "",
+        certificate: str = "",
+        key: str = "",
     ) -> Self:
         """Open it; it asks Slurm nothing before its events are read.
 
-        Of a file that tells of several clusters `cluster` names the one that is the site.
+        Of a file that tells of several clusters `cluster` names the one that is the site. `token_file`,
+        `token_command`, `ca`, `certificate` and `key` are slurmrestd's: see `Access`.
 
         Raises:
             UserError: no site is named, or the location is not one that is known.
@@ -99,7 +111,9 @@ class SlurmSource(Source):
         every = {"poll": poll, "accounting": accounting, "machine": machine, "since": since}
         seconds = {name: seconds_of(text) for name, text in every.items()}
         ways = [location] if Path(location).is_file() else location.split("+")
-        return cls(ways, site, on_skipped, **seconds, kafka_options=kafka_options, zone=zone, cluster=cluster)
+        access = Access(token_file=token_file, token_command=token_command, ca=ca, certificate=certificate, key=key)
+        others = {"kafka_options": kafka_options, "zone": zone, "cluster": cluster, "access": access}
+        return cls(ways, site, on_skipped, **seconds, **others)
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
@@ -110,17 +124,17 @@ class SlurmSource(Source):
         ways: list[Way] = []
         rest = ""
         for text in self._ways:
-            rest = text if text.startswith(("http://", "https://")) else rest
+            rest = text if text.startswith(REST) else rest
             ways.append(self._way(text, rest))
         return ways
 
     def _way(self, text: str, rest: str) -> Way:
         options, told = self._options, self._on_skipped
-        if text == "squeue" or text.startswith(("http://", "https://")):
-            calls = Commands(self.calls) if text == "squeue" else Rest(text, self.calls)
+        if text == "squeue" or text.startswith(REST):
+            calls = Commands(self.calls) if text == "squeue" else Rest(text, self.calls, options["access"])
             return QueuePolling(calls, told, options["poll"], options["machine"])
         if text == "sacct" or (text == "slurmdb" and rest):
-            calls = Commands(self.calls) if text == "sacct" else Rest(rest, self.calls)
+            calls = Commands(self.calls) if text == "sacct" else Rest(rest, self.calls, options["access"])
             return AccountingPolling(calls, told, options["accounting"], options["since"])
         if text.startswith("kafka://"):
             return KafkaRecords(text.removeprefix("kafka://"), told, options["kafka_options"])

@@ -12,7 +12,7 @@ import pytest
 from models.records import AnyEvent
 from streams.bulk.reading import read_log
 from streams.sources.contract import Skipped
-from streams.sources.slurm.calls import CallFailed, _jobs
+from streams.sources.slurm.calls import CallFailed, jobs_of
 from streams.sources.slurm.source import SlurmSource
 from tests.support.made_slurm import MadeJob, sacct, sacct_json, squeue
 
@@ -104,7 +104,7 @@ def test_many_answers_that_break_off_take_no_longer_each(tmp_path: Path) -> None
 def test_a_call_that_breaks_off_has_failed() -> None:
     """A look at the queue in which jobs are missing would say that they have ended."""
     with pytest.raises(CallFailed):
-        _jobs(squeue(JOBS, 100)[:-40], pytest.fail, "squeue")
+        jobs_of(squeue(JOBS, 100)[:-40], pytest.fail, "squeue")
 
 
 def test_a_recorded_look_that_breaks_off_is_passed_over(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from streams.sources.contract import Calls, Skipped
-from streams.sources.slurm.calls import CallFailed, Closed, Commands, Rest
+from streams.sources.slurm.calls import CallFailed, Closed, Commands
+from streams.sources.slurm.rest_calls import Rest
 from streams.sources.slurm.source import SlurmSource
 from tests.support.deployment import until
 from tests.support.made_slurm import MadeJob, sacct, squeue
@@ -48,6 +49,19 @@ def test_the_programs_are_called_and_measured(programs: Path) -> None:
     assert [row.job for row in calls.accounting(0.0, no_skips).rows] == ["1", "2"]
     assert (measured["squeue"].count, measured["sacct"].count) == (1, 2)
     assert measured["squeue"].seconds >= measured["squeue"].last_s > 0
+
+
+@pytest.mark.parametrize(("hours", "fine"), [(0, True), (-5, False)])
+def test_programs_of_another_zone_are_refused(programs: Path, hours: int, fine: bool) -> None:
+    (programs / "jobs.txt").write_text(sacct(JOBS, 30).replace("|", "\x1f"))
+    program(programs, "sacct", f'test "$1" = --helpformat && echo "JobID Submit State" || cat {programs}/jobs.txt')
+    zone = f"date -u -d '{hours} hours' +%Y-%m-%dT%H:%M:%S"
+    program(programs, "scontrol", f'echo "Configuration data as of $({zone})"')
+    if fine:
+        assert len(Commands({}).accounting(0.0, no_skips).rows) == 2
+    else:
+        with pytest.raises(CallFailed, match="-5h from UTC"):
+            Commands({}).accounting(0.0, no_skips)
 
 
 @pytest.mark.parametrize(

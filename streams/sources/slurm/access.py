@@ -1,0 +1,192 @@
+"""How slurmrestd is reached: its address, the token that it wants, and what TLS needs."""
+
+import binascii
+import http.client
+import os
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from base64 import urlsafe_b64decode
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from models.durations import duration
+from streams.errors import NotUnderstood, UserError
+
+RENEW_S = 60.0
+"""A token that lasts for less is renewed before it is used."""
+
+COMMAND_TIMEOUT_S = 30.0
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What was set. Without a file or command the token is in the environment: SLURM_JWT.
+
+    Parameters:
+        token_file: has the token; it is read again before each call.
+        token_command: prints one, such as `scontrol token lifespan=3600`; it runs again before its token expires.
+        ca: a file of certificates by which to know the server.
+        certificate, key: files of the client's own certificate; the key may be in the same file.
+    """
+
+    token_file: str = ""
+    token_command: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.token_file and self.token_command:
+            raise NotUnderstood("token_file and token_command are both set: one of them says where the token is")
+        if self.key and not self.certificate:
+            raise NotUnderstood("key is set without certificate: a key alone proves nothing")
+
+
+class _Claims(msgspec.Struct):
+    """What a token says of itself; Slurm's have the user's name in `sun`."""
+
+    exp: float | None = None
+    sun: str | None = None
+
+
+class Token:
+    """The token, as new as it has to be.
+
+    Parameters:
+        access: where it comes from.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._made = ""
+        self.place = access.token_file or (f"`{access.token_command}`" if access.token_command else "SLURM_JWT")
+
+    def headers(self) -> dict[str, str]:
+        """What a request has to say; nothing where there is no token.
+
+        Raises:
+            UserError: it cannot be read or made; the token is not shown.
+        """
+        token = self._now()
+        if not token:
+            return {}
+        user = claims_of(token).sun or os.environ.get("SLURM_USER") or os.environ.get("USER") or "root"
+        return {"X-SLURM-USER-TOKEN": token, "X-SLURM-USER-NAME": user}
+
+    def _now(self) -> str:
+        access = self._access
+        if access.token_file:
+            try:
+                return _bare(Path(access.token_file).read_text())
+            except (OSError, UnicodeDecodeError) as error:
+                raise UserError(f"the token in {access.token_file} cannot be read: {error}") from None
+        if not access.token_command:
+            return os.environ.get("SLURM_JWT", "").strip()
+        expires = claims_of(self._made).exp
+        if not self._made or (expires is not None and expires < time.time() + RENEW_S):
+            self._made = self._printed(access.token_command)
+        return self._made
+
+    def _printed(self, command: str) -> str:
+        try:
+            done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{self.place} printed no token within {COMMAND_TIMEOUT_S:.0f} s") from None
+        token = _bare(done.stdout)
+        if done.returncode or not token:
+            raise UserError(f"{self.place} printed no token: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        return token
+
+    def told(self) -> str:
+        """What to know of the token when the server refused it; it is made anew for the next call."""
+        token, self._made = self._made, ""
+        try:
+            token = token or self._now()
+        except UserError as error:
+            return str(error)
+        if not token:
+            return "no token: SLURM_JWT is not set, nor token_file or token_command"
+        expires = claims_of(token).exp
+        if expires is None:
+            return f"the token of {self.place} may have expired"
+        left = expires - time.time()
+        if left <= 0:
+            return f"the token of {self.place} expired {duration(-left)} ago"
+        return f"the token of {self.place} expires in {duration(left)}"
+
+
+def claims_of(token: str) -> _Claims:
+    """What a JSON Web Token says, which is not checked; nothing where it is none."""
+    parts = token.split(".")
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)), type=_Claims)
+    except (IndexError, ValueError, binascii.Error):
+        return _Claims()
+
+
+def _bare(text: str) -> str:
+    """A token from what a file or `scontrol token` has: SLURM_JWT=…"""
+    return text.strip().removeprefix("SLURM_JWT=").strip()
+
+
+class Server:
+    """Where slurmrestd listens: `http://host:6820`, `https://…`, or `unix:///run/slurmrestd.sock`.
+
+    Raises:
+        UserError: it is no such address, or a file of certificates cannot be read.
+    """
+
+    def __init__(self, address: str, access: Access) -> None:
+        parts = urlsplit(address)
+        handlers: list[urllib.request.BaseHandler] = []
+        if parts.scheme == "unix":
+            self.base, self.path, missing = "http://localhost", "", not parts.path
+            handlers.append(_UnixHandler(parts.path))
+        else:
+            self.base, self.path, missing = f"{parts.scheme}://{parts.netloc}", parts.path, not parts.netloc
+        if missing:
+            raise NotUnderstood(
+                f"{address}: expected http://HOST:PORT, unix:///SOCKET or http://HOST:PORT/slurm/v0.0.42"
+            )
+        if parts.scheme == "https":
+            handlers.append(urllib.request.HTTPSHandler(context=_context(access)))
+        self.open = urllib.request.build_opener(*handlers).open
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.ca or None)
+        if access.certificate:
+            context.load_cert_chain(access.certificate, access.key or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(filter(None, (access.ca, access.certificate, access.key)))
+        raise UserError(f"{files}: no certificate or key that can be used: {error}") from None
+    return context
+
+
+class _UnixHandler(urllib.request.HTTPHandler):
+    """Opens http addresses at a socket of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(partial(_UnixConnection, self._path), req)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, host: str, timeout: float | None = None, **_: Any) -> None:
+        super().__init__(host, timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

@@ -1,0 +1,111 @@
+"""Slurm's REST service, slurmrestd, in the versions of its data that there are."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from models.records import Limit, Partition, Reservation
+from streams.errors import UserError
+from streams.sources.contract import Calls, OnSkipped
+from streams.sources.slurm.access import Access, Server, Token
+from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_of
+from streams.sources.slurm.json_jobs import JobsDocument
+from streams.sources.slurm.machine import rest
+from streams.sources.slurm.machine.capacity import Node
+from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
+
+T = TypeVar("T")
+
+VERSIONS = (42, 41, 43, 44, 40, 45, 39, 38, 37)
+"""The versions of the REST service's data that are tried where none is given, the best known first."""
+
+
+class Rest(SlurmCalls):
+    """slurmrestd.
+
+    Parameters:
+        address: `http://host:6820`, or with the data's version, `http://host:6820/slurm/v0.0.42`; `unix:///SOCKET`.
+
+    Raises:
+        UserError: it is no such address.
+    """
+
+    def __init__(self, address: str, measured: dict[str, Calls], access: Access | None = None) -> None:
+        super().__init__(measured)
+        access = access or Access()
+        self._server, self._token = Server(address, access), Token(access)
+        self._version = self._server.path.strip("/").removeprefix("slurm").strip("/") or None
+
+    def queue(self, on_skipped: OnSkipped) -> JobsDocument:
+        """`GET /slurm/…/jobs`."""
+        return jobs_of(self._get("slurm", "jobs"), on_skipped, "jobs")
+
+    def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
+        """`GET /slurmdb/…/jobs`."""
+        data = self._get("slurmdb", "jobs", start_time=f"{since:.0f}", skip_steps="true", show_duplicates="true")
+        return jobs_of(data, on_skipped, "slurmdb jobs")
+
+    def nodes(self) -> list[Node]:
+        """`GET /slurm/…/nodes`."""
+        return self._read("nodes", rest.nodes_from_json)
+
+    def partitions(self) -> list[tuple[Partition, str | None]]:
+        """`GET /slurm/…/partitions`."""
+        return self._read("partitions", rest.partitions_from_json)
+
+    def reservations(self) -> list[tuple[Reservation, list[str]]]:
+        """`GET /slurm/…/reservations`."""
+        return self._read("reservations", rest.reservations_from_json)
+
+    def limits(self) -> list[Limit]:
+        """`GET /slurmdb/…/qos` and `GET /slurmdb/…/associations`."""
+        qos = self._read("qos", rest.qos_from_json, "slurmdb")
+        return limits_of_qos(qos) + limits_of_associations(
+            self._read("associations", rest.associations_from_json, "slurmdb")
+        )
+
+    def _read(self, what: str, read: Callable[[bytes], list[T]], service: str = "slurm") -> list[T]:
+        data = self._get(service, what)
+        try:
+            return read(data)
+        except ValueError as error:
+            raise CallFailed(what, str(error)) from None
+
+    def _get(self, service: str, what: str, **query: str) -> bytes:
+        name = what if service == "slurm" else f"{service} {what}"
+        if self._version is not None:
+            path = f"/{service}/{self._version}/{what}"
+            return self._measured(name, lambda: self._fetch(name, path, query))
+        for number in VERSIONS:
+            version = f"v0.0.{number}"
+            try:
+                data = self._measured(name, lambda v=version: self._fetch(name, f"/{service}/{v}/{what}", query))  # type: ignore[misc]
+            except _NotFound:
+                continue
+            self._version = version
+            return data
+        raise CallFailed(name, f"no version from {min(VERSIONS)} to {max(VERSIONS)} of the data is served there")
+
+    def _fetch(self, name: str, path: str, query: dict[str, str]) -> bytes:
+        url = f"{self._server.base}{path}{'?' if query else ''}{urlencode(query)}"
+        try:
+            headers = {"Accept": "application/json"} | self._token.headers()
+            with self._server.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                raise _NotFound(name, f"{url}: not found") from None
+            # releases before 23.11 answer 500 to a token that has expired
+            told = f"; {self._token.told()}" if error.code in (401, 403, 500, 511) else ""
+            raise CallFailed(name, f"{url}: {error.code} {error.reason}{told}") from None
+        except UserError as error:  # of the token
+            raise CallFailed(name, str(error)) from None
+        except (OSError, ValueError, HTTPException) as error:  # the last: the server died in mid-answer
+            raise CallFailed(name, f"{url}: {error}") from None
+
+
+class _NotFound(CallFailed):
+    """There is nothing of this version."""
