@@ -47,6 +47,8 @@ class FluxJobs:
             return self.stories.start(Start(site=self.site, time=at, job=job, **allocation(allocated)), lambda: None)
         if name in ("depend", "dependency-add"):
             return self._dependency(job, at, name, more)
+        if name == "jobspec-update":
+            return self._update(job, at, more)
         if name == "priority":
             return self._priority(job, at, more)
         if name == "exception":
@@ -78,6 +80,22 @@ class FluxJobs:
             site=self.site, time=at, job=job, dependency="" if is_met else said, eligible=at if is_met else None
         )
         return self.stories.alter(alter)
+
+    def _update(self, job: str, at: float, context: Object) -> list[AnyEvent]:
+        """Parts of a jobspec were set, by their paths: `{"attributes.system.duration": 60}`."""
+        jobspec: Object = {}
+        for path, value in context.items():
+            *above, last = path.split(".")
+            place = jobspec
+            for word in above[:MAX_DEPTH]:
+                inner = place.setdefault(word, {})
+                place = inner if isinstance(inner, dict) else {}
+            place[last] = value
+        asked = request(jobspec)
+        asked.pop("executable", None)
+        if context.get("attributes.system.duration") == 0:
+            asked["unlimited"] = True
+        return self.stories.alter(Alter(site=self.site, time=at, job=job, **asked)) if asked else []
 
     def _priority(self, job: str, at: float, context: Object) -> list[AnyEvent]:
         """Priority 0 holds a job."""

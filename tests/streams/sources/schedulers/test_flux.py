@@ -169,6 +169,24 @@ def test_a_job_is_told_as_it_was(tmp_path: Path) -> None:
     ]
 
 
+def test_a_jobspec_is_updated(tmp_path: Path) -> None:
+    system = "attributes.system"
+    updates: list[Entry] = [
+        (1, T + 1, "jobspec-update", {f"{system}.bank": "p2", f"{system}.queue": "debug", f"{system}.job.name": "x"}),
+        (1, T + 2, "jobspec-update", {f"{system}.duration": 60.0, f"{system}.duration.x": 1}),
+        (1, T + 70, "jobspec-update", {f"{system}.duration": 0}),
+        (1, T + 71, "jobspec-update", {f"{system}.environment": {}}),
+    ]
+    altered = [
+        event for event in plain(read("flux-log", tmp_path, text(entries(1), updates)).live) if "alter" in event["type"]
+    ]
+    assert altered == [
+        {"type": "alter", "time": T + 1, "job": job_name(1), "account": "p2", "queue": "debug"},
+        {"type": "alter", "time": T + 2, "job": job_name(1), "walltime": 60.0},
+        {"type": "alter", "time": T + 70, "job": job_name(1), "unlimited": True},
+    ]
+
+
 def test_dependencies_holds_and_exceptions(tmp_path: Path) -> None:
     after = {"dependencies": [{"scheme": "afterok", "value": "ƒ1"}]}
     spec = {**JOBSPEC, "attributes": {"system": after}}
