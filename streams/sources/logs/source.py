@@ -7,7 +7,7 @@ its lines become events.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -103,7 +103,7 @@ class LogSource(Source):
     """The events of one scheduler's text log."""
 
     live: bool = True
-    records_of: ClassVar[type[Records]]
+    records_of: type[Records]
 
     def __init__(
         self, location: str, site: str, on_skipped: OnSkipped, zone: ZoneInfo | None, pause_s: float = IDLE_S

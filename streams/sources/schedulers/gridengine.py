@@ -12,9 +12,10 @@ What neither says: holds at submission, the size of an array, that nodes go down
 
 import re
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 from models.records import Alter, AnyEvent, End, Start, Submit
+from streams.sources.contract import IDLE_S, OnSkipped, refuse
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, bytes_of, count_of, job_of, name_of, seconds_of, whole
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, QUEUED
@@ -60,7 +61,9 @@ SIGNALLED = 128
 
 
 class GridEngineRecords(Records):
-    """Lines of `reporting` or `accounting` as events."""
+    """Lines of `reporting` or `accounting` as events. What is asked for of GPUs is for each slot."""
+
+    gpus_of_job = False
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of a line; some 8 µs."""
@@ -152,7 +155,7 @@ class GridEngineRecords(Records):
             started = ended - _ran(parts[13])
         started = max(started, submission) if started else 0.0
         ended = max(ended, started, submission)
-        request = _request(parts[CATEGORY], parts[34])
+        request = _request(parts[CATEGORY], parts[34], self.gpus_of_job)
         late: list[AnyEvent] = []
         if self.stories.phase(job) not in (None, GONE):
             changes = {"queue": name_of(parts[0]), **request}
@@ -213,11 +216,33 @@ class GridEngineRecords(Records):
         )
 
 
+class GpusOfJob(GridEngineRecords):
+    """The same, where what is asked for of GPUs is for the whole job (`consumable JOB` in `qconf -sc`)."""
+
+    gpus_of_job = True
+
+
 class GridEngineSource(LogSource):
     """Grid Engine's `reporting` or `accounting`, in `$SGE_ROOT/$SGE_CELL/common`."""
 
     name: ClassVar[str] = "gridengine"
     records_of = GridEngineRecords
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        timezone: str | None = None,
+        pause_s: float = IDLE_S,
+        gpus_per: Literal["slot", "job"] = "slot",
+    ) -> Self:
+        """As of any log. `gpus_per` says whether `-l gpu=2` is for each slot or for the whole job."""
+        made = super().open(location, site, on_skipped, timezone, pause_s)
+        if gpus_per == "job":
+            made.records_of = GpusOfJob
+        return made
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
@@ -266,10 +291,10 @@ def _at_least(parts: list[str], fields: int) -> list[str]:
 
 
 @lru_cache(4096)
-def _request(category: str, slots: str) -> dict[str, Any]:
+def _request(category: str, slots: str, gpus_of_job: bool) -> dict[str, Any]:
     """What a job asked for, from its category: `-l h_rt=600,h_vmem=2G -pe smp 4`.
 
-    Memory and GPUs that it asks for are per slot, where the site has not configured them otherwise.
+    Memory is for each slot, and so are GPUs, unless they are of the job.
     """
     granted = count_of(slots) or 1
     named = dict(
@@ -286,8 +311,8 @@ def _request(category: str, slots: str) -> dict[str, Any]:
         found["walltime"] = walltime
     if memory is not None and memory * granted <= 1 << 60:
         found["memory"] = memory * granted
-    if gpus is not None and gpus * granted <= 1_000_000_000:
-        found["gpus"] = gpus * granted
+    if gpus is not None and (total := gpus if gpus_of_job else gpus * granted) <= 1_000_000_000:
+        found["gpus"] = total
     return found
 
 

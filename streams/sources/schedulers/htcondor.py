@@ -32,6 +32,7 @@ from streams.sources.schedulers.htcondor_ads import (
     classad_of_xml,
     number_of,
     request,
+    requested,
     submit_fields,
     times_of,
 )
@@ -138,7 +139,7 @@ class HTCondorRecords(Records):
         lines, self._lines = self._lines, []
         header = HEADER.match(lines[0])
         assert header is not None  # looked at when the record began
-        ad = classad(lines[1:-1])
+        ad = classad(lines[1:-1]) | requested(lines[1:-1])
         ad["Text"] = header[5]
         ended = next((line for line in lines[1:-1] if "termination (" in line), "")
         if ended:
@@ -171,8 +172,16 @@ class HTCondorRecords(Records):
                 self.memory.held = submit
                 return before
             return before + self.stories.submit(submit)
-        events = self._happened(kind, job, at, ad)
+        events = self._asked(kind, job, at, ad) + self._happened(kind, job, at, ad)
         return before + (events or self.leave_out(f"events {kind:03}"))
+
+    def _asked(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
+        """What a job asked for comes at the end of its run at the latest."""
+        told = kind in (EVICTED, TERMINATED) and not self.memory.has_ads
+        if not told or self.stories.phase(job) not in (RUNNING, SUSPENDED):
+            return []
+        asked = request(ad)
+        return self.stories.alter(Alter(site=self.site, time=at, job=job, **asked)) if asked else []
 
     def _happened(self, kind: int, job: str, at: float, ad: Ad) -> list[AnyEvent]:
         stories = self.stories

@@ -40,6 +40,27 @@ def classad(lines: list[str]) -> Ad:
     return ad
 
 
+_RESOURCE = re.compile(r"\s*(Cpus|Gpus|Memory)(?: \(MB\))?\s*:([ \d.]*)")
+
+
+def requested(lines: list[str]) -> Ad:
+    """What a job asked for, of the table at the end of events 004 and 005.
+
+    >>> requested(["  Partitionable Resources :  Usage  Request Allocated", "  Cpus  :  0.97  2  4"])
+    {'RequestCpus': 2}
+    """
+    header = next((place for place, line in enumerate(lines) if "Partitionable Resources" in line), len(lines))
+    columns = lines[header].partition(":")[2].replace("Assigned", "").split() if header < len(lines) else []
+    if "Request" not in columns:
+        return {}
+    place = columns.index("Request") - len(columns)  # from the right: of the first column, Usage, there may be none
+    ad: Ad = {}
+    for found in filter(None, map(_RESOURCE.match, lines[header + 1 :])):
+        if len(told := found[2].split()) >= -place:
+            ad[f"Request{found[1]}"] = _value(told[place])
+    return ad
+
+
 _XML = re.compile(r'<a n="(\w{1,256})">\s*<(?:([sire])>([^<]*)</\2>|b v="([tf])"\s*/>)\s*</a>', re.ASCII)
 
 

@@ -96,6 +96,13 @@ def test_the_end_of_a_run_says_all_of_it(tmp_path: Path) -> None:
     assert [event.time for event in read("gridengine", tmp_path, in_ms).live] == [1.7e9, 1700000060.5, 1700000360.0]
 
 
+@pytest.mark.parametrize(("options", "gpus"), [({}, 16), ({"gpus_per": "job"}, 1)])
+def test_gpus_are_of_each_slot_or_of_the_job(options: dict[str, str], gpus: int, tmp_path: Path) -> None:
+    line = accounted(7, category="-l gpu=1 -pe threads 16").replace(":smp:4:", ":threads:16:")
+    (submit, *_) = plain(read("gridengine", tmp_path, line, **options).whole)
+    assert (submit["cpus"], submit["gpus"]) == (16, gpus)
+
+
 def test_what_happens_is_told_as_it_happens(tmp_path: Path) -> None:
     lines = [
         new(7),

@@ -169,6 +169,25 @@ def test_what_a_job_asks_for_comes_in_an_event_of_its_own(tmp_path: Path) -> Non
     ]
 
 
+TABLE = [
+    "Partitionable Resources :    Usage  Request Allocated Assigned",
+    "   Cpus                 :     0.97        4         8",
+    "   Disk (KB)            :       26       26   1234567",
+    '   Gpus                 :                 1         1 "CUDA0"',
+    "   Memory (MB)          :        1     2048      4096",
+]
+
+
+@pytest.mark.parametrize("kind", [4, 5])
+def test_the_end_of_a_run_says_what_the_job_asked_for(kind: int, tmp_path: Path) -> None:
+    found = read("htcondor", tmp_path, event(0, 0) + event(1, 5) + event(kind, 9, TERMINATED, *TABLE))
+    altered = [event for event in plain(found.live) if event["type"] == "alter"]
+    assert altered == [{"type": "alter", "time": T + 9, "job": "7.0", **REQUEST}]
+    ended = as_json(kind, "2024-09-15T10:23:29", None, RequestCpus=4, RequestGpus=1, RequestMemory=2048)
+    as_object = read("htcondor", tmp_path, event(0, 0) + event(1, 5) + ended)
+    assert [event for event in plain(as_object.live) if event["type"] == "alter"] == altered
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 def test_the_log_may_be_json(tmp_path: Path, indent: int | None) -> None:
     lines = [
@@ -234,7 +253,7 @@ def test_it_is_recognised() -> None:
 
 def test_sample_logs_are_read() -> None:
     log = sample("htcondor", "htcondor/userlog-sample-25.x.log")
-    assert [event.kind for event in log.whole] == ["submit", "hold", "release", "start", "end"]
+    assert [event.kind for event in log.whole] == ["submit", "hold", "release", "start", "alter", "end"]
     history = sample("htcondor", "htcondor/history.377260.0")
     assert [event.kind for event in history.whole] == ["submit", "start", "end"]
     assert log.told == history.told == []
