@@ -9,37 +9,31 @@ from a seed; no prediction for a real site is made here: the schedules of those 
     perform(jobs, 512, "lewf-fill", Predicted(Learner(run_method_named("closest")))).wait_s
 """
 
-from models.simulation.backfill import Conservative, Easy, EasyKill, Reservation
+from models.simulation.backfill import Conservative, Easy, EasyKill
 from models.simulation.comparison import Performance, perform
-from models.simulation.estimates import Actual, Estimates, Learner, Predicted, RunTimePredictor
+from models.simulation.estimates import Actual, Estimates, Learner, Predicted
 from models.simulation.multifactor import Multifactor, Priorities
-from models.simulation.policies import POLICIES, run
-from models.simulation.preemptive import EasyPreemptive, Lerwf, LerwfFill
-from models.simulation.scheduler import Fcfs, FcfsFill, Lewf, LewfFill, Lwf, Scheduler
+from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, run
+from models.simulation.preemptive import EasyPreemptive, Lerwf
+from models.simulation.scheduler import Ordered, Scheduler
 from models.simulation.workload import SimulatedJob, generate
 
 __all__ = [
     "POLICIES",
+    "WITHOUT_RUN_TIMES",
     "Actual",
     "Conservative",
     "Easy",
     "EasyKill",
     "EasyPreemptive",
     "Estimates",
-    "Fcfs",
-    "FcfsFill",
     "Learner",
     "Lerwf",
-    "LerwfFill",
-    "Lewf",
-    "LewfFill",
-    "Lwf",
     "Multifactor",
+    "Ordered",
     "Performance",
     "Predicted",
     "Priorities",
-    "Reservation",
-    "RunTimePredictor",
     "Scheduler",
     "SimulatedJob",
     "generate",

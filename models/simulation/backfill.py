@@ -1,30 +1,24 @@
 """Schedulers that start a later job early where, by the estimates, it delays no reservation of an earlier one."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
-from copy import copy
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
 from models.simulation.estimates import Estimates
 from models.simulation.scheduler import Running, Scheduler
 from models.simulation.workload import SimulatedJob
+from models.waits.schedules import Floats, plan
 
-Ints = NDArray[np.int64]
 
-
+@dataclass(slots=True)
 class Reservation:
-    """When a blocked head of the queue can start at the latest, and what is free beside it then."""
+    """When a blocked job can start at the latest, and how many processors are free beside it then."""
 
-    __slots__ = ("job", "spare", "time")
-
-    def __init__(self, job: SimulatedJob, time: int, spare: int) -> None:
-        self.job = job
-        self.time = time
-        self.spare = spare
+    job: SimulatedJob
+    time: int
+    spare: int
 
 
 class Backfilling(Scheduler):
@@ -87,36 +81,42 @@ class Easy(Backfilling):
         self.reservation: Reservation | None = None
         """That of the head of the queue; None while nothing queues."""
 
-    def fork(self, lasts: Estimates | None = None) -> Self:
-        """A copy, as of any scheduler."""
-        other = super().fork(lasts)
-        other.reservation = copy(self.reservation)
-        return other
+    def _in_order(self) -> list[SimulatedJob]:
+        """The queue, the first to start first."""
+        return list(self.queue.values())
+
+    def _forbidden(self, job: SimulatedJob) -> bool:
+        """Whether a rule keeps this job from starting now: it is passed over."""
+        return False
 
     def _dispatch(self) -> None:
-        while (head := self._head()) is not None and head.cpus <= self.free:
-            self._start(head)
-        self.reservation = None if head is None else self._reserve(head)
-        if self.reservation is not None and self.free:
-            self._backfill(self.reservation, [job for job in self.queue.values() if job.cpus <= self.free])
+        self.reservation = None
+        for job in self._in_order():
+            if self.reservation is not None and not self.free:
+                return
+            if (self.reservation is None or job.cpus <= self.free) and not self._forbidden(job):
+                self._consider(job)
 
     def _arrived(self, job: SimulatedJob) -> None:
         # Nothing else has changed: what could not be backfilled a while ago, with more time before the head's start,
         # cannot be now.
         if self.reservation is None:
             self._dispatch()
-        else:
-            self._backfill(self.reservation, [job])
+        elif job.cpus <= self.free:
+            self._consider(job)
 
-    def _backfill(self, reservation: Reservation, jobs: Iterable[SimulatedJob]) -> None:
-        for job in jobs:
+    def _consider(self, job: SimulatedJob) -> None:
+        """Start a job, or reserve processors for it, as its place in the queue lets."""
+        head = self.reservation
+        if head is None:
             if job.cpus > self.free:
-                continue
-            if self.now + self.planned[job.job] <= reservation.time:
-                self._start(job)
-            elif job.cpus <= reservation.spare:
-                reservation.spare -= job.cpus
-                self._start(job)
+                self.reservation = self._reserve(job)
+                return
+        elif self.now + self.planned[job.job] > head.time:
+            if job.cpus > head.spare:
+                return
+            head.spare -= job.cpus
+        self._start(job)
 
 
 class Conservative(Backfilling):
@@ -148,53 +148,18 @@ class Conservative(Backfilling):
         starts = self._schedule(list(self.queue.values()), whole=True)
         return {name: int(start) for name, start in zip(self.queue, starts, strict=True)}
 
-    def _schedule(self, jobs: Sequence[SimulatedJob], whole: bool) -> Ints:
-        releases = np.array([(limit, cpus) for limit, _, cpus in self._releases], dtype=np.int64).reshape(-1, 2)
-        wanted = np.array([(job.cpus, self.planned[job.job], self._earliest(job)) for job in jobs], dtype=np.int64)
-        return np.asarray(_reserve_all(self.now, self.free, releases, wanted.reshape(-1, 3), whole))
-
-
-@njit(cache=True)
-def _reserve_all(now: int, free: int, releases: Ints, wanted: Ints, whole: bool) -> Ints:
-    """The earliest starts of jobs, (jobs,), each given those of the jobs before it; -1 where it was not asked.
-
-    `releases` are (time, cpus) in the order of time, `wanted` (cpus, seconds, earliest), the last one now or the time
-    of a release. Unless the `whole` schedule is asked for, it ends where no processor is free now.
-    O(jobs · (jobs + releases)).
-    """
-    jobs = len(wanted)
-    starts = np.full(jobs, -1)
-    # What is free from times[k] until times[k + 1], for k < size.
-    times = np.empty(1 + len(releases) + jobs, dtype=np.int64)
-    frees = np.empty_like(times)
-    times[0], frees[0], size = now, free, 1
-    for time, cpus in releases:
-        free += cpus
-        if time > times[size - 1]:
-            times[size] = time
-            size += 1
-        frees[size - 1] = free
-    for job in range(jobs):
-        if not whole and frees[0] == 0:
-            break
-        cpus, seconds, earliest = wanted[job]
-        first = last = 0  # it holds its processors from times[first] until some time after times[last]
-        while True:
-            if frees[last] < cpus or times[first] < earliest:
-                first = last + 1
-            elif last + 1 == size or times[last + 1] >= times[first] + seconds:
-                break
-            last += 1
-        starts[job] = times[first]
-        end = times[first] + seconds
-        if last + 1 == size or times[last + 1] > end:
-            for k in range(size, last + 1, -1):
-                times[k], frees[k] = times[k - 1], frees[k - 1]
-            times[last + 1], frees[last + 1] = end, frees[last]
-            size += 1
-        for k in range(first, last + 1):
-            frees[k] -= cpus
-    return starts
+    def _schedule(self, jobs: Sequence[SimulatedJob], whole: bool) -> Floats:
+        starts: Floats = plan(
+            float(self.now),
+            self.free,
+            np.array([limit for limit, _, _ in self._releases], np.float64),
+            np.array([cpus for _, _, cpus in self._releases], np.int64),
+            np.array([job.cpus for job in jobs], np.int64),
+            np.array([self.planned[job.job] for job in jobs], np.float64),
+            np.array([self._earliest(job) for job in jobs], np.float64),
+            whole,
+        )[0]
+        return starts
 
 
 class EasyKill(Conservative):

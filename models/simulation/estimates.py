@@ -80,21 +80,6 @@ class Actual(Estimates):
         return job.run
 
 
-class Settled(Estimates):
-    """What other estimates say by now, without learning."""
-
-    def __init__(self, estimates: Estimates) -> None:
-        super().__init__()
-        self._estimates = estimates
-
-    def of(self, job: SimulatedJob, elapsed: int = 0) -> int:
-        """As the others."""
-        return self._estimates.of(job, elapsed)
-
-    def learn(self, job: SimulatedJob, run: int) -> None:
-        """Nothing is learnt."""
-
-
 class Predicted(Estimates):
     """Estimates by a predictor, which learns of each job as it ends (Smith, Taylor and Foster 1999, section 2.1.4)."""
 

@@ -1,12 +1,12 @@
 """Schedulers that sort the queue by a priority of several factors, cap what a user may hold, and backfill behind."""
 
 from math import exp2, inf
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from models.registry import run_method_named
-from models.simulation.backfill import Backfilling
+from models.simulation.backfill import Easy
 from models.simulation.estimates import Estimates, Learner, Predicted
 from models.simulation.scheduler import Running
 from models.simulation.workload import DAY, SimulatedJob
@@ -43,6 +43,9 @@ class Priorities(msgspec.Struct, frozen=True, kw_only=True):
     plans: Literal["walltime", "predicted"] = "walltime"
 
 
+USUAL = Priorities(cap=0.4)
+
+
 class Holding(NamedTuple):
     """What a user holds: processors, since `at`; and the share of the machine in the mean up to there."""
 
@@ -51,20 +54,16 @@ class Holding(NamedTuple):
     at: int = 0
 
 
-class Multifactor(Backfilling):
+class Multifactor(Easy):
     """Multifactor priority with fairshare and caps, and EASY backfilling behind the first job that may start.
 
     After Slurm's `priority/multifactor` (its classic fairshare is 2^(−usage/share), too) and the limits on what a user
-    or a queue may hold. Whenever a job comes or ends, the queue is gone through in the order of priority. A job that a
-    limit forbids is passed over and gets no reservation. The first other one that does not fit gets one (as in `Easy`),
-    and those behind it start where they do not delay it. O(queue · log queue) each time.
+    or a queue may hold. Whenever a job comes or ends, the queue is gone through in the order of priority, as `Easy`
+    does. A job that a limit forbids is passed over and gets no reservation. O(queue · log queue) each time.
 
     Parameters:
         priorities: what it goes by; others are as of `Scheduler`.
     """
-
-    priorities: ClassVar[Priorities] = Priorities(cap=0.4)
-    """The default."""
 
     def __init__(
         self,
@@ -73,9 +72,9 @@ class Multifactor(Backfilling):
         start_time: int = 0,
         estimates: Estimates | None = None,
         enforced: bool = True,
-        priorities: Priorities | None = None,
+        priorities: Priorities = USUAL,
     ) -> None:
-        self.rules = priorities or type(self).priorities
+        self.rules = priorities
         if estimates is None and self.rules.plans == "predicted":
             estimates = Predicted(Learner(run_method_named(LEARNT_BY)))
         super().__init__(site, cpus, start_time, estimates, enforced)
@@ -105,29 +104,8 @@ class Multifactor(Backfilling):
         return self.rules.fairshare * exp2(-self.used(user) / self.rules.share)
 
     def _dispatch(self) -> None:
-        if not self.free:
-            return
-        until = spare = 0
-        blocked = False
-        for job in self._in_order():
-            if job.cpus > self.free and blocked:
-                continue
-            if self._forbidden(job):
-                continue
-            if blocked:
-                if self.now + self.planned[job.job] > until:
-                    if job.cpus > spare:
-                        continue
-                    spare -= job.cpus
-                self._start(job)
-            elif job.cpus <= self.free:
-                self._start(job)
-            else:
-                blocked = True
-                reservation = self._reserve(job)
-                until, spare = reservation.time, reservation.spare
-            if not self.free:
-                return
+        if self.free:
+            super()._dispatch()
 
     def _in_order(self) -> list[SimulatedJob]:
         """The queue by priority; those of the same go in the order of submission."""
@@ -171,25 +149,3 @@ class Multifactor(Backfilling):
         held = self._users.get(job.user, Holding())
         self._users[job.user] = Holding(held.cpus + cpus, self.used(job.user), self.now)
         self._in_queue[job.queue] = self._in_queue.get(job.queue, 0) + cpus
-
-
-class MultifactorTiers(Multifactor):
-    """Queues of different priority, short jobs first, and limits on what the long ones hold together."""
-
-    priorities = Priorities(
-        age=1.0,
-        fairshare=1.0,
-        half_life_s=2 * DAY,
-        size=0.0,
-        tiers=(("short", 1.5), ("batch", 0.5)),
-        cap=0.6,
-        limits=(("long", 0.6),),
-    )
-
-
-class MultifactorSmall(Multifactor):
-    """Small and short jobs go first, large ones last; planned with what the user's last jobs ran."""
-
-    priorities = Priorities(
-        age=2.0, fairshare=1.0, half_life_s=3 * DAY, share=0.1, size=-1.0, small=1.5, cap=0.5, plans="predicted"
-    )

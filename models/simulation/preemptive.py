@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import merge
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.simulation.backfill import Conservative
 from models.simulation.estimates import Estimates
-from models.simulation.scheduler import Ordered, Running, Scheduler
+from models.simulation.scheduler import Ordered, Running, Scheduler, shortest
 from models.simulation.workload import SimulatedJob
 
 Numbers = NDArray[np.intp]
@@ -25,9 +26,15 @@ class Preemptive(Scheduler):
     """Knows which processors a job has, and how long those have run that are suspended: they queue again."""
 
     def __init__(
-        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+        self,
+        site: str,
+        cpus: int,
+        start_time: int = 0,
+        estimates: Estimates | None = None,
+        enforced: bool = True,
+        **order: Any,
     ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced)
+        super().__init__(site, cpus, start_time, estimates, enforced, **order)
         self.suspended: dict[str, Running] = {}
         """The queued jobs that have run, as they ran last."""
         self.suspensions: Counter[str] = Counter()
@@ -83,16 +90,26 @@ class Preemptive(Scheduler):
 
 
 class Lerwf(Preemptive, Ordered):
-    """Least estimated remaining work first (Gibbons 1997, sections 5.1 and 5.4; work is execution time, as in `Lewf`).
+    """Least estimated remaining work first (Gibbons 1997, sections 5.1 and 5.4; work as in `shortest`).
 
     Whenever a job comes or ends, all jobs, running or not, are ordered by the time that they are estimated still to
     run, and get processors in this order until there are too few for the next one. Those running that got none are
     suspended. A job whose processors have gone to one before it waits for them, and with it all behind it that do not
-    run. So, where many are suspended, most of a large machine may stand idle.
+    run: so, where many are suspended, most of a large machine may stand idle. Where it is `filling`, those behind need
+    not wait, but run wherever they fit (section 5.4, the example of table 5.2).
     """
 
-    def _rank(self, job: SimulatedJob) -> int:
-        return self.planned[job.job]
+    def __init__(
+        self,
+        site: str,
+        cpus: int,
+        start_time: int = 0,
+        estimates: Estimates | None = None,
+        enforced: bool = True,
+        *,
+        filling: bool = False,
+    ) -> None:
+        super().__init__(site, cpus, start_time, estimates, enforced, rank=shortest, filling=filling)
 
     def _estimate(self, job: SimulatedJob) -> int:
         before = self.suspended.get(job.job)
@@ -150,15 +167,6 @@ class Lerwf(Preemptive, Ordered):
             left -= job.cpus
             chosen[job.job] = job
         return chosen
-
-
-class LerwfFill(Lerwf):
-    """Least estimated remaining work first, and others run wherever they fit (section 5.4).
-
-    A job whose processors are in use waits for them; those behind it need not (the example of table 5.2).
-    """
-
-    filling = True
 
 
 class EasyPreemptive(Preemptive, Conservative):

@@ -9,14 +9,11 @@ import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
-from copy import copy
+from collections.abc import Callable
 from itertools import count
-from typing import ClassVar, Self
-
-import numpy as np
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start
-from models.simulation.estimates import Estimates, Settled
+from models.simulation.estimates import Estimates
 from models.simulation.workload import SimulatedJob
 
 NEVER = 1 << 62
@@ -54,9 +51,6 @@ class Scheduler(ABC):
         enforced: whether jobs are killed at their walltimes.
     """
 
-    plans: ClassVar[bool] = True
-    """Whether the policy looks at estimates at all."""
-
     def __init__(
         self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
     ) -> None:
@@ -67,6 +61,8 @@ class Scheduler(ABC):
         self.estimates = Estimates() if estimates is None else estimates
         self.enforced = enforced
         self.queue: OrderedDict[str, SimulatedJob] = OrderedDict()
+        self.plans = True
+        """Whether the policy looks at estimates at all."""
         self.planned: dict[str, int] = {}
         """How long each queued job is planned to hold its processors once it gets them."""
         self.running: dict[str, Running] = {}
@@ -75,7 +71,6 @@ class Scheduler(ABC):
         self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
         self._ordinals = count()
         self._events: list[AnyEvent] = []
-        self._lasts: Estimates | None = None  # of a copy, where its jobs do not run as long as they truly do
 
     def capacity(self) -> Capacity:
         """The event that tells the size of the site, as of now."""
@@ -110,57 +105,6 @@ class Scheduler(ABC):
         while (time := self._next_time()) is not None:
             self._step(time)
         return self._take_events()
-
-    def fork(self, lasts: Estimates | None = None) -> Self:
-        """A copy that goes its own way: what happens in it changes nothing here.
-
-        It plans by what this one has learnt so far, and learns no more. O(live jobs), 1 µs each.
-
-        Parameters:
-            lasts: how long its jobs run; by default as long as they truly do.
-        """
-        other = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, dict | list | np.ndarray):
-                setattr(other, name, value.copy())
-        other.estimates = Settled(self.estimates)
-        other._queued_of = defaultdict(dict)
-        other._lasts = lasts
-        other._alarms = []
-        for name, running in self.running.items():
-            other.running[name] = copied = copy(running)
-            if lasts is not None:
-                before = running.since - running.done
-                copied.end = before + lasts.of(running.job, self.now - before)
-            other._watch(copied)
-        return other
-
-    def take_over(self, other: "Scheduler") -> list[AnyEvent]:
-        """Go on with the jobs of another scheduler, which is put out of use; what starts at once because of that.
-
-        This one is idle, and neither suspends jobs. What the other has learnt of ended jobs is lost.
-        """
-        self._withdrawals = other._withdrawals
-        for running in sorted(other.running.values(), key=lambda running: running.since):
-            self.now = running.since
-            self._enter(running.job)
-            if self.plans:
-                self.planned[running.job.job] = self.estimates.of(running.job, other.now - running.since)
-            self._run(running.job, done=0)
-        self.now = other.now
-        for job in other.queue.values():
-            self._enter(job)
-        self._dispatch()
-        return self._take_events()
-
-    def start_of(self, job: str, before: int) -> int | None:
-        """Move the clock until this job starts; when that is, or None where it does not start `before` then."""
-        while job in self.queue:
-            time = self._next_time()
-            if time is None or time >= before:
-                return None
-            self._step(time)
-        return self.now
 
     # What a policy says.
 
@@ -232,8 +176,6 @@ class Scheduler(ABC):
 
     def _seconds(self, job: SimulatedJob) -> int:
         """How long a job runs in all."""
-        if self._lasts is not None:
-            return self._lasts.of(job)
         return job.seconds if self.enforced else job.run
 
     def _place(self, running: Running) -> None:
@@ -309,26 +251,49 @@ class Scheduler(ABC):
         return events
 
 
+Rank = Callable[[SimulatedJob, int], int]
+"""What a queue is ordered by, least first: a number for a job that is planned to run for so many seconds."""
+
+
+def shortest(job: SimulatedJob, planned_s: int) -> int:
+    """Least estimated work first, where Gibbons' work is the execution time (1997, section 5.3)."""
+    return planned_s
+
+
+def least_work(job: SimulatedJob, planned_s: int) -> int:
+    """Least work first: processors times execution time (Smith, Taylor and Foster 1999, section 2.1.4)."""
+    return job.cpus * planned_s
+
+
 class Ordered(Scheduler):
     """Takes the queue in an order: the general algorithm of Gibbons 1997, section 5.1 (figure 5.1).
 
-    The first job that does not fit blocks those behind it, unless the policy is `filling`: then it goes on and starts
-    all that fit.
+    Without a rank it is first come, first served (section 5.2): under the published workload that fills no more than
+    two thirds of a machine, and a higher load queues without end.
+
+    Parameters:
+        rank: what the queue is ordered by; jobs of one rank go in the order of submission.
+        filling: whether later jobs start wherever they fit, even if this delays others; else the first that does not
+            fit blocks those behind it.
     """
 
-    filling: ClassVar[bool] = False
-
     def __init__(
-        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+        self,
+        site: str,
+        cpus: int,
+        start_time: int = 0,
+        estimates: Estimates | None = None,
+        enforced: bool = True,
+        *,
+        rank: Rank | None = None,
+        filling: bool = False,
     ) -> None:
         super().__init__(site, cpus, start_time, estimates, enforced)
+        self.plans, self.filling = rank is not None, filling
+        self._rank = rank
         self._order: list[tuple[int, int, SimulatedJob]] = []  # of the queue, sorted: (rank, arrival, job)
         self._entries: dict[str, tuple[int, int, SimulatedJob]] = {}
         self._arrivals: dict[str, int] = {}  # of queued and running jobs
-
-    @abstractmethod
-    def _rank(self, job: SimulatedJob) -> int:
-        """What the queue is ordered by, least first; those of one rank go in the order of submission."""
 
     def _dispatch(self) -> None:
         place = 0
@@ -345,7 +310,8 @@ class Ordered(Scheduler):
         super()._plan(job)
         self._drop(job)
         arrival = self._arrivals.setdefault(job.job, next(self._ordinals))
-        entry = self._entries[job.job] = (self._rank(job), arrival, job)
+        rank = 0 if self._rank is None else self._rank(job, self.planned[job.job])
+        entry = self._entries[job.job] = (rank, arrival, job)
         insort(self._order, entry)
 
     def _leave(self, job: SimulatedJob) -> None:
@@ -365,41 +331,3 @@ class Ordered(Scheduler):
         if self._waits(job):
             del self._arrivals[job.job]
         super()._withdraw(job)
-
-
-class Fcfs(Ordered):
-    """First come, first served: nothing starts before an earlier job (Gibbons 1997, section 5.2).
-
-    Under the published workload it fills no more than two thirds of a machine; a higher load queues without end.
-    """
-
-    plans = False
-
-    def _rank(self, job: SimulatedJob) -> int:
-        return 0
-
-
-class FcfsFill(Fcfs):
-    """First come, first served, and later jobs start wherever they fit, even if this delays others (section 5.2)."""
-
-    filling = True
-
-
-class Lewf(Ordered):
-    """Least estimated work first, where Gibbons' work is the execution time (1997, section 5.3)."""
-
-    def _rank(self, job: SimulatedJob) -> int:
-        return self.planned[job.job]
-
-
-class LewfFill(Lewf):
-    """Least estimated work first, and others start wherever they fit (section 5.3)."""
-
-    filling = True
-
-
-class Lwf(Lewf):
-    """Least work first: work is processors times execution time (Smith, Taylor and Foster 1999, section 2.1.4)."""
-
-    def _rank(self, job: SimulatedJob) -> int:
-        return job.cpus * self.planned[job.job]

@@ -185,7 +185,8 @@ def conservative(live: Live, whole: bool) -> Floats:
             steps = 0
     while steps < MAX_PLAN_STEPS:
         wanted, held = _of(jobs, waiting), _of(Jobs(jobs.cpus, limits, limits), releases[:running])
-        planned, taken = _plan(now, free, held.run_s, held.cpus, wanted.cpus, wanted.planned_s, steps >= MAX_PLAN_STEPS)
+        earliest, whole_plan = np.zeros(len(waiting)), steps >= MAX_PLAN_STEPS
+        planned, taken = plan(now, free, held.run_s, held.cpus, wanted.cpus, wanted.planned_s, earliest, whole_plan)
         steps += taken
         kept = 0
         for place in range(len(waiting)):
@@ -207,7 +208,8 @@ def conservative(live: Live, whole: bool) -> Floats:
         times[place], job = heapq.heappop(ends)
         released[place] = jobs.cpus[job]
     wanted = _of(jobs, waiting)
-    planned, _ = _plan(now, free, times, released, wanted.cpus, wanted.run_s, steps >= MAX_PLAN_STEPS)
+    whole_plan = steps >= MAX_PLAN_STEPS
+    planned, _ = plan(now, free, times, released, wanted.cpus, wanted.run_s, np.zeros(len(waiting)), whole_plan)
     for place in range(len(waiting)):
         starts[waiting[place]] = planned[place]
     return starts[first:]
@@ -308,13 +310,13 @@ def reservation(wanted: int, free: int, now: float, cpus: Ints, limits: Floats, 
 
 
 @njit(cache=True)
-def _plan(
-    now: float, free: int, times: Floats, released: Ints, cpus: Ints, seconds: Floats, whole: bool
+def plan(
+    now: float, free: int, times: Floats, released: Ints, cpus: Ints, seconds: Floats, earliest: Floats, whole: bool
 ) -> tuple[Floats, int]:
     """The earliest start of each job, (jobs,), beside those before it, and how many steps it took.
 
-    At `times`, ascending, running jobs release processors. Unless the `whole` plan is asked for, only starts at `now`
-    are sure to be in it.
+    At `times`, ascending, running jobs release processors. A job starts at its `earliest` or later: `now`, or one of
+    these times. Unless the `whole` plan is asked for, only starts at `now` are sure to be in it.
     """
     jobs = len(cpus)
     starts = np.full(jobs, np.inf)
@@ -336,7 +338,7 @@ def _plan(
             continue
         start = end = 0  # it holds its processors from begins[start] until some time in [begins[end - 1], begins[end]]
         while end < size and (end == start or begins[end] < begins[start] + seconds[job]):
-            if frees[end] < cpus[job]:
+            if frees[end] < cpus[job] or begins[end] < earliest[job]:
                 start = end + 1
             end += 1
         steps += end

@@ -1,14 +1,11 @@
 """The command that runs a trace under other schedulers: simulate."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from streams.cli.options import Range, TraceFile, read_trace
 from streams.cli.output import print_json, progress, tell
-
-if TYPE_CHECKING:
-    pass
 
 commands = typer.Typer()
 

@@ -5,7 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from models.registry import RUN_METHODS, run_method_named
-from models.simulation import POLICIES, Actual, Estimates, Learner, Performance, Predicted, SimulatedJob, perform
+from models.simulation import (
+    POLICIES,
+    WITHOUT_RUN_TIMES,
+    Actual,
+    Estimates,
+    Learner,
+    Performance,
+    Predicted,
+    SimulatedJob,
+    perform,
+)
 from streams.errors import NotUnderstood, UserError
 from streams.sources.swf import SwfJob, Trace
 from streams.text.terminal import show_table
@@ -117,7 +127,7 @@ def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str
     return [
         (scheduler, name)
         for scheduler in schedulers
-        for name in (runtimes if POLICIES[scheduler].plans else [NO_RUN_TIMES])
+        for name in ([NO_RUN_TIMES] if scheduler in WITHOUT_RUN_TIMES else runtimes)
     ]
 
 

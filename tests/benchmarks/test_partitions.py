@@ -1,6 +1,6 @@
 """What it is worth to know a site's partitions, nodes and GPUs.
 
-The jobs of simulated clusters (`models.simulation.cluster`: real nodes, GPUs, memory, limits, a window of maintenance)
+The jobs of simulated clusters (`tests.simulation.cluster`: real nodes, GPUs, memory, limits, a window of maintenance)
 are predicted twice by the same method: from all that the events say, and from the same events as of a site that is a
 number of processors: without pools, partitions, limits, reservations and GPUs, but with the queues' names. The trivial
 rules stand beside. Jobs of the first `LEARNING_DAYS` days are not scored.
@@ -28,8 +28,8 @@ from models.engine.settings import EngineSettings
 from models.measures import Accuracy
 from models.records import AnyEvent, Capacity, Outcome, Reservation, Start, Submit
 from models.registry import DEFAULT
-from models.simulation.cluster import CLUSTER_SITES, ClusterSite, Window, generate_for, run_cluster
 from models.simulation.workload import DAY
+from tests.simulation.cluster import CLUSTER_SITES, ClusterSite, Window, generate_for, run_cluster
 from tests.simulation.grid import MONDAY
 from tests.support.probes import Probe, Watched, as_planned, probes
 

@@ -25,9 +25,9 @@ from models.records import Outcome
 from models.registry import METHODS
 from models.simulation import SimulatedJob, generate
 from models.simulation.multifactor import Priorities
-from models.simulation.policies import Policy, run
 from models.simulation.workload import DAY
 from tests.simulation.grid import MONDAY
+from tests.simulation.schedulers import Policy, run_changing
 
 pytestmark = pytest.mark.timeout(7200)
 
@@ -78,7 +78,7 @@ def errors_of(
     method, *shadows = dict.fromkeys(("zero", *methods))
     engine = Engine("a", EngineSettings(method=method, shadows=tuple(shadows), bounds="", publish_shadows=True))
     errors: dict[str, defaultdict[int, list[float]]] = {name: defaultdict(list) for name in engine.methods.waits}
-    for event in run(jobs, CPUS, "a", policy, changes):
+    for event in run_changing(jobs, CPUS, "a", policy, changes):
         for record in engine.apply(event):
             if isinstance(record, Outcome) and record.actual_run_s is None:
                 day = int(record.made_at - MONDAY) // DAY - DAYS_BEFORE

@@ -15,13 +15,13 @@ import msgspec
 from models.records import AnyEvent, Start
 from models.simulation.comparison import SHORT_S
 from models.simulation.multifactor import Priorities
-from models.simulation.policies import Policy, scheduler_of
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
 from models.site.job import Job
 from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.oracle import Oracle
 from tests.simulation.routing import Router
+from tests.simulation.schedulers import Policy, scheduler_of
 
 MONDAY = 1_699_833_600
 """Unix time at which it begins: a Monday, 0:00 UTC."""

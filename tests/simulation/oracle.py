@@ -8,6 +8,7 @@ from models.simulation.estimates import Estimates, Learner, Predicted
 from models.simulation.scheduler import NEVER, Scheduler
 from models.simulation.workload import SimulatedJob
 from models.site.job import Job
+from tests.simulation.schedulers import fork, start_of
 
 
 class Oracle:
@@ -59,6 +60,6 @@ class Oracle:
 
     def start_of(self, job: str, site: str, before: int = NEVER) -> int | None:
         """When a job that is submitted to a site now starts; None where that is not `before` then."""
-        copied = self._schedulers[site].fork(self._lasts.get(site))
+        copied = fork(self._schedulers[site], self._lasts.get(site))
         copied.submit(self._jobs[job])
-        return copied.start_of(job, before)
+        return start_of(copied, job, before)

@@ -6,6 +6,7 @@ import pytest
 from models.records import AnyEvent, End, Start
 from models.simulation.workload import SimulatedJob, generate
 from tests.simulation.drawn import HOUR, TURNS, Drawn, Rules, draw
+from tests.simulation.schedulers import fork
 
 CPUS = 64
 
@@ -89,5 +90,5 @@ def test_a_copy_goes_its_own_way() -> None:
     jobs = load(count=100)
     for job in jobs:
         scheduler.submit(job)
-    copied = scheduler.fork()
+    copied = fork(scheduler)
     assert copied.finish() == scheduler.finish()

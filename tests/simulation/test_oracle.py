@@ -4,21 +4,22 @@ import msgspec
 import pytest
 
 from models.records import AnyEvent, Start
-from models.simulation import POLICIES, SimulatedJob, generate
+from models.simulation import SimulatedJob, generate
 from models.site.job import Job
 from tests.simulation.grid import MONDAY, GridSite, Load, route
 from tests.simulation.oracle import Oracle
 from tests.simulation.routing import ShortestQueue
+from tests.simulation.schedulers import SCHEDULERS
 from tests.support.simulated_jobs import make
 
 CPUS = 64
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"multifactor-small"}))
+@pytest.mark.parametrize("policy", sorted(SCHEDULERS.keys() - {"multifactor-small"}))
 def test_it_knows_when_a_job_starts_that_no_other_follows(policy: str) -> None:
     """Of `multifactor-small`, what is planned with changes as jobs end, which a copy does not learn."""
     jobs = generate(5, 300, CPUS, 1.2, impatient=0.0)
-    site = POLICIES[policy]("a", CPUS, jobs[0].submit)
+    site = SCHEDULERS[policy]("a", CPUS, jobs[0].submit)
     oracle = Oracle(jobs)
     oracle.watch({"a": site})
     for job in jobs[:-1]:
@@ -50,7 +51,7 @@ def test_what_jobs_ran_is_learnt_at_each_site() -> None:
     jobs = [lasting(1, 100, 1000, 8), lasting(2, 100, 1000, 8), lasting(3, 700, 1000)]
     jobs[2] = msgspec.structs.replace(jobs[2], submit=MONDAY + 200)
     jobs.append(msgspec.structs.replace(lasting(4, 10, 60), submit=MONDAY + 210))
-    site = POLICIES["fcfs"]("a", CPUS, MONDAY)
+    site = SCHEDULERS["fcfs"]("a", CPUS, MONDAY)
     oracle = Oracle(jobs, told=False)
     oracle.watch({"a": site})
     for job in jobs[:3]:

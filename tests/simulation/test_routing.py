@@ -8,7 +8,6 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Submit
-from models.simulation.policies import run
 from models.simulation.workload import DAY, SimulatedJob
 from models.site.job import Job
 from tests.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
@@ -23,6 +22,7 @@ from tests.simulation.routing import (
     ShortestQueue,
     Watching,
 )
+from tests.simulation.schedulers import run_changing
 from tests.support.events import capacity, end, start, submit
 
 BY_POLICY = msgspec.structs.replace(WHAT_IF_SETTINGS, what_if="policy")
@@ -111,7 +111,7 @@ def test_a_site_of_the_grid_is_the_same_as_alone() -> None:
     router = Recording("large")
     route(SITES, load._replace(routed=[]), router)
     for site in SITES:
-        expected = list(run(load.own[site.name], site.cpus, site.name, site.policy))
+        expected = list(run_changing(load.own[site.name], site.cpus, site.name, site.policy))
         assert router.events[site.name][1:] == expected[1:]
 
 

@@ -16,9 +16,9 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
 from models.records import AnyEvent, JobQuestion, JobsQuestion, SiteQuestion, WaitQuestion
-from models.simulation.cluster import SMALL, generate_for, run_cluster
 from models.site.seen import MOST_WAITING, see
 from models.site.shapes import Shape
+from tests.simulation.cluster import SMALL, generate_for, run_cluster
 from tests.support.engines import workload
 
 ASKED_EVERY = 40

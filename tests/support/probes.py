@@ -10,7 +10,7 @@ from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, WaitAnswer, WaitQuestion
-from models.simulation.cluster import Cluster, ClusterJob, ClusterScheduler
+from tests.simulation.cluster import Cluster, ClusterJob, ClusterScheduler
 
 NEAR, NEAR_S = 0.1, 60.0
 """A wait is right where it is off by no more than this share of the true one, or by so many seconds."""

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from models.records import AnyEvent, Submit
+from models.records import AnyEvent, Capacity, Partition, Pool, Start, Submit
 from models.simulation import generate, run
-from models.simulation.cluster import SMALL, ClusterSite, generate_for, run_cluster
 from streams.sources.feed import paced
 from streams.sources.swf import SwfSource, Trace, events_of
 
@@ -40,20 +39,40 @@ class SimulatedSite(NamedTuple):
     seed: int
 
 
+class SimulatedPartition(NamedTuple):
+    """A partition with nodes of its own; its jobs are counted in GPUs where its nodes have any."""
+
+    pool: Pool
+    load: float
+    seed: int
+
+    @property
+    def units(self) -> int:
+        """How many GPUs it has, or how many processors."""
+        return self.pool.nodes * (sum(self.pool.gpus.values()) or self.pool.cpus)
+
+
 class PartitionedSite(NamedTuple):
     """A site of the grid with partitions and GPUs, which has about so many jobs while the others last."""
 
     name: str
-    site: ClusterSite
-    seed: int
+    partitions: dict[str, SimulatedPartition]
 
 
 PLAIN_SITES = (
     SimulatedSite("alder", 512, 0.75, "easy", 0.25, seed=3),
     SimulatedSite("birch", 128, 0.70, "easy", 0.28, seed=3),
 )
-PARTITIONED = PartitionedSite("cedar", SMALL, seed=3)
+PARTITIONED = PartitionedSite(
+    "cedar",
+    {
+        "batch": SimulatedPartition(Pool(name="thin", nodes=12, cpus=16), 0.70, seed=7),
+        "gpu": SimulatedPartition(Pool(name="card", nodes=4, cpus=16, gpus={"a100": 4}), 0.60, seed=8),
+    },
+)
 GRID = (*PLAIN_SITES, PARTITIONED)
+SOME_JOBS = 500
+"""Jobs of a partition at first; twice as many, and so on, where these end too early."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -87,16 +106,48 @@ class Scenario(msgspec.Struct, frozen=True):
 
 def simulated_scenario(jobs: int) -> Scenario:
     """The grid, with about `jobs` jobs in all; its sites end together."""
-    sites, (name, partitioned, seed) = PLAIN_SITES, PARTITIONED
-    loads = [generate(s.seed, max(round(jobs * s.share), 1), s.cpus, s.load, start_time=MONDAY) for s in sites]
+    loads = [generate(s.seed, max(round(jobs * s.share), 1), s.cpus, s.load, start_time=MONDAY) for s in PLAIN_SITES]
     end = min(load[-1].submit for load in loads)
     kept = [[job for job in load if job.submit <= end] for load in loads]
-    described = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in sites}
-    partitions = ", ".join(partition.name for partition in partitioned.cluster.partitions)
-    described[name] = f"{partitioned.cluster.cpus} cpus and GPUs in partitions: {partitions}"
-    streams = [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, sites, strict=True)]
-    in_partitions = generate_for(partitioned, seed, (end - MONDAY) / DAY_S, MONDAY)
-    return Scenario.of(described, [*streams, run_cluster(in_partitions, partitioned.cluster, name)])
+    described = {s.name: f"{s.cpus} cpus, load {s.load:.0%}, {s.policy.upper()}" for s in PLAIN_SITES}
+    streams = [run(load, s.cpus, s.name, s.policy) for load, s in zip(kept, PLAIN_SITES, strict=True)]
+    size = _size(PARTITIONED)
+    described[PARTITIONED.name] = f"{size.cpus} cpus and GPUs in partitions: {', '.join(PARTITIONED.partitions)}"
+    parts = [_in_partition(PARTITIONED.name, name, part, end) for name, part in PARTITIONED.partitions.items()]
+    return Scenario.of(described, [*streams, chain([size], heapq.merge(*parts, key=lambda event: event.time))])
+
+
+def _size(site: PartitionedSite) -> Capacity:
+    pools = [partition.pool for partition in site.partitions.values()]
+    return Capacity(
+        site=site.name,
+        time=float(MONDAY),
+        cpus=sum(pool.nodes * pool.cpus for pool in pools),
+        nodes=sum(pool.nodes for pool in pools),
+        pools=pools,
+        partitions=[Partition(name=name, pools=[part.pool.name]) for name, part in site.partitions.items()],
+    )
+
+
+def _in_partition(site: str, name: str, partition: SimulatedPartition, end: int) -> Iterator[AnyEvent]:
+    """The events of the jobs of a partition, of those that are submitted by then."""
+    count, pool = SOME_JOBS, partition.pool
+    while (jobs := generate(partition.seed, count, partition.units, partition.load, start_time=MONDAY))[
+        -1
+    ].submit < end:
+        count *= 2
+    cpus = pool.cpus * pool.nodes // partition.units
+    for event in run([job for job in jobs if job.submit <= end], partition.units, site):
+        if isinstance(event, Capacity):
+            continue
+        told: dict[str, object] = {"job": f"{name}-{event.job}"}
+        if isinstance(event, Submit | Start) and event.cpus is not None:
+            told |= {"cpus": event.cpus * cpus, "gpus": event.cpus if pool.gpus else 0}
+        if isinstance(event, Submit):
+            told["queue"] = name
+        if isinstance(event, Start):
+            told["partition"] = name
+        yield msgspec.structs.replace(event, **told)
 
 
 def traced_scenario(trace: Trace, jobs: int) -> Scenario:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import End, Start
-from models.simulation import POLICIES, Actual, Easy, Multifactor, Priorities, Scheduler, SimulatedJob
+from models.simulation import Actual, Easy, Multifactor, Priorities, Scheduler, SimulatedJob
+from tests.simulation.schedulers import SCHEDULERS
 from tests.support.simulated_jobs import CPUS, make
 
 NOTHING = Priorities(age=0.0, fairshare=0.0, size=0.0)
@@ -128,7 +129,7 @@ def test_planning_with_what_the_users_last_jobs_ran() -> None:
 def test_no_user_and_no_queue_holds_more_than_it_may(policy: str) -> None:
     from models.simulation import generate
 
-    site = POLICIES[policy]("a", 64, 0)
+    site = SCHEDULERS[policy]("a", 64, 0)
     assert isinstance(site, Multifactor)
     rules, jobs = site.rules, {}
     running: set[str] = set()

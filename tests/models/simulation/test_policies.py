@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, End, Start, Submit
-from models.simulation import POLICIES, Actual, Estimates, Scheduler, SimulatedJob
+from models.simulation import Actual, Estimates, Scheduler, SimulatedJob
 from models.simulation.preemptive import Preemptive
+from tests.simulation.schedulers import SCHEDULERS
 from tests.support.simulated_jobs import CPUS, Given, make
 
 Workload = tuple[list[SimulatedJob], dict[str, int]]
@@ -30,7 +31,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 def made(policy: str, jobs: list[SimulatedJob], estimates: Estimates) -> Scheduler:
-    return POLICIES[policy]("a", CPUS, jobs[0].submit, estimates, enforced=False)
+    return SCHEDULERS[policy]("a", CPUS, jobs[0].submit, estimates, enforced=False)
 
 
 def seconds_of(site: Scheduler, jobs: list[SimulatedJob]) -> Iterator[list[AnyEvent]]:
@@ -60,7 +61,7 @@ def ends_of(policy: str, jobs: list[SimulatedJob], estimates: Estimates | None =
     return {event.job: int(event.time) for event in events if isinstance(event, End)}
 
 
-every = pytest.mark.parametrize("policy", sorted(POLICIES))
+every = pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 
 
 @every
@@ -146,7 +147,7 @@ def test_with_filling_nothing_queues_that_fits(policy: str, workload: Workload) 
 @given(workload=workloads())
 def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Workload) -> None:
     jobs, _ = workload
-    site = POLICIES["conservative"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
+    site = SCHEDULERS["conservative"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
     promised: dict[str, int] = {}
     for events in seconds_of(site, jobs):
         for event in events:
@@ -160,7 +161,7 @@ def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Wo
 @given(workload=workloads())
 def test_easy_never_delays_the_head_with_true_run_times(workload: Workload) -> None:
     jobs, _ = workload
-    site = POLICIES["easy"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
+    site = SCHEDULERS["easy"]("a", CPUS, jobs[0].submit, Actual(), enforced=False)
     promised: dict[str, int] = {}
     for events in seconds_of(site, jobs):
         for event in events:
@@ -227,7 +228,7 @@ SIXTEEN = [make(0, 0, 16, 10), *(make(n, 1, cpus, 100) for n, cpus in enumerate(
 
 @pytest.mark.parametrize(("policy", "first"), [("fcfs", ["0", "1"]), ("fcfs-fill", ["0", "1", "3", "5"])])
 def test_filling_as_in_the_thesis(policy: str, first: list[str]) -> None:
-    site = POLICIES[policy]("a", 16, 0, Actual(), enforced=False)
+    site = SCHEDULERS[policy]("a", 16, 0, Actual(), enforced=False)
     events = [event for job in SIXTEEN for event in site.submit(job)] + site.advance(50)
     assert [event.job for event in events if isinstance(event, Start)] == first
 
@@ -328,7 +329,7 @@ def test_a_suspended_job_waits_for_its_own_processors() -> None:
 def test_who_runs_beside_a_short_newcomer(policy: str, left: set[str]) -> None:
     # Gibbons 1997, table 5.2 but for B: A, C and D run on 2, 2 and 11 of 16; E comes, which needs 6, and has the least
     # to do. It runs on D's processors, beside C and A if these may pass by D.
-    site = POLICIES[policy]("a", 16, 0, Actual(), enforced=False)
+    site = SCHEDULERS[policy]("a", 16, 0, Actual(), enforced=False)
     for job in (make(1, 0, 2, 300), make(3, 0, 2, 150), make(4, 0, 11, 100)):
         site.submit(job)
     assert set(site.running) == {"1", "3", "4"}

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, Cancel, Capacity, End, JobEvent, Start, Submit
-from models.simulation import POLICIES, Easy, Scheduler, SimulatedJob, generate, run
+from models.simulation import Easy, Scheduler, SimulatedJob, generate
+from tests.simulation.schedulers import SCHEDULERS, fork, run_changing
 
 CPUS = 8
 
@@ -56,7 +57,7 @@ def workloads(draw: st.DrawFn) -> list[SimulatedJob]:
 def happenings(jobs: list[SimulatedJob], policy: str, cpus: int = CPUS) -> list[tuple[int, str, str]]:
     return [
         (int(event.time), event.kind, event.job)
-        for event in run(jobs, cpus, "a", policy)
+        for event in run_changing(jobs, cpus, "a", policy)
         if isinstance(event, JobEvent)
     ]
 
@@ -66,18 +67,18 @@ def waits(events: list[AnyEvent]) -> list[float]:
     return [event.time - submitted[event.job] for event in events if isinstance(event, Start)]
 
 
-every = pytest.mark.parametrize("policy", sorted(POLICIES))
-uninterrupted = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - {"lerwf", "lerwf-fill"}))
+every = pytest.mark.parametrize("policy", sorted(SCHEDULERS))
+uninterrupted = pytest.mark.parametrize("policy", sorted(SCHEDULERS.keys() - {"lerwf", "lerwf-fill"}))
 prioritised = {"multifactor", "multifactor-tiers", "multifactor-small"}
 unordered = {"lewf", "lewf-fill", "lwf", "lerwf", "lerwf-fill"} | prioritised
-in_order = pytest.mark.parametrize("policy", sorted(POLICIES.keys() - unordered))
+in_order = pytest.mark.parametrize("policy", sorted(SCHEDULERS.keys() - unordered))
 
 
 @uninterrupted
 @given(jobs=workloads())
 def test_every_job_runs_once_for_its_time_or_is_withdrawn(policy: str, jobs: list[SimulatedJob]) -> None:
     by_id = {job.job: job for job in jobs}
-    first, *events = run(jobs, CPUS, "a", policy)
+    first, *events = run_changing(jobs, CPUS, "a", policy)
     assert first == Capacity(site="a", time=float(jobs[0].submit), cpus=CPUS)
     starts: dict[str, float] = {}
     gone = Counter[str]()
@@ -274,7 +275,7 @@ def test_the_events_of_one_second_by_hand() -> None:
         make(4, 10, 4, 1),
         make(5, 10, 4, 1),
     ]
-    events = list(run(jobs, CPUS, "a", "fcfs"))
+    events = list(run_changing(jobs, CPUS, "a", "fcfs"))
     at_ten = [event for event in events if event.time == 10]
     assert at_ten[0] == End(site="a", time=10.0, job="1", state="timeout")
     assert at_ten[1] == Cancel(site="a", time=10.0, job="2")
@@ -290,7 +291,7 @@ def test_the_events_of_one_second_by_hand() -> None:
 @settings(max_examples=30)
 @given(jobs=workloads(), steps=st.lists(st.integers(0, 20), max_size=60))
 def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[SimulatedJob], steps: list[int]) -> None:
-    site = POLICIES[policy]("a", CPUS, jobs[0].submit)
+    site = SCHEDULERS[policy]("a", CPUS, jobs[0].submit)
     events: list[AnyEvent] = [site.capacity()]
     for job, step in zip(jobs, chain(steps, repeat(0)), strict=False):
         events += site.advance(min(site.now + step, job.submit))
@@ -298,7 +299,7 @@ def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[Simulat
     for step in steps:
         events += site.advance(site.now + step)
     events += site.finish()
-    assert events == list(run(jobs, CPUS, "a", policy))
+    assert events == list(run_changing(jobs, CPUS, "a", policy))
 
 
 @every
@@ -307,16 +308,16 @@ def test_stepping_gives_the_same_events_as_a_run(policy: str, jobs: list[Simulat
 def test_a_copy_goes_on_as_the_scheduler_would_and_changes_nothing_in_it(
     policy: str, jobs: list[SimulatedJob], after: int
 ) -> None:
-    site = POLICIES[policy]("a", CPUS, jobs[0].submit)
+    site = SCHEDULERS[policy]("a", CPUS, jobs[0].submit)
     before = [event for job in jobs[:after] for event in site.submit(job)]
-    copied = site.fork()
+    copied = fork(site)
 
     def rest(scheduler: Scheduler) -> list[AnyEvent]:
         return [event for job in jobs[after:] for event in scheduler.submit(job)] + scheduler.finish()
 
     in_copy, here = rest(copied), rest(site)
     assert [Capacity(site="a", time=float(jobs[0].submit), cpus=CPUS), *before, *here] == list(
-        run(jobs, CPUS, "a", policy)
+        run_changing(jobs, CPUS, "a", policy)
     )
     if not site.estimates.learns:  # a copy does not
         assert in_copy == here
@@ -326,7 +327,7 @@ def test_a_copy_goes_on_as_the_scheduler_would_and_changes_nothing_in_it(
 def test_a_generated_workload_is_simulated_alike_each_time_and_goes_over_the_wire(policy: str) -> None:
     def encoded() -> list[bytes]:
         jobs = generate(seed=9, jobs=1_500, cpus=64, load=0.5, start_time=1_700_000_000)
-        return [msgspec.json.encode(event) for event in run(jobs, 64, "alpha", policy)]
+        return [msgspec.json.encode(event) for event in run_changing(jobs, 64, "alpha", policy)]
 
     lines = encoded()
     assert lines == encoded()
@@ -341,7 +342,7 @@ def test_a_generated_workload_is_simulated_alike_each_time_and_goes_over_the_wir
 
 def test_waits_grow_with_the_load_and_shrink_with_backfilling() -> None:
     def mean_wait(load: float, policy: str) -> float:
-        return float(np.mean(waits(list(run(generate(2, 6_000, 256, load), 256, "a", policy)))))
+        return float(np.mean(waits(list(run_changing(generate(2, 6_000, 256, load), 256, "a", policy)))))
 
     light, heavy = mean_wait(0.5, "easy"), mean_wait(0.9, "easy")
     assert heavy > 2 * light
@@ -363,15 +364,15 @@ def test_what_cannot_be_queued_is_refused() -> None:
 
 
 def test_an_empty_workload_has_no_events() -> None:
-    assert list(run([], CPUS, "a")) == []
+    assert list(run_changing([], CPUS, "a")) == []
     with pytest.raises(KeyError):
-        list(run(EXAMPLE, CPUS, "a", "lottery"))
+        list(run_changing(EXAMPLE, CPUS, "a", "lottery"))
 
 
 def test_another_policy_goes_on_with_the_jobs_that_there_are() -> None:
     # At 5, 1 runs on to 10 and 2 and 3 queue: 3 has less work, and its patience is still counted from 2.
     jobs = [make(1, 0, 8, 10), make(2, 1, 8, 20), make(3, 2, 8, 5), make(4, 20, 1, 1), make(5, 21, 8, 1, patience=2)]
-    events = list(run(jobs, CPUS, "a", "fcfs", [(5, "lwf")]))
+    events = list(run_changing(jobs, CPUS, "a", "fcfs", [(5, "lwf")]))
     assert {event.job: event.time for event in events if isinstance(event, Start)} == {
         "1": 0,
         "3": 10,
@@ -385,6 +386,10 @@ def test_another_policy_goes_on_with_the_jobs_that_there_are() -> None:
 @given(jobs=workloads(), at=st.integers(90, 300), policy=st.sampled_from(["easy", "conservative", "fcfs", "lwf"]))
 def test_a_change_to_the_same_policy_changes_nothing(jobs: list[SimulatedJob], at: int, policy: str) -> None:
     def started(changes: list[tuple[int, str]]) -> list[tuple[float, str]]:
-        return [(event.time, event.job) for event in run(jobs, CPUS, "a", policy, changes) if isinstance(event, Start)]
+        return [
+            (event.time, event.job)
+            for event in run_changing(jobs, CPUS, "a", policy, changes)
+            if isinstance(event, Start)
+        ]
 
     assert sorted(started([(at, policy)])) == sorted(started([]))

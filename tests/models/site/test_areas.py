@@ -27,11 +27,11 @@ from models.records import (
     Submit,
     Suspend,
 )
-from models.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from models.site.areas import Areas
 from models.site.job import Phase
 from models.site.state import SITE, Scope, SiteState, Totals, micros
 from models.site.topology import ask_of
+from tests.simulation.cluster import CLUSTER_SITES, Window, generate_for, run_cluster
 from tests.support.engines import encoded
 
 GIB, DAY_S, BEGIN = 1 << 30, 86_400, 1_700_000_000

@@ -5,11 +5,12 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.simulation import generate, run
+from models.simulation import generate
 from models.site.job import Job
 from models.waits.blend import Blend
 from models.waits.blend.site_policy import EVERY, SitePolicy
 from models.waits.policy import FIRST_TRIED_JOBS, MIN_TRIED_JOBS, Policy
+from tests.simulation.schedulers import run_changing
 
 BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
 
@@ -17,7 +18,7 @@ BLEND = EngineSettings(method="blend", shadows=("order", "policy"), bounds="")
 def after(policy: str, jobs: int = 1500, seed: int = 5) -> tuple[Engine, Blend]:
     """An engine that has seen a site of 64 processors that runs this policy."""
     engine = Engine("alder", BLEND)
-    for event in run(generate(seed, jobs, cpus=64, load=0.9), 64, "alder", policy):
+    for event in run_changing(generate(seed, jobs, cpus=64, load=0.9), 64, "alder", policy):
         engine.apply(event)
     method = engine.methods.waits["blend"]
     assert isinstance(method, Blend)
@@ -74,7 +75,7 @@ def test_it_follows_a_change_of_policy() -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9)
     engine, method = Engine("alder", EngineSettings(method="blend", shadows=(), bounds="")), Blend()
     before = set()
-    for event in run(jobs, 64, "alder", "fcfs", [(jobs[1000].submit, "lwf")]):
+    for event in run_changing(jobs, 64, "alder", "fcfs", [(jobs[1000].submit, "lwf")]):
         engine.apply(event)
         method = engine.methods.waits["blend"]
         assert isinstance(method, Blend)

@@ -10,13 +10,13 @@ from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Capacity, End, Start, Submit
-from models.simulation import generate, run
-from models.simulation.multifactor import MultifactorTiers
+from models.simulation import generate
 from models.site.job import Job
 from models.waits.order import LearntOrder
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.queue_limits import QueueLimitsSeen
 from models.waits.order.usage import HALF_LIVES_S, Usage
+from tests.simulation.schedulers import TIERS, run_changing
 
 SETTINGS = EngineSettings(method="order", shadows=("easy",), bounds="", what_if="order", history=200)
 
@@ -74,7 +74,7 @@ def test_before_anything_is_learnt_who_came_first_goes_first() -> None:
 
 
 def test_a_cap_on_what_a_user_holds_is_found() -> None:
-    events = run(generate(5, 1200, cpus=64, load=0.9, users=12), 64, "alder", "multifactor")
+    events = run_changing(generate(5, 1200, cpus=64, load=0.9, users=12), 64, "alder", "multifactor")
     engine = engine_after(events)
     limits = method(engine).limits.limits(64)
     assert 0.39 * 64 <= limits.several < 0.44 * 64  # it is 0.4, and nothing was refused up to 0.43
@@ -83,13 +83,10 @@ def test_a_cap_on_what_a_user_holds_is_found() -> None:
     assert ours < 0.9 * usual
 
 
-TIERS = MultifactorTiers.priorities
-
-
 @pytest.mark.parametrize(("most", "found"), [(TIERS.limits, 0.6 * 64), ((), np.inf)])
 def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], ...], found: float) -> None:
     jobs = generate(5, 1500, cpus=64, load=0.9, users=12)
-    engine = engine_after(run(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
+    engine = engine_after(run_changing(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
     places = method(engine).preference.places(["short", "batch", "long"])
     assert method(engine).queue_limits.limits(64)[places].tolist() == [np.inf, np.inf, pytest.approx(found)]
 
@@ -117,7 +114,7 @@ def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
 
 @pytest.mark.parametrize("policy", ["easy", "lwf"])
 def test_where_there_is_no_cap_none_is_found(policy: str) -> None:
-    engine = engine_after(run(generate(5, 800, cpus=64, load=0.9), 64, "alder", policy))
+    engine = engine_after(run_changing(generate(5, 800, cpus=64, load=0.9), 64, "alder", policy))
     limits = method(engine).limits.limits(64)
     assert limits.several == limits.jobs == np.inf
 
@@ -145,7 +142,7 @@ def test_the_name_with_the_least_use_leaves() -> None:
 
 
 def test_it_goes_on_after_being_stored_as_if_nothing_had_happened() -> None:
-    events = list(run(generate(5, 300, cpus=64, load=0.9), 64, "alder", "multifactor"))
+    events = list(run_changing(generate(5, 300, cpus=64, load=0.9), 64, "alder", "multifactor"))
     whole, half = engine_after(events[:450]), engine_after(events[:450])
     state, changes = half.checkpoint()
     again = Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)
@@ -167,7 +164,7 @@ def test_what_it_saves_is_small_whatever_comes() -> None:
 
 
 def test_asking_changes_nothing() -> None:
-    engine = engine_after(list(run(generate(5, 200, cpus=64, load=0.9), 64, "alder"))[:300])
+    engine = engine_after(list(run_changing(generate(5, 200, cpus=64, load=0.9), 64, "alder"))[:300])
     before = method(engine).save()
     asked = [Job("", 0, engine.time, user="u1", cpus=cpus, walltime=3600.0) for cpus in (1, 64, 65)]
     answers = list(consider(engine, asked))

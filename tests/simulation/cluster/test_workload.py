@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from models.records import Capacity, End, Start, Submit
-from models.simulation.cluster import CLUSTER_SITES, ClusterScheduler, generate_for, run_cluster
+from tests.simulation.cluster import CLUSTER_SITES, ClusterScheduler, generate_for, run_cluster
 from tests.simulation.grid import MONDAY
 
 

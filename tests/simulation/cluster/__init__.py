@@ -9,9 +9,9 @@ seed.
         ...
 """
 
-from models.simulation.cluster.machine import Cluster, ClusterJob, Factors, Window
-from models.simulation.cluster.scheduler import ClusterScheduler, run_cluster
-from models.simulation.cluster.workload import CLUSTER_SITES, MIXED, SHARED, SMALL, ClusterSite, Stream, generate_for
+from tests.simulation.cluster.machine import Cluster, ClusterJob, Factors, Window
+from tests.simulation.cluster.scheduler import ClusterScheduler, run_cluster
+from tests.simulation.cluster.workload import CLUSTER_SITES, MIXED, SHARED, SMALL, ClusterSite, Stream, generate_for
 
 __all__ = [
     "CLUSTER_SITES",

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from models.records import Alter, Capacity, End, Limit, Partition, Pool, Reservation, Start
-from models.simulation.cluster import Cluster, ClusterJob, ClusterScheduler, Factors, Window
-from models.simulation.cluster.workload import GB
+from tests.simulation.cluster import Cluster, ClusterJob, ClusterScheduler, Factors, Window
+from tests.simulation.cluster.workload import GB
 
 FIFO = Factors(age=0.0, fairshare=0.0, size=0.0)
 TWO_NODES = (Pool(name="node", nodes=2, cpus=4, memory=8 * GB),)

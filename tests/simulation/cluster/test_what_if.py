@@ -11,8 +11,8 @@ import pytest
 
 from models.engine.settings import EngineSettings
 from models.records import Partition, Pool, Reservation
-from models.simulation.cluster import Cluster, ClusterJob, ClusterSite, Factors, Stream, Window, generate_for
-from models.simulation.cluster.workload import GB
+from tests.simulation.cluster import Cluster, ClusterJob, ClusterSite, Factors, Stream, Window, generate_for
+from tests.simulation.cluster.workload import GB
 from tests.simulation.grid import MONDAY
 from tests.support.probes import Watched, as_planned
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from models.simulation.cluster.machine import ClusterJob, Ints, Mask
+from tests.simulation.cluster.machine import ClusterJob, Ints, Mask
 
 
 class Claims(NamedTuple):

@@ -16,8 +16,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from models.records import Alter, AnyEvent, Cancel, Capacity, End, Limit, Partition, Start
-from models.simulation.cluster.machine import CPUS, GPUS, Cluster, ClusterJob, Ints, Mask, Window
-from models.simulation.cluster.room import Claims, Nodes, Wanted
+from tests.simulation.cluster.machine import CPUS, GPUS, Cluster, ClusterJob, Ints, Mask, Window
+from tests.simulation.cluster.room import Claims, Nodes, Wanted
 
 ENDS, WITHDRAWN, WINDOW = range(3)
 """What an alarm is for, in the order in which those of one second are taken."""

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from models.records import Limit, Partition, Pool
-from models.simulation.cluster.machine import Cluster, ClusterJob, Factors
 from models.simulation.workload import DAY, SimulatedJob, generate
+from tests.simulation.cluster.machine import Cluster, ClusterJob, Factors
 
 GB = 1 << 30
 SOME_JOBS = 500

@@ -1,0 +1,136 @@
+"""Simulated schedulers in tests: copies that run ahead, further policies, and changes of policy."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from functools import partial
+
+import numpy as np
+
+from models.records import AnyEvent
+from models.simulation import POLICIES, Estimates, Multifactor, Priorities, Scheduler, SimulatedJob
+from models.simulation.workload import DAY
+
+TIERS = Priorities(
+    age=1.0,
+    fairshare=1.0,
+    half_life_s=2 * DAY,
+    size=0.0,
+    tiers=(("short", 1.5), ("batch", 0.5)),
+    cap=0.6,
+    limits=(("long", 0.6),),
+)
+"""Queues of different priority, short jobs first, and limits on what the long ones hold together."""
+
+SMALL_FIRST = Priorities(
+    age=2.0, fairshare=1.0, half_life_s=3 * DAY, share=0.1, size=-1.0, small=1.5, cap=0.5, plans="predicted"
+)
+"""Small and short jobs go first, large ones last; planned with what the user's last jobs ran."""
+
+SCHEDULERS: dict[str, Callable[..., Scheduler]] = {
+    **POLICIES,
+    "multifactor-tiers": partial(Multifactor, priorities=TIERS),
+    "multifactor-small": partial(Multifactor, priorities=SMALL_FIRST),
+}
+
+Policy = str | Priorities
+"""One of `SCHEDULERS`, or what a multifactor scheduler goes by."""
+
+
+def scheduler_of(policy: Policy, site: str, cpus: int, start_time: int = 0) -> Scheduler:
+    """An idle scheduler that plans with the walltimes, unless its policy says otherwise."""
+    if isinstance(policy, Priorities):
+        return Multifactor(site, cpus, start_time, priorities=policy)
+    return SCHEDULERS[policy](site, cpus, start_time)
+
+
+def run_changing(
+    jobs: Iterable[SimulatedJob],
+    cpus: int,
+    site: str,
+    policy: Policy = "easy",
+    changes: Iterable[tuple[int, Policy]] = (),
+) -> Iterator[AnyEvent]:
+    """As `models.simulation.run`; from the times of the `changes` on (Unix seconds, ascending) another policy is
+    followed. None of them suspends jobs.
+    """
+    scheduler: Scheduler | None = None
+    to_come = deque(changes)
+    for job in jobs:
+        if scheduler is None:
+            scheduler = scheduler_of(policy, site, cpus, job.submit)
+            yield scheduler.capacity()
+        while to_come and to_come[0][0] <= job.submit:
+            time, policy = to_come.popleft()
+            yield from scheduler.advance(time)
+            before, scheduler = scheduler, scheduler_of(policy, site, cpus, time)
+            yield from _take_over(scheduler, before)
+        yield from scheduler.submit(job)
+    if scheduler is not None:
+        yield from scheduler.finish()
+
+
+def _take_over(scheduler: Scheduler, other: Scheduler) -> list[AnyEvent]:
+    """Go on with the jobs of another scheduler; what starts at once because of that. What it has learnt is lost."""
+    scheduler._withdrawals = other._withdrawals
+    for running in sorted(other.running.values(), key=lambda running: running.since):
+        scheduler.now = running.since
+        scheduler._enter(running.job)
+        if scheduler.plans:
+            scheduler.planned[running.job.job] = scheduler.estimates.of(running.job, other.now - running.since)
+        scheduler._run(running.job, done=0)
+    scheduler.now = other.now
+    for job in other.queue.values():
+        scheduler._enter(job)
+    scheduler._dispatch()
+    return scheduler._take_events()
+
+
+class Settled(Estimates):
+    """What other estimates say by now, without learning."""
+
+    def __init__(self, estimates: Estimates) -> None:
+        super().__init__()
+        self._estimates = estimates
+
+    def of(self, job: SimulatedJob, elapsed: int = 0) -> int:
+        return self._estimates.of(job, elapsed)
+
+    def learn(self, job: SimulatedJob, run: int) -> None:
+        """Nothing is learnt."""
+
+
+def fork(scheduler: Scheduler, lasts: Estimates | None = None) -> Scheduler:
+    """A copy that goes its own way: what happens in it changes nothing in the other.
+
+    It plans by what the other has learnt so far, and learns no more.
+
+    Parameters:
+        lasts: how long its jobs run; by default as long as they truly do.
+    """
+    other = copy(scheduler)
+    for name, value in vars(scheduler).items():
+        if isinstance(value, dict | list | np.ndarray) or name == "reservation":
+            setattr(other, name, copy(value))
+    other.estimates = Settled(scheduler.estimates)
+    other._queued_of = defaultdict(dict)
+    other._alarms = []
+    if lasts is not None:
+        other._seconds = lasts.of
+    for name, running in scheduler.running.items():
+        other.running[name] = copied = copy(running)
+        if lasts is not None:
+            before = running.since - running.done
+            copied.end = before + lasts.of(running.job, scheduler.now - before)
+        other._watch(copied)
+    return other
+
+
+def start_of(scheduler: Scheduler, job: str, before: int) -> int | None:
+    """Move the clock until this job starts; when that is, or None where it does not start `before` then."""
+    while job in scheduler.queue:
+        time = scheduler._next_time()
+        if time is None or time >= before:
+            return None
+        scheduler._step(time)
+    return scheduler.now
