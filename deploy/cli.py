@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.app import application, run
-from streams.cli.options import read_trace, settings_without_servers
+from streams.cli.options import read_trace, settings_without_servers, with_processes
 
 commands = typer.Typer()
 
@@ -39,10 +39,13 @@ def up(
     data_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where data are kept. Default: the user's data directory.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers share the sites.")] = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, max=256, help="Processes of the worker. Default: the settings', else the cores."),
+    ] = None,
     kafka_port: Annotated[int | None, _port("Kafka's", 9092)] = None,
     redis_port: Annotated[int | None, _port("Redis's", 6379)] = None,
-    web_port: Annotated[int | None, _port("The first worker's metrics; further workers have the next ones")] = None,
+    web_port: Annotated[int | None, _port("The worker's metrics")] = None,
     serve_port: Annotated[int | None, _port("The page's", 6067)] = None,
     prometheus_port: Annotated[int | None, _port("Prometheus's")] = None,
     open_to_all: Annotated[
@@ -64,7 +67,8 @@ def up(
     from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
-    run_stack(settings_without_servers(context), data_dir or data_home(), ports, workers, open_to_all)
+    settings = with_processes(settings_without_servers(context), processes)
+    run_stack(settings, data_dir or data_home(), ports, open_to_all)
 
 
 app = application(commands)

@@ -1,4 +1,4 @@
-"""The stack on this machine, kept running: Kafka, Redis, workers and, where it is installed, Prometheus."""
+"""The stack on this machine, kept running: Kafka, Redis, a worker and, where it is installed, Prometheus."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ RESTART_PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
 """The pauses (s) before an ended server is started again: after its first end, its second, and so on."""
 
 JOINED_WITHIN_S = 60.0
-"""For how long (s) the stack's start waits for its workers to have sites, which takes some seconds."""
+"""For how long (s) the stack's start waits until the worker's processes have sites, which takes some seconds."""
 
 MIN_STEADY_S = 60.0
 """When a server has run this long (s), its next end counts as its first again."""
@@ -80,7 +80,7 @@ class Process(Server):
 
 
 class WorkerProcess(Process):
-    """A worker; its directory's name is its name in the group."""
+    """A worker; its directory's name is its name in the group, of several processes with a number each."""
 
     name = "worker"
     page = "/metrics"
@@ -92,23 +92,18 @@ class WorkerProcess(Process):
 
     @property
     def has_sites(self) -> bool:
-        """Whether it has sites to answer for."""
+        """Whether it has sites to answer for, and so has each of its processes."""
         return self._answers("/readyz")
 
+    def await_sites(self, seconds: float = JOINED_WITHIN_S) -> bool:
+        """Wait until it has sites, but no longer than this; gives whether it has.
 
-def without_sites(crew: Sequence[WorkerProcess], seconds: float = JOINED_WITHIN_S) -> list[WorkerProcess]:
-    """Wait until all workers have sites at one time, but no longer than this; gives those that have none.
-
-    As long as one joins, the others give theirs up too: the sites are shared out again.
-    """
-    deadline = time.monotonic() + seconds
-    while (
-        (lacking := [worker for worker in crew if not worker.has_sites])
-        and any(worker.running for worker in lacking)
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.1)
-    return lacking
+        As long as a process joins, the others give theirs up too: the sites are shared out again.
+        """
+        deadline = time.monotonic() + seconds
+        while not (found := self.has_sites) and self.running and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
 
 
 class ServeProcess(Process):
@@ -124,7 +119,7 @@ class ServeProcess(Process):
 
 
 class Ports(NamedTuple):
-    """The ports to use; None for the one of last time or a free one. Further workers have the ports after `web`."""
+    """The ports to use; None for the one of last time or a free one."""
 
     kafka: int | None = None
     redis: int | None = None
@@ -145,7 +140,7 @@ def usual_where_free(ports: Ports) -> tuple[Ports, list[str]]:
     return ports._replace(**free), sorted(taken)
 
 
-def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_all: bool = False) -> None:
+def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) -> None:
     """Run the stack over a directory until SIGINT or SIGTERM; a server that ends meanwhile is started again.
 
     Parameters:
@@ -172,34 +167,26 @@ def up(base: Settings, data_dir: Path, ports: Ports, workers: int = 1, open_to_a
                 on_progress=on_progress,
             )
             settings = settings_in(stack, base if open_to_all else with_token(base, stack.data_dir))
-            web = [None if ports.web is None else ports.web + place for place in range(workers)]
-            crew = [
-                WorkerProcess(stack.data_dir / f"worker-{number}", settings, port, on_progress)
-                for number, port in enumerate(web, 1)
-            ]
+            worker = WorkerProcess(stack.data_dir / "worker", settings, ports.web, on_progress)
             serve = ServeProcess(stack.data_dir / "serve", settings, ports.serve, on_progress)
             if stack.prometheus:
-                workers_at = [worker.address for worker in crew]
-                stack.prometheus.scrape({"queuecast": workers_at, "queuecast-serve": [serve.address]})
+                stack.prometheus.scrape({"queuecast": [worker.address], "queuecast-serve": [serve.address]})
             running.enter_context(stack)
             create_topics(settings)
-            for process in (*crew, serve):
+            for process in (worker, serve):
                 running.enter_context(process)
-            on_progress(Progress("the workers take their sites"))
-            notes += [
-                f"{worker.directory.name} has no sites yet and answers nothing: see {worker.log}."
-                for worker in without_sites(crew)
-            ]
+            on_progress(Progress("the worker takes its sites"))
+            if not worker.await_sites():
+                notes.append(f"The worker has no sites yet, or a part of it has none: see {worker.log}.")
         config = stack.data_dir / CONFIG
         told = serve.with_place(settings)
         write_private(config, f"# Written by `queuecast up` at each start.\n\n{as_toml(told)}")
         found = running.enter_context(announced(config))
         places = {"Kafka": stack.kafka.bootstrap, "Redis": stack.redis.address}
-        places |= {process.directory.name: process.url for process in crew}
-        places["Page"] = serve.url
+        places |= {"Worker": worker.url, "Page": serve.url}
         places["Prometheus"] = stack.prometheus.url if stack.prometheus else "not installed, so left out"
         console.print(overview(stack.data_dir, places, notes, config, open_to_all, found))
-        every = (stack.redis, stack.kafka, stack.prometheus, *crew, serve)
+        every = (stack.redis, stack.kafka, stack.prometheus, worker, serve)
         servers = [server for server in every if server is not None]
         with suppress(KeyboardInterrupt, SystemExit):
             keep_running(servers, console.print)

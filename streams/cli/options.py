@@ -51,6 +51,15 @@ def settings_without_servers(context: typer.Context) -> "Settings":
     return load_settings(context.obj)
 
 
+def with_processes(settings: "Settings", processes: int | None) -> "Settings":
+    """The settings, with so many processes of the worker where a command was told."""
+    import msgspec
+
+    if processes is None:
+        return settings
+    return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, processes=processes))
+
+
 def names(option: str, given: Sequence[str]) -> Sequence[str]:
     """The names that were given to an option.
 

@@ -94,16 +94,23 @@ def schema(
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml worker --web-port 6067")
 def worker(
     context: typer.Context,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes. Default: the settings', else the cores.")
+    ] = None,
     web_port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of /metrics.")] = None,
     log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
 ) -> None:
-    """Run a worker: events in, predictions and outcomes out, until it is told to stop."""
+    """Run a worker: events in, predictions and outcomes out, until it is told to stop.
+
+    Its processes share the partitions, and one web port. One that ends is started
+    again.
+    """
     import msgspec
 
     from streams.worker.run import run_worker
 
     settings = settings_of(context)
-    changes = {"web_port": web_port, "log_level": log_level}
+    changes = {"processes": processes, "web_port": web_port, "log_level": log_level}
     given = {name: value for name, value in changes.items() if value is not None}
     run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **given)))
 

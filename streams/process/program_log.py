@@ -38,9 +38,14 @@ CALM_S = 10.0
 """Seconds without a problem after which the next problem is a new one."""
 
 
-def configure(settings: WorkerSettings) -> dict[str, Any]:
-    """Let this process, libraries too, log to stderr as the settings say; returns what `dictConfig` was given."""
-    lines = {"()": formatter, "log_format": settings.log_format, "instance": settings.name}
+def configure(settings: WorkerSettings, one_of_several: bool = False) -> dict[str, Any]:
+    """Let this process, libraries too, log to stderr as the settings say; returns what `dictConfig` was given.
+
+    Parameters:
+        one_of_several: processes log to the same place, so text too says which it is.
+    """
+    name = settings.name if one_of_several or settings.log_format == "json" else None
+    lines = {"()": formatter, "log_format": settings.log_format, "instance": name}
     configuration = {
         "version": 1,
         "disable_existing_loggers": False,
@@ -57,15 +62,15 @@ def configure(settings: WorkerSettings) -> dict[str, Any]:
     return configuration
 
 
-def formatter(log_format: str, instance: str) -> ProcessorFormatter:
-    """What makes a line of each record: `text` or `json`; JSON also says which worker (`instance`) it is."""
+def formatter(log_format: str, instance: str | None = None) -> ProcessorFormatter:
+    """What makes a line of each record: `text` or `json`; `instance`, if given, is which worker it is."""
 
     def add_instance(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event["instance"] = instance
         return event
 
     as_json: list[Processor] = [_add_utc_time, add_instance, _select, JSONRenderer(default=str)]
-    as_text: list[Processor] = [_add_local_time, _select, _text_line]
+    as_text: list[Processor] = [_add_local_time, add_instance, _select, _text_line]
     return ProcessorFormatter(
         processors=as_json if log_format == "json" else as_text,
         foreign_pre_chain=[
@@ -104,7 +109,7 @@ def _select(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
     """One line, then the lines of the exception, indented."""
     head = f"[{event['time']}] [{event['level'].upper()}] {event['logger']}: {printable(event['message'])}"
-    fields = (f" {name}={json.dumps(event[name], default=str)}" for name in FIELDS if name in event)
+    fields = (f" {name}={json.dumps(event[name], default=str)}" for name in ("instance", *FIELDS) if name in event)
     trace = (f"\n    {printable(line)}" for line in event.get("exception", "").splitlines())
     return "".join((head, *fields, *trace))
 

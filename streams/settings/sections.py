@@ -1,5 +1,6 @@
 """What can be set: a class for each section, with what each field means and what it is by default."""
 
+import os
 import re
 import socket
 import ssl
@@ -23,6 +24,11 @@ Positive = Annotated[int, Meta(ge=1)]
 
 BOOTSTRAP_MS = 5000
 """Milliseconds within which a broker must answer when a client is made."""
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,11 +142,13 @@ class RedisSettings(Section, frozen=True, kw_only=True):
 class WorkerSettings(Section, frozen=True, kw_only=True):
     """How a worker runs.
 
-    The web port serves /metrics, on loopback unless `web_host` says otherwise. State and offset are stored every
-    `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the worker's lasting name in
-    its group: a worker that comes back under it goes on within seconds; one that is silent for `session_seconds` has
-    lost its partitions to others. `partition_sites` bounds the sites of a partition: events of further ones go to the
-    dead letters, so that misspelt or hostile names cannot fill the memory. `metric_sites` bounds the site label.
+    `processes` share its sites: as many as there are cores where it is not set, and no more than there are partitions.
+    The web port serves /metrics of all of them, on loopback unless `web_host` says otherwise. State and offset are
+    stored every `checkpoint_events` events of a partition, or after `checkpoint_seconds`. `instance` is the worker's
+    lasting name in its group, followed by a process's number where there are several: who comes back under it goes on
+    within seconds; who is silent for `session_seconds` has lost its partitions to others. `partition_sites` bounds the
+    sites of a partition: events of further ones go to the dead letters, so that misspelt or hostile names cannot fill
+    the memory. `metric_sites` bounds the site label.
 
     Predictions that leave more than `late_seconds` after their event came to the broker are marked late. At its start
     a worker waits `start_seconds` for servers that cannot be reached. `log_format` is text, for people, or json.
@@ -148,6 +156,7 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
 
     web_host: str = "127.0.0.1"
     web_port: Port = 6066
+    processes: Annotated[int, Meta(ge=1, le=256)] | None = None
     instance: str | None = None
     session_seconds: Annotated[float, Meta(ge=6, le=80)] = 60.0
     checkpoint_events: Positive = 1000
@@ -163,6 +172,10 @@ class WorkerSettings(Section, frozen=True, kw_only=True):
     def name(self) -> str:
         """`instance`, or else the host and web port, which no other worker shares."""
         return self.instance or f"{socket.gethostname()}-{self.web_port}"
+
+    def shared_by(self, partitions: int) -> int:
+        """How many processes share so many partitions: one without any would be idle."""
+        return min(self.processes or cores(), partitions)
 
 
 class SitesSettings(Section, frozen=True, kw_only=True):

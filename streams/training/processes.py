@@ -1,16 +1,19 @@
 """Trainings beside the events: one after another, so never more than a core, in a process of its own (`child`)."""
 
 import atexit
+import fcntl
 import itertools
 import logging
 import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 from models import trainer
 from models.trainer import Item, Work
@@ -27,6 +30,9 @@ PATIENCE_S = 10.0
 """Seconds without a sign of life after which the process is replaced; twice as many each time for the same training."""
 
 MOST_PATIENCE_S = 160.0
+
+TURN_S = 0.1
+"""Seconds between two looks whether it is this process's turn."""
 
 MOST_DEATHS = 3
 """A training during which so many processes died is given up: it takes more memory than there is, or a fault of a
@@ -49,6 +55,8 @@ class Processes:
         self._begin = threading.Lock()
         self._thread: threading.Thread | None = None
         self._child: Child | None = None
+        self.turns: Path | None = None
+        """A file that processes lock in turn, where several are to take no more than one core for trainings."""
         atexit.register(self._end)
 
     @property
@@ -137,13 +145,26 @@ class Processes:
             if future is None or self._ending.is_set():
                 return
             if future.set_running_or_notify_cancel():
-                self._since = time.monotonic()
                 try:
-                    future.set_result(task())
+                    with self._turn():
+                        self._since = time.monotonic()
+                        future.set_result(task())
                 except BaseException as error:
                     future.set_exception(error)
                 self._since = None
             del future, task  # it may hold much
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """No other process that has the same `turns` trains meanwhile; one that dies gives its turn up."""
+        if self.turns is None:
+            yield
+            return
+        with self.turns.open("ab") as file:
+            while not _locked(file):
+                if self._ending.wait(TURN_S):
+                    raise CancelledError
+            yield
 
     def _end(self) -> None:
         with self._begin:
@@ -154,6 +175,15 @@ class Processes:
         if self._thread is not None:
             self._thread.join()
         self._let_go()
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Lock a file until it is closed, if nobody else has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _pickled(work: Work) -> bytes | None:

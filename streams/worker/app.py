@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -42,17 +43,21 @@ HEARTBEAT_S = 0.5
 """Seconds between heartbeats; by their answers a worker learns that others join or leave."""
 
 
-def build_app(settings: Settings, directory: str, partitions: int | None = None) -> QueuecastApp:
+def build_app(
+    settings: Settings, directory: str, partitions: int | None = None, socket: Path | None = None
+) -> QueuecastApp:
     """The app: its topics and table, the agent that processes events, checkpoints, rebalances and web pages.
 
     Parameters:
         directory: where Faust may write.
         partitions: how many the topics have; by default as many as the settings say.
+        socket: where the web pages are, instead of at the web port.
     """
     partitions = partitions or settings.topics.partitions
     topics = Topics(settings.kafka.prefix)
     pulse, holder = Pulse(settings.worker.session_seconds / 2), partial(holder_of, settings)
-    app = QueuecastApp(topics.group, pulse=pulse, holder_of=holder, datadir=directory, **_options(settings, partitions))
+    options = _options(settings, partitions) | ({} if socket is None else {"web_transport": f"unix://{socket}"})
+    app = QueuecastApp(topics.group, pulse=pulse, holder_of=holder, datadir=directory, **options)
     names = list(event_topics(settings))
     events = app.topic(*names, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
     # States are large, so only a few are held at a time while the changelog is read.

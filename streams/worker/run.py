@@ -1,29 +1,20 @@
 """Runs a worker, after making sure that all it needs is there."""
 
 import asyncio
-import ctypes
-import gc
 import logging
 import socket
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_chain, wait_fixed
 
-from models.engine.warm_up import warm_up
 from streams.broker.admin import check_group, check_topics, partition_count
 from streams.broker.topics import Topics, more_partitions, worker_uses
 from streams.errors import Unreachable, UserError
 from streams.process import program_log
-from streams.process.compiling import compiling_alone
 from streams.settings import Settings, WorkerSettings
-from streams.training.processes import processes
-from streams.worker.app import build_app
 from streams.worker.checkpoint.server import check_redis, remembered_partitions
-from streams.worker.faust_compat import is_of_broker, run_until_stopped
+from streams.worker.crew import run_crew
 
 log = logging.getLogger(__name__)
 
@@ -100,26 +91,6 @@ def check_partitions(settings: Settings) -> int:
     return found
 
 
-def _give_memory_back() -> None:
-    """Have glibc return large blocks when they are freed, such as a state on its way to the changelog."""
-    mmap_threshold, arena_max = -3, -8
-    with suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_threshold, 1 << 17)
-        libc.mallopt(arena_max, 2)
-
-
-def _collect_seldom() -> None:
-    """Have Python look for cycles rarely, and never in what is there for good.
-
-    By itself it goes through everything that is alive each time that this has grown by a quarter: 0.4 s of the event
-    loop with few jobs, many seconds with a million. What goes with a site or a job holds no cycles.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 100)
-
-
 def run_worker(settings: Settings) -> None:
     """Run a worker until it is told to stop (SIGTERM, SIGINT), after making sure that all it needs is there.
 
@@ -131,29 +102,14 @@ def run_worker(settings: Settings) -> None:
     try:
         partitions = await_servers(settings)
         check_port(settings.worker)
-        _run(settings, partitions, logging_config)
+        if settings.worker.shared_by(partitions) > 1:
+            run_crew(settings, partitions)
+        else:
+            from streams.worker.process import run_process  # large: a crew's first process does without
+
+            run_process(settings, partitions, logging_config)
     except UserError as error:
         if settings.worker.log_format == "text":
             raise
         log.critical("%s", error)
         raise SystemExit(1) from None
-
-
-def _run(settings: Settings, partitions: int, logging_config: dict[str, Any]) -> None:
-    _give_memory_back()
-    started = time.perf_counter()
-    processes()
-    with compiling_alone():
-        warm_up(settings.engine)
-    _collect_seldom()
-    log.info("compiled in %.1f s", time.perf_counter() - started)
-    with tempfile.TemporaryDirectory(prefix="queuecast-") as directory:
-        app = build_app(settings, directory, partitions)
-        failed = run_until_stopped(app, loglevel=settings.worker.log_level, logging_config=logging_config)
-    if failed is None:
-        return
-    if isinstance(failed, UserError):
-        raise failed
-    if is_of_broker(failed):
-        raise UserError(f"kafka at {settings.kafka.bootstrap}: the broker closed the connections ({failed!r})")
-    raise UserError(f"the worker stopped: {failed!r}; its log says more")

@@ -24,7 +24,7 @@ from streams.broker.admin import create_topics
 from streams.broker.topics import Topics
 from streams.client.watch import SkippedRecord
 from streams.offline.replay import settings_for
-from streams.settings import EstimateSettings, Settings, TopicSettings
+from streams.settings import EstimateSettings, Settings, TopicSettings, WorkerSettings
 
 INTERVAL_S = 1.0
 """Between scrapes."""
@@ -73,6 +73,7 @@ def played(seconds: float, jobs: int) -> Iterator[tuple[Prometheus, float, float
     scenario = simulated_scenario(jobs)
     base = Settings(
         topics=TopicSettings(partitions=4),
+        worker=WorkerSettings(processes=1),
         engine=settings_for(EngineSettings(run_shadows=("template",)), ()),
         estimates=EstimateSettings(seconds=2.0, share=0.3),
     )

@@ -122,7 +122,7 @@ def test_the_page_tells_nobody_of_jobs_without_the_token(up: Up) -> None:
 
 
 def test_the_workers_port_shows_no_pages_of_fausts(up: Up) -> None:
-    url = next(line.split()[1] for line in up.out.splitlines() if line.strip().startswith("worker-1 "))
+    url = next(line.split()[1] for line in up.out.splitlines() if line.strip().startswith("Worker "))
     base = url.removesuffix("/metrics")
     assert page(f"{base}/healthz") == 200
     for path in ("/", "/router/", "/table/", "/tables/", "/table/sites/", "/graph/", "/performance/"):
@@ -137,7 +137,7 @@ def test_its_files_are_its_owners_alone(up: Up) -> None:
     assert len(private) == 9
     for file in private:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-    for server in ("kafka", "redis", "worker-1", "serve"):  # where their data and logs are
+    for server in ("kafka", "redis", "worker", "serve"):  # where their data and logs are
         assert stat.S_IMODE((up.data / server).stat().st_mode) == 0o700, server
 
 

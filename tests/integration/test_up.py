@@ -128,7 +128,7 @@ def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable
     stack.until("worker runs again")
     stack.send(SUBMIT)
     assert stack.watched(1)[0]["job"] == "1"
-    assert "queuecast_predictions_total" in page(stack.where("worker-1"))
+    assert "queuecast_predictions_total" in page(stack.where("Worker"))
     if not Prometheus.available():
         assert stack.where("Prometheus") == "not installed, so left out"
     else:

@@ -91,7 +91,7 @@ def settings_on(
         kafka=KafkaSettings(bootstrap=bootstrap, prefix=f"{prefix}."),
         topics=TopicSettings(partitions=partitions),
         redis=RedisSettings(url=redis_url, prefix=prefix),
-        worker=WorkerSettings(**worker),
+        worker=WorkerSettings(**{"processes": 1} | worker),
         engine=EngineSettings(**engine),
         estimates=EstimateSettings(**(estimates or {})),
         sites=SitesSettings(own_topic=own_topic),

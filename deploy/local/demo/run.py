@@ -74,7 +74,9 @@ def _on_stack(console: Console, base: Settings, progress: DemoProgress, view: De
             stack = running.enter_context(
                 LocalStack(locked=True, redis_keys=f"{base.redis.prefix}:*", on_progress=on_progress)
             )
-            settings = settings_in(stack, msgspec.structs.replace(base, topics=TopicSettings(partitions=4)))
+            one = msgspec.structs.replace(base.worker, processes=1)  # enough for three sites, and sooner there
+            small = msgspec.structs.replace(base, topics=TopicSettings(partitions=4), worker=one)
+            settings = settings_in(stack, small)
             create_topics(settings)
             worker = running.enter_context(WorkerProcess(stack.data_dir / "worker", settings, on_progress=on_progress))
             serve = running.enter_context(ServeProcess(stack.data_dir / "serve", settings, on_progress=on_progress))

@@ -22,7 +22,6 @@ from deploy.local.up import (
     settings_in,
     startup_progress,
     usual_where_free,
-    without_sites,
 )
 from models.engine.settings import EngineSettings
 from streams.settings import KafkaSettings, RedisSettings, Settings, TopicSettings, WorkerSettings, load_settings
@@ -99,42 +98,31 @@ def test_without_a_terminal_progress_is_a_line_a_step(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == "fetching\nstarting\n"
 
 
-# When the workers have sites.
+# When the worker has sites.
 
 
 @pytest.mark.parametrize(
-    ("looks", "lacking"),
-    [
-        ([(True, True)], []),
-        ([(True, False), (False, True), (True, True)], []),  # the one gives sites up while the other joins
-        ([(True, False)] * 3, ["worker-2"]),
-        ([(False, False)] * 3, ["worker-1", "worker-2"]),
-    ],
+    ("there", "looks", "found"),
+    [(True, [True], True), (True, [False, False, True], True), (True, [False], False), (False, [False], False)],
 )
-def test_up_waits_until_all_its_workers_have_sites_at_one_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[tuple[bool, bool]], lacking: list[str]
+def test_up_waits_until_its_worker_has_sites_but_for_none_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, looks: list[bool], found: bool
 ) -> None:
     now = [0.0]
 
     class Joining(WorkerProcess):
-        running = True
+        running = there
 
         @property
         def has_sites(self) -> bool:
-            return looks[min(int(now[0]), len(looks) - 1)][int(self.directory.name[-1]) - 1]
+            return looks[min(int(now[0]), len(looks) - 1)]
 
     def pass_a_second(_: float) -> None:
         now[0] += 1.0
 
     monkeypatch.setattr(up, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pass_a_second))
-    crew = [Joining(tmp_path / f"worker-{number}", Settings()) for number in (1, 2)]
-    assert [worker.directory.name for worker in without_sites(crew, seconds=60.0)] == lacking
-    assert now[0] == (60.0 if lacking else len(looks) - 1)
-
-
-def test_up_waits_for_no_worker_that_has_ended(tmp_path: Path) -> None:
-    ended = WorkerProcess(tmp_path / "worker-1", Settings())
-    assert without_sites([ended]) == [ended]
+    assert Joining(tmp_path / "worker", Settings()).await_sites(seconds=60.0) == found
+    assert now[0] == (len(looks) - 1 if found else 60.0 if there else 0.0)
 
 
 # What is kept running.

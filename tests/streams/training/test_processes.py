@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -155,3 +156,22 @@ while not pathlib.Path({str(begun)!r}).exists():
 """
     ended = subprocess.run([sys.executable, "-c", program], timeout=120, capture_output=True)
     assert ended.returncode == 0, ended.stderr.decode()
+
+
+def test_processes_that_take_turns_never_train_at_the_same_time(tmp_path: Path) -> None:
+    crew = [Processes(), Processes()]
+    at_once, most = [0], [0]
+
+    def work(items: Iterable[Item]) -> bytes:
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.05)
+        at_once[0] -= 1
+        return b""
+
+    for one in crew:
+        one.turns = tmp_path / "turns"
+    futures = [one.begin(work, (), len, first=False) for one in crew * 3]
+    assert [future.result(30) for future in futures] == [0] * 6 and most == [1]
+    for one in crew:
+        one._end()

@@ -10,7 +10,7 @@ import pytest
 
 from streams.errors import Unreachable, UserError
 from streams.settings import Settings, WorkerSettings
-from streams.worker import run
+from streams.worker import process, run
 
 PARTITIONS = 12
 
@@ -96,7 +96,7 @@ def test_a_worker_that_grows_is_not_searched_for_cycles_again_and_again() -> Non
             full.append(phase)
 
     before = gc.get_threshold()
-    run._collect_seldom()
+    process._collect_seldom()
     gc.callbacks.append(note)
     try:
         grown = [[number] for number in range(1_000_000)]

@@ -1,0 +1,279 @@
+"""Several processes of one worker: started, watched and stopped together, with one web port.
+
+Each is a member of the consumer group with a name of its own, so Kafka shares the partitions out among them, as among
+workers on several machines. This process does no more than that: it starts one again that ends, and passes on what
+their pages say.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import msgspec
+from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector, web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
+
+from streams.errors import UserError
+from streams.settings import Settings
+
+log = logging.getLogger(__name__)
+
+PAUSES_S = (1.0, 2.0, 5.0, 15.0, 30.0)
+"""Seconds before a process that has ended is started again: after its first end, its second, and so on."""
+
+STEADY_S = 60.0
+"""Once a process has run so long, its next end counts as its first again."""
+
+GRACE_S = 15.0
+"""Seconds that a process has to stop; it ends itself within 9."""
+
+LONGEST_PLACE = 70
+"""A socket's path has at most 107 characters; where the directory for temporary files has so many, /tmp is taken."""
+
+ASK_S = 8.0
+"""Seconds within which a process must show a page; Prometheus waits for 10."""
+
+
+class Orders(msgspec.Struct):
+    """What a process is told at its start, on standard input: its own settings, and what it has in common with others.
+
+    Attributes:
+        partitions: how many the topics have.
+        socket: where its web pages are.
+        turns: the file that is locked by the process whose training is under way.
+    """
+
+    settings: Settings
+    partitions: int
+    socket: str
+    turns: str
+
+
+class Member:
+    """One of the processes, by its number from 1. Its name in the group is the worker's with that number."""
+
+    def __init__(self, number: int, settings: Settings, partitions: int, directory: Path) -> None:
+        worker = msgspec.structs.replace(settings.worker, instance=f"{settings.worker.name}-{number}", processes=1)
+        settings = msgspec.structs.replace(settings, worker=worker)
+        socket = directory / f"{number}.socket"
+        self.number, self.name = number, worker.name
+        self._orders = Orders(settings, partitions, str(socket), str(directory / "turns"))
+        self._socket = socket
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the process. Its standard input stays open: it ends when that does, as when this process is killed."""
+        self._socket.unlink(missing_ok=True)
+        path = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "streams.worker.member"),
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert self._process.stdin is not None
+        orders = msgspec.msgpack.encode(self._orders)
+        with suppress(ConnectionError):  # it has ended already, which is seen to by who waits for that
+            self._process.stdin.write(len(orders).to_bytes(8, "big") + orders)
+            await self._process.stdin.drain()
+
+    async def ended(self) -> int:
+        """Wait until it has ended; returns its exit code, negative for a signal."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def stop(self) -> None:
+        """Have it hand its sites over and end; kill it where it does not in time."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+            try:
+                await asyncio.wait_for(self._process.wait(), GRACE_S)
+            except TimeoutError:
+                log.warning("%s has not stopped within %.0f s, and is killed", self.name, GRACE_S)
+                self._process.kill()
+                await self._process.wait()
+
+    async def show(self, page: str) -> tuple[int, str] | None:
+        """Status and text of one of its web pages; None where it does not answer."""
+        try:
+            async with (
+                ClientSession(connector=UnixConnector(str(self._socket)), timeout=ClientTimeout(ASK_S)) as session,
+                session.get(f"http://worker{page}") as answer,
+            ):
+                return answer.status, await answer.text()
+        except (ClientError, OSError, TimeoutError):
+            return None
+
+
+class Crew:
+    """All processes of a worker.
+
+    Parameters:
+        directory: where their sockets are; its user's alone.
+    """
+
+    def __init__(self, settings: Settings, partitions: int, directory: Path) -> None:
+        self._settings = settings
+        count = settings.worker.shared_by(partitions)
+        self._members = [Member(number, settings, partitions, directory) for number in range(1, count + 1)]
+        self._stopping = asyncio.Event()
+        self._registry = CollectorRegistry()
+        self._up = Gauge(
+            "queuecast_process_up", "Whether a process of the worker answers.", ["process"], registry=self._registry
+        )
+        self._restarts = Counter(
+            "queuecast_process_restarts",
+            "How often a process of the worker was started again, since it had ended.",
+            ["process"],
+            registry=self._registry,
+        )
+
+    def stop(self) -> None:
+        """Have all of them stop."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Run them until `stop` is called.
+
+        Raises:
+            UserError: one ended before it had begun its work, or the web port is taken.
+        """
+        keepers: list[asyncio.Task[None]] = []
+        async with AsyncExitStack() as running:
+            running.push_async_callback(self._stop_all, keepers)
+            for member in self._members:
+                await member.start()
+            log.info("%d processes: %s", len(self._members), ", ".join(member.name for member in self._members))
+            if not await self._begun():
+                return
+            await self._serve(running)
+            keepers += (asyncio.create_task(self._keep(member)) for member in self._members)
+            await self._stopping.wait()
+
+    async def _stop_all(self, keepers: Iterable[asyncio.Task[None]]) -> None:
+        self._stopping.set()
+        await asyncio.gather(*(member.stop() for member in self._members))
+        await asyncio.gather(*keepers)
+
+    async def _begun(self) -> bool:
+        """Wait until all of them show their pages; False where they are to stop before."""
+        ends = {asyncio.create_task(member.ended()): member for member in self._members}
+        left = list(self._members)
+        try:
+            while left and not self._stopping.is_set():
+                for task, member in ends.items():
+                    if task.done():
+                        raise UserError(f"{member.name} ended with {task.result()} during its start; the log says why")
+                left = [member for member in left if await member.show("/healthz") is None]
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), 0.1)
+            return not self._stopping.is_set()
+        finally:
+            for task in ends:
+                task.cancel()
+
+    async def _keep(self, member: Member) -> None:
+        """Start a process again each time that it ends, after a pause."""
+        ends, since = 0, time.monotonic()
+        while True:
+            code = await member.ended()
+            if self._stopping.is_set():
+                return
+            ends = 0 if time.monotonic() - since > STEADY_S else ends
+            pause_s = PAUSES_S[min(ends, len(PAUSES_S) - 1)]
+            ends += 1
+            log.error("%s has ended with %d; it is started again in %g s", member.name, code, pause_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+                return
+            self._restarts.labels(str(member.number)).inc()
+            await member.start()
+            since = time.monotonic()
+
+    async def _serve(self, running: AsyncExitStack) -> None:
+        worker = self._settings.worker
+        app = web.Application()
+        app.add_routes([web.get("/metrics", self._metrics), web.get("/readyz", self._ready)])
+        app.add_routes([web.get("/healthz", self._healthy)])
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        running.push_async_callback(runner.cleanup)
+        try:
+            await web.TCPSite(runner, worker.web_host, worker.web_port).start()
+        except OSError as error:
+            raise UserError(f"web port {worker.web_port} of {worker.web_host}: {error.strerror}") from None
+
+    async def _shown(self, page: str) -> list[tuple[Member, tuple[int, str] | None]]:
+        answers = await asyncio.gather(*(member.show(page) for member in self._members))
+        return list(zip(self._members, answers, strict=True))
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        shown = await self._shown("/metrics")
+        pages = {member.number: answer[1] for member, answer in shown if answer is not None}
+        text = await asyncio.to_thread(merged, pages)
+        for member, answer in shown:
+            self._up.labels(str(member.number)).set(answer is not None)
+        body = text.encode() + generate_latest(self._registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _healthy(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        """Ready where all are: sites of one that is not have no predictions."""
+        lacking = [
+            f"{member.name}: {'not running, or starting' if answer is None else answer[1].strip()}\n"
+            for member, answer in await self._shown("/readyz")
+            if answer is None or answer[0] != 200
+        ]
+        return web.Response(text="".join(lacking) or "ready\n", status=503 if lacking else 200)
+
+
+def merged(pages: dict[int, str]) -> str:
+    """Pages of metrics as one, each sample with its process's number as a label; families stay together."""
+    families: dict[str, list[str]] = {}
+    for number, page in pages.items():
+        known = set(families)
+        family = ""
+        for line in page.splitlines():
+            if line.startswith("# HELP "):
+                family = line.split(" ", 3)[2]
+            if not line.startswith("#"):
+                families[family].append(_labelled(line, number))
+            elif family not in known:
+                families.setdefault(family, []).append(line)
+    return "".join(f"{line}\n" for lines in families.values() for line in lines)
+
+
+def _labelled(sample: str, number: int) -> str:
+    """A sample with the label `process` before its own labels."""
+    place = next(at for at, letter in enumerate(sample) if letter in "{ ")
+    name, rest = sample[:place], sample[place:]
+    return f'{name}{{process="{number}",{rest[1:]}' if rest[0] == "{" else f'{name}{{process="{number}"}}{rest}'
+
+
+def run_crew(settings: Settings, partitions: int) -> None:
+    """Run a worker of several processes until it is told to stop (SIGTERM, SIGINT).
+
+    Raises:
+        UserError: one of them ended before it had begun its work, or the web port is taken.
+    """
+    usual = tempfile.gettempdir()
+    place = usual if len(usual) < LONGEST_PLACE else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="queuecast-", dir=place) as directory:
+        asyncio.run(_run(settings, partitions, Path(directory)))
+
+
+async def _run(settings: Settings, partitions: int, directory: Path) -> None:
+    crew, loop = Crew(settings, partitions, directory), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, crew.stop)
+    await crew.run()

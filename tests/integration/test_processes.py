@@ -1,0 +1,51 @@
+"""One worker of two processes: they share the sites, one is killed, and nothing shows."""
+
+import psutil
+import pytest
+
+from deploy.local.up import WorkerProcess
+from tests.support.deployment import Deploy, interleaved, metrics, ready, simulated, unique, until
+
+pytestmark = pytest.mark.timeout(600)
+
+SITES = tuple(f"site-{number:02d}" for number in range(8))
+PARTITIONS = 6
+
+
+def members(worker: WorkerProcess) -> list[psutil.Process]:
+    """The processes of a worker."""
+    return [one for one in psutil.Process(worker.pid).children() if "streams.worker.member" in one.cmdline()]
+
+
+def test_a_process_that_is_killed_comes_back_and_the_records_are_those_of_a_replay(deploy: Deploy) -> None:
+    here = deploy(partitions=PARTITIONS, worker={"processes": 2}, history=50)
+    events = interleaved(*(simulated(site, 40, seed) for seed, site in enumerate(SITES)))
+    expected, half = here.expected(events), len(events) // 2
+    with here.worker as worker:
+        until(lambda: ready(worker))
+        assert metrics(worker)["queuecast_process_up"] == {("1",): 1.0, ("2",): 1.0}
+        with here.fed(iter(events[:half]), pace=300):
+            until(lambda: len(served(worker)) == 2)
+            members(worker)[0].kill()
+            until(lambda: sum(metrics(worker)["queuecast_process_restarts_total"].values()) == 1.0)
+            until(lambda: ready(worker))
+        here.send(events[half:])
+        here.await_outputs(sum(map(len, expected.values())))
+        until(lambda: set().union(*served(worker).values()) == set(SITES))
+        both = members(worker)
+    assert not any(one.is_running() for one in both)
+    here.read_all()
+    assert {where: unique(values) for where, values in here.said().items()} == expected
+    for site in SITES:
+        assert here.stored(site) == here.expected_in_redis(events, site)
+    assert f"{here.worker.directory.name}-1 has ended with -9" in here.log and "Traceback" not in here.log
+    name = here.worker.directory.name
+    assert f'instance="{name}-1"' in here.log and f'instance="{name}-2"' in here.log
+
+
+def served(worker: WorkerProcess) -> dict[str, set[str]]:
+    """The sites that each process serves now, by its number."""
+    found: dict[str, set[str]] = {}
+    for process, site in metrics(worker).get("queuecast_events_total", {}):
+        found.setdefault(process, set()).add(site)
+    return found

@@ -1,0 +1,43 @@
+"""A worker of several processes: how many, what they are told, and their metrics on one page."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streams.settings import Settings, WorkerSettings, sections
+from streams.worker.crew import Member, Orders, merged
+
+PAGE = '# HELP a_total Of a.\n# TYPE a_total counter\na_total{site="x {y"} 1.0\na_total 2.0\n'
+OTHER = "# HELP b Of b.\n# TYPE b gauge\nb 3.0\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "partitions", "processes"), [(None, 12, 3), (None, 2, 2), (1, 12, 1), (8, 12, 8), (8, 4, 4)]
+)
+def test_there_are_as_many_as_cores_but_none_without_a_partition(
+    monkeypatch: pytest.MonkeyPatch, wanted: int | None, partitions: int, processes: int
+) -> None:
+    monkeypatch.setattr(sections, "cores", lambda: 3)
+    assert WorkerSettings(processes=wanted).shared_by(partitions) == processes
+
+
+def test_their_pages_are_one_in_which_samples_say_whose_they_are() -> None:
+    (a, b) = text_string_to_metric_families(merged({1: PAGE, 2: PAGE + OTHER}))
+    assert [sample.labels for sample in a.samples] == [
+        {"process": "1", "site": "x {y"},
+        {"process": "1"},
+        {"process": "2", "site": "x {y"},
+        {"process": "2"},
+    ]
+    assert [(sample.labels, sample.value) for sample in b.samples] == [({"process": "2"}, 3.0)]
+
+
+def test_each_has_a_name_of_its_own_and_all_settings(tmp_path: Path) -> None:
+    settings = Settings(worker=WorkerSettings(instance="w", processes=2, late_seconds=7.0))
+    first, second = (Member(number, settings, 12, tmp_path)._orders for number in (1, 2))
+    assert [orders.settings.worker.name for orders in (first, second)] == ["w-1", "w-2"]
+    assert first.turns == second.turns and first.socket != second.socket
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(first), type=Orders) == first
+    assert first.settings.worker.late_seconds == 7.0
