@@ -8,6 +8,7 @@ import typer
 
 from streams.cli.app import application, run
 from streams.cli.options import read_trace, settings_without_servers, with_processes
+from streams.errors import needing
 
 commands = typer.Typer()
 
@@ -28,7 +29,8 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, help="How long it shows predictions come true.")] = 50,
 ) -> None:
     """Show predictions beside what then happens, on a Kafka and Redis of its own that leave nothing behind."""
-    from deploy.local.demo.run import demo as play
+    with needing("local"):
+        from deploy.local.demo.run import demo as play
 
     play(settings_without_servers(context), None if trace is None else read_trace(trace), jobs, seconds)
 
@@ -63,8 +65,9 @@ def up(
     A port that has no default, or is taken, is the one of last time if that is
     free, else any free one.
     """
-    from deploy.local.up import Ports, data_home
-    from deploy.local.up import up as run_stack
+    with needing("local"):
+        from deploy.local.up import Ports, data_home
+        from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
     settings = with_processes(settings_without_servers(context), processes)

@@ -5,7 +5,8 @@
     with Client() as grid:
         print(grid.rank(cpus=64, walltime="4h").ranking[0].site)
 
-`AsyncClient` is the same for asyncio. Times are Unix seconds, durations seconds, memory bytes.
+`AsyncClient` is the same for asyncio; `HttpClient` asks an HTTP service, where Kafka is out of reach. Times are Unix
+seconds, durations seconds, memory bytes.
 """
 
 from models.ranking import JobRequest, RankedSite, Ranking
@@ -21,8 +22,9 @@ from models.records import (
     WaitAnswer,
 )
 from streams.client.blocking import Client
-from streams.client.grid import AsyncClient, Refused, UnknownSite
-from streams.client.questions import AnswerTimeout
+from streams.client.grid import AsyncClient
+from streams.client.http import HttpClient
+from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.notify.signing import verify_notice
 from streams.running import kafka_options
@@ -32,12 +34,15 @@ from streams.version import __version__
 __all__ = [
     "AnswerTimeout",
     "AsyncClient",
+    "Busy",
     "Client",
+    "HttpClient",
     "JobAnswer",
     "JobRequest",
     "JobsAnswer",
     "KafkaSettings",
     "LiveJob",
+    "NotFound",
     "NotUnderstood",
     "Notice",
     "Outcome",
@@ -48,6 +53,7 @@ __all__ = [
     "Settings",
     "SiteAnswer",
     "StandingEstimate",
+    "UnknownJob",
     "UnknownSite",
     "Unreachable",
     "UserError",

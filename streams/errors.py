@@ -1,7 +1,8 @@
 """Errors that the user can mend."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +11,9 @@ T = TypeVar("T")
 
 UNTRUSTED = re.compile(r"certificate verify failed: (.*?)[.]? \(_ssl")
 """How OpenSSL says that a certificate is not trusted, and why."""
+
+OWN = ("models", "streams", "deploy", "queuecast")
+"""The names of our own modules: one that is missing is a defect."""
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What msgspec raises for what does not decode, such as a thousand brackets one in another."""
@@ -41,6 +45,30 @@ def read_as(name: str, read: Callable[[str], T], text: str) -> T:
         return read(text)
     except NotUnderstood as error:
         raise NotUnderstood(f"{name}: {error}") from None
+
+
+PACKAGES = {"litestar": "serve", "uvicorn": "serve", "aiokafka": "kafka", "kafka": "kafka"}
+"""Which extra brings a package that commands may lack; others come with that of the worker."""
+
+
+@contextmanager
+def needing(extra: str | None = None) -> Iterator[None]:
+    """Import what an extra brings.
+
+    Parameters:
+        extra: which one; by default told by what is missing.
+
+    Raises:
+        UserError: a package is not installed; the message says how to install it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in OWN:
+            raise
+        wanted = extra or PACKAGES.get(missing, "worker")
+        raise UserError(f"{missing} is not installed; install it with pip install 'queuecast[{wanted}]'") from None
 
 
 class Unreachable(UserError):

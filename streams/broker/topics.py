@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
-from aiokafka.partitioner import murmur2
 
 from streams.settings import Settings
 
@@ -119,6 +118,8 @@ class Topics(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=4096)
 def partition_of(site: str, partitions: int) -> int:
     """The partition of a site's events: that to which Java's clients and kafka-python send its name as a key."""
+    from aiokafka.partitioner import murmur2  # who asks over HTTP need not have it
+
     return int(murmur2(site.encode()) & 0x7FFFFFFF) % partitions
 
 

@@ -18,7 +18,7 @@ import typer
 from streams.cli import access, client, logs, look, notify, offline, service, site, source, tune
 from streams.cli.help import command_of
 from streams.cli.output import tell
-from streams.errors import UserError
+from streams.errors import UserError, needing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +33,8 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that this terminal cannot show is no error
     try:
-        code = command_of(app)(args=arguments, prog_name="queuecast", standalone_mode=False)
+        with needing():
+            code = command_of(app)(args=arguments, prog_name="queuecast", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)
     except BrokenPipeError:  # the reader has closed the pipe

@@ -261,8 +261,8 @@ def ask(
     it has --site, --url, --token and --json.
     """
     from models.ranking import JobRequest
+    from streams.client import either
     from streams.client.ask import check, show
-    from streams.client.either import asked_of
     from streams.client.grid import job_request
     from streams.text.durations import seconds_of
 
@@ -277,7 +277,8 @@ def ask(
         raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
-    found = asked_of(settings_of(context, url), url, token).rank(job, site or (), run_s)
+    with either.asked_of(settings_of(context, url), url, token) as grid:
+        found = grid.rank(job, sites=site or (), run_s=run_s, why=True)
     if as_json:
         print_json(found)
     else:

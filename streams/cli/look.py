@@ -34,12 +34,16 @@ def jobs(
 
     With --user those that run too.
     """
-    from streams.client.either import asked_of
+    from streams.client import either
     from streams.client.listing import show_jobs
 
-    asked, sites = asked_of(settings_of(context, url), url, token), names("--site", site or ())
+    sites = names("--site", site or ())
     name("--user", user)
-    found = asked.longest_queued(sites, most) if user is None else asked.user_jobs(user, sites, most)
+    with either.asked_of(settings_of(context, url), url, token) as grid:
+        if user is None:
+            found = either.longest_queued(grid.every_site(sites, most))
+        else:
+            found = either.user_jobs(grid.jobs(user, sites, most))
     _print(found, as_json, show_jobs)
 
 
@@ -64,13 +68,13 @@ def ask_job(
     Raises:
         UserError: no site knows it, or nobody could be asked.
     """
-    from streams.client.either import asked_of
+    from streams.client import either
     from streams.client.job import check, show
 
-    asked = asked_of(settings_of(context, url), url, token)
     names("--job", [job])
     names("--site", sites)
-    found = asked.job(job, sites)
+    with either.asked_of(settings_of(context, url), url, token) as grid:
+        found = either.answered(grid.job(job, sites))
     _print(found, as_json, show)
     check(found)
 
@@ -80,11 +84,13 @@ def sites(
     context: typer.Context, site: Sites = None, url: Url = None, token: Token = None, as_json: AsJson = False
 ) -> None:
     """Print all sites: their size, what is free, their jobs, how old that is, and what is wrong with any."""
-    from streams.client.either import asked_of
+    from streams.client import either
     from streams.client.listing import show_sites
 
-    asked, chosen = asked_of(settings_of(context, url), url, token), names("--site", site or ())
-    _print(asked.sites(chosen), as_json, show_sites)
+    chosen = names("--site", site or ())
+    with either.asked_of(settings_of(context, url), url, token) as grid:
+        found = either.site_rows(grid, chosen)
+    _print(found, as_json, show_sites)
 
 
 @commands.command(epilog="Example: queuecast letters --site ctc --follow")

@@ -7,7 +7,7 @@ import typer
 
 from streams.cli.options import settings_of
 from streams.cli.output import print_json, tell
-from streams.errors import UserError, read_as
+from streams.errors import read_as
 from streams.text.terminal import printable, show_table
 
 commands = typer.Typer()
@@ -125,12 +125,7 @@ def serve(
     """Serve estimates, questions and rankings over HTTP, with a page, until it is told to stop."""
     import msgspec
 
-    try:
-        from streams.serve.run import run_serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("litestar", "uvicorn"):
-            raise
-        raise UserError(f"{error.name} is not installed; install it with pip install 'queuecast[serve]'") from None
+    from streams.serve.run import run_serve
     from streams.settings import settings_file
 
     settings = settings_of(context)

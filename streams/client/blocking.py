@@ -1,18 +1,22 @@
 """The client for programs without asyncio."""
 
 import asyncio
+import copy
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, Outcome, Prediction, SiteAnswer, StandingEstimate, WaitAnswer
-from streams.client.client import QuestionClient
 from streams.client.grid import PATIENCE_S, AsyncClient, JobFields
+from streams.client.questions import AnswerTimeout
 from streams.settings import Settings
+
+if TYPE_CHECKING:
+    from streams.client.client import QuestionClient
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +35,18 @@ class Client:
         settings: Settings | None = None,
         *,
         patience_s: float = PATIENCE_S,
-        questions: QuestionClient | None = None,
+        questions: "QuestionClient | None" = None,
     ) -> None:
         self._grid = AsyncClient(settings, patience_s=patience_s, questions=questions)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
+        self._timeout_s: float | None = None
+
+    def within(self, seconds: float) -> Self:
+        """The same client, whose calls raise an `AnswerTimeout` after so many seconds."""
+        changed = copy.copy(self)
+        changed._timeout_s = seconds
+        return changed
 
     @property
     def settings(self) -> Settings:
@@ -145,7 +156,10 @@ class Client:
             raise RuntimeError("the client is not open; use it as `with Client() as grid:`")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
+            return future.result(self._timeout_s)
+        except TimeoutError:
+            future.cancel()
+            raise AnswerTimeout(f"no answer within {self._timeout_s:g} s") from None
         except BaseException:  # such as Ctrl-C, while it still runs
             future.cancel()
             raise

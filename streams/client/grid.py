@@ -6,7 +6,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -28,14 +28,15 @@ from models.records import (
     WaitAnswer,
 )
 from streams.broker.topics import Topics
-from streams.client.client import QuestionClient
-from streams.client.following import follow
-from streams.client.questions import AnswerTimeout, new_id
+from streams.client.questions import AnswerTimeout, Refused, UnknownSite, new_id
 from streams.client.ranking import ask_all, ask_ranking
-from streams.errors import NotUnderstood, Unreachable, UserError, in_words, place_and_problem, read_as
+from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
 from streams.text.durations import seconds_of
 from streams.text.sizes import bytes_of
+
+if TYPE_CHECKING:  # with aiokafka, which who asks over HTTP need not have
+    from streams.client.client import QuestionClient
 
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=AnyAnswer)
@@ -68,14 +69,6 @@ class JobFields(TypedDict, total=False):
     reservation: str | None
 
 
-class Refused(UserError):
-    """A worker does not answer this question; the message says why."""
-
-
-class UnknownSite(Refused):
-    """No event of this site has been seen."""
-
-
 class AsyncClient:
     """Asks, keeps the standing estimates, and follows predictions; to be used as `async with AsyncClient() as grid:`.
 
@@ -93,11 +86,11 @@ class AsyncClient:
         settings: Settings | None = None,
         *,
         patience_s: float = PATIENCE_S,
-        questions: QuestionClient | None = None,
+        questions: "QuestionClient | None" = None,
     ) -> None:
         self.settings = _settings_here() if settings is None else settings
         self._patience_s = patience_s
-        self._questions = questions or QuestionClient(self.settings, outcomes=False)
+        self._questions = questions or _questions_of(self.settings)
 
     async def __aenter__(self) -> Self:
         """Connect, and read the estimates that stand."""
@@ -157,14 +150,14 @@ class AsyncClient:
         Raises:
             NotUnderstood: a field is not one, or its value is wrong.
         """
-        described = _described(job, asked)
-        return await ask_ranking(self._questions, described, self.settings.serve.sites, sites, run_s, why)
+        known = self.settings.serve.sites
+        return await ask_ranking(self._questions, described(job, asked), known, sites, run_s, why)
 
     async def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
     ) -> WaitAnswer:
         """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
-        question = _described(job, asked).question(new_id(), site, why=why)
+        question = described(job, asked).question(new_id(), site, why=why)
         return self._answer(await self._ask(question), WaitAnswer)
 
     async def site(self, site: str, most: int = 0) -> SiteAnswer:
@@ -209,13 +202,20 @@ class AsyncClient:
         def wanted(record: Any) -> bool:
             return site in (None, record.site) and job in (None, record.job)
 
-        return follow(self.settings, kinds, group, from_beginning, wanted)
+        return self._follow(kinds, wanted, group, from_beginning)
 
     def estimate_changes(self, *, site: str | None = None) -> AsyncGenerator[StandingEstimate]:
         """Standing estimates as they are renewed, those that stand already first, without end."""
         topics = Topics(self.settings.kafka.prefix)
         kinds = {topics.estimates: StandingEstimate}
-        return follow(self.settings, kinds, None, True, lambda estimate: site in (None, estimate.site))
+        return self._follow(kinds, lambda estimate: site in (None, estimate.site), None, True)
+
+    def _follow(
+        self, kinds: dict[str, Any], wanted: Callable[[Any], bool], group: str | None, from_beginning: bool
+    ) -> AsyncGenerator[Any]:
+        from streams.client.following import follow
+
+        return follow(self.settings, kinds, group, from_beginning, wanted)
 
     async def _of_sites(
         self, question: Callable[[str], AnyQuestion], kind: type[Kind], sites: Sequence[str]
@@ -255,7 +255,12 @@ class AsyncClient:
         return await again(once)
 
 
-def _described(job: JobRequest | None, fields: JobFields) -> JobRequest:
+def described(job: JobRequest | None, fields: JobFields) -> JobRequest:
+    """A job that is described as a whole, or by its fields.
+
+    Raises:
+        NotUnderstood: a field is not one, or its value is wrong.
+    """
     if job is not None and not isinstance(job, JobRequest):
         raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; fields go by their names: cpus=64")
     return job or job_request(**fields)
@@ -280,6 +285,13 @@ def job_request(**asked: Any) -> JobRequest:
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
         raise NotUnderstood(f"{place}: {in_words(problem)}") from None
+
+
+def _questions_of(settings: Settings) -> "QuestionClient":
+    with needing("kafka"):
+        from streams.client.client import QuestionClient
+
+    return QuestionClient(settings, outcomes=False)
 
 
 def _settings_here() -> Settings:

@@ -31,6 +31,22 @@ class Busy(UserError):
     """The worker has more to answer than it can, or than it answers one asker; asked later, it may answer."""
 
 
+class Refused(UserError):
+    """Whoever was asked does not answer this question; the message says why."""
+
+
+class NotFound(Refused):
+    """There is no such site, or no such job."""
+
+
+class UnknownSite(NotFound):
+    """No event of this site has been seen."""
+
+
+class UnknownJob(NotFound):
+    """No job of this name queues or runs at the site."""
+
+
 def new_id() -> str:
     """An id that no other question has."""
     return uuid.uuid4().hex

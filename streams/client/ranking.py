@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from models.ranking import JobRequest, Ranking, Said, SiteSettings, exclusion, rank
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, WaitAnswer
-from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout, new_id
 from streams.errors import Unreachable
 
+if TYPE_CHECKING:
+    from streams.client.client import QuestionClient
 
-async def ask_all(client: QuestionClient, questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
+
+async def ask_all(client: "QuestionClient", questions: Iterable[AnyQuestion]) -> dict[str, AnyAnswer | None]:
     """Ask all questions at the same time, one for each site, and return the answers by site.
 
     A site's answer is None where no worker answers in time, or Kafka is away.
@@ -32,7 +35,7 @@ async def ask_all(client: QuestionClient, questions: Iterable[AnyQuestion]) -> d
 
 
 async def ask_ranking(
-    client: QuestionClient,
+    client: "QuestionClient",
     job: JobRequest,
     site_settings: Mapping[str, SiteSettings],
     sites: Sequence[str] = (),

@@ -33,20 +33,12 @@ from models.records import (
 from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
-from streams.client.questions import Busy, new_id
+from streams.client.questions import Busy, UnknownJob, UnknownSite, new_id
 from streams.client.ranking import ask_all, ask_ranking
-from streams.errors import Unreachable, UserError
+from streams.errors import Unreachable
 from streams.settings import Settings
 
 A = TypeVar("A", bound=Answer)
-
-
-class UnknownSite(UserError):
-    """There is no site of this name."""
-
-
-class UnknownJob(UserError):
-    """No job of this name queues or runs at the site."""
 
 
 class SiteSummary(msgspec.Struct, kw_only=True, frozen=True):

@@ -25,7 +25,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnswer
 from streams.client.estimates import MAX_OUTCOMES
-from streams.client.questions import AnswerTimeout, Busy
+from streams.client.questions import AnswerTimeout, Busy, NotFound
 from streams.errors import UserError
 from streams.serve.access import Access, log_request, sees_all_jobs
 from streams.serve.hosts import CheckHost, names_of
@@ -50,8 +50,6 @@ from streams.serve.service import (
     SiteList,
     SiteOutcomes,
     Status,
-    UnknownJob,
-    UnknownSite,
     UserJobs,
 )
 from streams.settings import Settings
@@ -226,7 +224,7 @@ def _bad_request(_: Request[Any, Any, Any], error: HTTPException) -> Response[Pr
 
 
 def _no_answer(_: Request[Any, Any, Any], error: UserError) -> Response[Problem]:
-    if isinstance(error, UnknownSite | UnknownJob):
+    if isinstance(error, NotFound):
         return _error(404, str(error))
     if isinstance(error, AnswerTimeout):
         return _error(504, str(error))

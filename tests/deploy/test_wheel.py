@@ -24,6 +24,26 @@ child = Child()
 assert child.call(pickle.dumps(b"".join), (), 60) == b""
 child.kill()
 """
+LIGHT = """
+import sys
+from importlib.metadata import distribution, packages_distributions
+from packaging.requirements import Requirement
+
+def closure(name, found):
+    found.add(name.lower().replace("_", "-"))
+    for text in distribution(name).requires or ():
+        wanted = Requirement(text)
+        if wanted.name.lower() not in found and (not wanted.marker or wanted.marker.evaluate({"extra": ""})):
+            closure(wanted.name, found)
+    return found
+
+light = closure("queuecast", set())
+heavy = {name for name, of in packages_distributions().items() if not light & {one.lower() for one in of}}
+sys.modules.update(dict.fromkeys(heavy - set(sys.modules)))
+from queuecast import Client, HttpClient, UserError
+from queuecast.deploy.cli import main
+print(main(["ask", "--url", "http://127.0.0.1:1"]), main(["ask"]), main(["replay", "x.swf"]), main(["up"]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +121,11 @@ def test_the_source_distribution_builds_the_same(tmp_path: Path, installed: Path
         for path in (installed / "queuecast").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_who_asks_over_http_needs_neither_kafka_nor_what_predicts(installed: Path, clashing: Path) -> None:
+    ran = _run(installed, clashing, "-c", LIGHT)
+    assert ran.stdout == "1 1 1 1\n", ran.stderr
+    refused, *missing = ran.stderr.splitlines()
+    assert "does `queuecast serve` run there?" in refused
+    assert [line.rpartition("[")[2] for line in missing] == ["kafka]'", "worker]'", "local]'"]

@@ -4,8 +4,9 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,8 +16,9 @@ import pytest
 from models.ranking import JobRequest, LeftOut, RankedSite, Ranking
 from models.records import Alternative, LiveState, Why
 from streams.cli.app import main
+from streams.client import either
 from streams.client.ask import check, show, understood
-from streams.client.either import HttpService, Workers
+from streams.client.http import HttpClient
 from streams.errors import Unreachable, UserError
 
 JOB = JobRequest(cpus=64, walltime=14_400.0, user="ada")
@@ -144,11 +146,11 @@ def service(status: int, body: bytes, length: int | None = None) -> Iterator[tup
 
 def test_a_service_is_asked_by_its_address() -> None:
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
-        assert HttpService(f"{url}/", "to&ken").rank(JOB, ["ctc", "k&h"], 60.0) == GRID
+        assert HttpClient(f"{url}/", "to&ken").rank(JOB, sites=["ctc", "k&h"], run_s=60.0, why=True) == GRID
     query = {"cpus": ["64"], "walltime": ["14400s"], "user": ["ada"], "gpus": ["0"], "run": ["60s"], "why": ["true"]}
     assert asked == [("/v1/rank", query | {"site": ["ctc", "k&h"]}, "Bearer to&ken")]
     with service(200, msgspec.json.encode(GRID)) as (url, asked):
-        HttpService(url).rank(JobRequest(partition="gpu", gpu_type="a100", exclusive=True, memory=1 << 30))
+        HttpClient(url).rank(JobRequest(partition="gpu", gpu_type="a100", exclusive=True, memory=1 << 30))
     (_, query, _) = asked[0]
     asked_for = {"partition": ["gpu"], "gpu_type": ["a100"], "exclusive": ["true"], "memory": [str(1 << 30)]}
     assert {name: query[name] for name in asked_for} == asked_for
@@ -164,24 +166,24 @@ def test_a_service_is_asked_by_its_address() -> None:
 )
 def test_a_service_that_refuses_is_an_error(status: int, body: bytes, reason: str) -> None:
     with service(status, body) as (url, asked), pytest.raises(UserError, match=reason):
-        HttpService(url).rank(JOB)
+        HttpClient(url).rank(JOB)
     assert asked[0][2] is None
 
 
 @pytest.mark.parametrize("status", [200, 503])
 def test_a_service_that_dies_in_mid_answer_is_an_error(status: int) -> None:
     with service(status, b'{"job":', length=1000) as (url, _), pytest.raises(UserError, match=f"^{url}: "):
-        HttpService(url).rank(JOB)
+        HttpClient(url).rank(JOB)
 
 
 def test_an_address_where_nothing_is_or_that_is_none() -> None:
     with service(200, b"") as (url, _):
         pass
     with pytest.raises(Unreachable, match="does `queuecast serve` run there"):
-        HttpService(url).rank(JOB)
+        HttpClient(url).rank(JOB)
     for wrong in ("file:///etc/passwd", "localhost:6067"):
         with pytest.raises(UserError, match="expected http://"):
-            HttpService(wrong).rank(JOB)
+            HttpClient(wrong).rank(JOB)
 
 
 class TestCommand:
@@ -190,11 +192,12 @@ class TestCommand:
         """What is asked through Kafka, which answers with the grid."""
         found: list[Any] = []
 
-        def rank(_: Any, job: JobRequest, sites: Any, run_s: float | None) -> Ranking:
+        def rank(job: JobRequest, *, sites: Any, run_s: float | None, why: bool) -> Ranking:
             found.append((job, tuple(sites), run_s))
             return GRID
 
-        monkeypatch.setattr(Workers, "rank", rank)
+        grid = SimpleNamespace(rank=rank)
+        monkeypatch.setattr(either, "Client", lambda *_, **__: nullcontext(grid))
         return found
 
     def test_the_job_is_described_by_the_options(self, asked: list[Any]) -> None:

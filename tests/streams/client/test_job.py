@@ -6,14 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import JobAnswer, LiveJob
+from models.records import JobAnswer, LiveJob, LiveState
 from streams.cli.app import main
 from streams.client import either
 from streams.client.blocking import Client
-from streams.client.either import HttpService, Workers
+from streams.client.http import HttpClient, SiteSummary
 from streams.client.job import check, show
 from streams.errors import UserError
-from streams.settings import Settings
 from tests.support.asked import FakeClient, engine
 
 LIVE = LiveJob(
@@ -76,34 +75,35 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
 def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
 
-    def get(service: HttpService, path: str, kind: type) -> Any:
+    def get(service: HttpClient, path: str, kind: type, unknown: Any = None) -> Any:
         asked.append((path, service._token))
         if path == "/v1/sites":
-            return msgspec.json.decode(b'{"sites":[{"site":"kth","cpus":1},{"site":"c/tc"}]}', type=kind)
+            live = LiveState(queued_jobs=0, running_jobs=0, free_cpus=0)
+            return kind([SiteSummary(site, 1, live) for site in ("kth", "c/tc")])
         return UNKNOWN if "c%2Ftc" in path else KNOWN
 
-    monkeypatch.setattr(HttpService, "get", get)
-    assert HttpService("http://x").job("47/11", ["kth"]) == [KNOWN]
+    monkeypatch.setattr(HttpClient, "_get", get)
+    assert HttpClient("http://x").job("47/11", ["kth"]) == {"kth": KNOWN}
     assert asked == [("/v1/sites/kth/jobs/47%2F11", None)]
     assert main(["job", "4711", "--url", "http://x", "--token", "abc"]) == 0
     assert capsys.readouterr().out.startswith("kth 4711: starts")
     assert asked[1:] == [
         ("/v1/sites", "abc"),
-        ("/v1/sites/kth/jobs/4711", "abc"),
         ("/v1/sites/c%2Ftc/jobs/4711", "abc"),
+        ("/v1/sites/kth/jobs/4711", "abc"),
     ]
     assert main(["ask", "--job", "4711", "--url", "http://x", "--json"]) == 0
-    assert [one["site"] for one in json.loads(capsys.readouterr().out)] == ["kth", "ctc"]
+    assert [one["site"] for one in json.loads(capsys.readouterr().out)] == ["ctc", "kth"]
     assert main(["ask", "--job", "", "--url", "http://x"]) == 2
-    monkeypatch.setattr(HttpService, "get", lambda _, path, kind: UNKNOWN)
+    monkeypatch.setattr(HttpClient, "_get", lambda *_: UNKNOWN)
     assert [main(["job", "4711", "--url", "http://x", "--site", "ctc", *more]) for more in ([], ["--json"])] == [1, 1]
 
 
-def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_are_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     alder = engine("alder", 1)
     job = next(job.id for job in alder.context.state.jobs.values() if job.phase == "queued")
     monkeypatch.setattr(either, "Client", lambda *_, **__: Client(questions=FakeClient([alder])))
-    (found,) = Workers(Settings()).job(job)
-    assert found.live is not None and found.text.startswith("starts ")
-    with pytest.raises(UserError, match="nowhere: no such site"):
-        Workers(Settings()).job(job, ["nowhere"])
+    assert main(["job", job]) == 0
+    assert f"{job}: starts " in capsys.readouterr().out
+    assert main(["job", job, "--site", "nowhere"]) == 1
+    assert "nowhere: no such site" in capsys.readouterr().err

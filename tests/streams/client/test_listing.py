@@ -9,7 +9,7 @@ import pytest
 from streams.cli.app import main
 from streams.client import either
 from streams.client.blocking import Client
-from streams.client.either import HttpService
+from streams.client.http import HttpClient
 from tests.support.asked import USER, FakeClient, engine
 
 Capture = pytest.CaptureFixture[str]
@@ -58,11 +58,11 @@ def test_a_service_is_asked_too(monkeypatch: pytest.MonkeyPatch, capsys: Capture
         "/v1/users/a%2Fb/jobs": {"sites": [{"type": "jobs", "id": "1", **head, "jobs": [], "more": 0}]},
     }
 
-    def get(_: HttpService, path: str, kind: type) -> Any:
+    def get(_: HttpClient, path: str, kind: type, unknown: Any = None) -> Any:
         asked.append(path)
         return msgspec.convert(told[path], kind)
 
-    monkeypatch.setattr(HttpService, "get", get)
+    monkeypatch.setattr(HttpClient, "_get", get)
     assert main(["sites", "--url", "http://x"]) == 0
     assert main(["jobs", "--url", "http://x", "--user", "a/b"]) == 0
     assert asked == ["/v1/sites", "/v1/users/a%2Fb/jobs"]

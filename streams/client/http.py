@@ -1,0 +1,210 @@
+"""The client of an HTTP service, which needs neither Kafka nor what a worker is made of."""
+
+import copy
+import json
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPException
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from models.ranking import JobRequest, Ranking
+from models.records import JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
+from models.site.shapes import Shape, covering
+from streams.client.grid import JobFields, described
+from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
+from streams.errors import NotUnderstood, Unreachable, UserError
+from streams.text.durations import seconds_of
+
+T = TypeVar("T")
+
+TIMEOUT_S = 90.0
+"""How long to wait for a service, which itself waits `serve.answer_seconds` for workers, a minute at most."""
+
+
+class SiteSummary(msgspec.Struct, frozen=True):
+    """What is read here of a site in a service's list; the fields are those of `models.records.SiteAnswer`."""
+
+    site: str
+    cpus: int
+    live: LiveState
+    as_of: float | None = None
+    lag_events: int = 0
+    stale: str | None = None
+    degraded: str | None = None
+
+
+class _Sites(msgspec.Struct, Generic[T]):
+    sites: list[T]
+
+
+class _Estimates(msgspec.Struct):
+    estimates: list[StandingEstimate]
+
+
+class HttpClient:
+    """Asks an HTTP service what `Client` asks the workers: `HttpClient("https://queuecast.example.org").rank(cpus=64)`.
+
+    Its methods are those of `AsyncClient`, which describes them; how many jobs of a site it tells is the service's
+    choice. Several threads may use one. Predictions as they come are on Kafka alone.
+
+    Parameters:
+        url: the service's address, http://host:port or https://….
+        token: what lets us in, where it asks for a token.
+        timeout_s: seconds after which a call gives up.
+
+    Every method may raise a `UserError`: `Unreachable` where the service cannot be reached or is not ready,
+    `AnswerTimeout` where no worker answers it, `NotFound` where there is no such site or job, `Refused` where it does
+    not let us in or does not take the question.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise NotUnderstood(f"the service's address is {url!r}; expected http://host:port or https://…")
+        self._url = url.rstrip("/")
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> Self:
+        """As `Client`; nothing is kept open between two calls."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `Client`."""
+
+    def within(self, seconds: float) -> Self:
+        """The same client, whose calls give up after so many seconds."""
+        changed = copy.copy(self)
+        changed._timeout_s = seconds
+        return changed
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites that have estimates, sorted by name."""
+        return sorted(one.site for one in self.summaries())
+
+    def summaries(self, sites: Sequence[str] = ()) -> list[SiteSummary]:
+        """The state of these sites, by default of all, from their standing estimates: one question for all."""
+        found = self._get("/v1/sites", _Sites[SiteSummary]).sites
+        return [one for one in found if not sites or one.site in sites]
+
+    def estimates(self, site: str) -> list[StandingEstimate]:
+        """A site's standing estimates as they are now."""
+        return self._get(f"{_path(site)}/estimates", _Estimates, UnknownSite).estimates
+
+    def estimate(
+        self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
+    ) -> StandingEstimate | None:
+        """The standing estimate for the least shape that such a job fits into; None where there is none."""
+        shapes = {Shape(one.cpus, one.walltime, one.queue, one.gpus or 0): one for one in self.estimates(site)}
+        seconds = seconds_of(walltime) if isinstance(walltime, str) else walltime
+        shape = covering(shapes, cpus, seconds, queue, gpus)
+        return None if shape is None else shapes[shape]
+
+    def rank(
+        self,
+        job: JobRequest | None = None,
+        *,
+        sites: Sequence[str] = (),
+        run_s: float | None = None,
+        why: bool = False,
+        **asked: Unpack[JobFields],
+    ) -> Ranking:
+        """Rank the sites for a job by when it would be done."""
+        more = {"run": _with_unit(run_s), "site": list(sites)}
+        return self._get(f"/v1/rank?{_query(described(job, asked), why, **more)}", Ranking)
+
+    def wait(
+        self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
+    ) -> WaitAnswer:
+        """How long a job would wait if it came to the site now."""
+        return self._get(f"{_path(site)}/wait?{_query(described(job, asked), why)}", WaitAnswer, UnknownSite)
+
+    def site(self, site: str, most: int = 0) -> SiteAnswer:
+        """A site's size, jobs and accuracy, and its jobs that have queued longest."""
+        return self._get(_path(site), SiteAnswer, UnknownSite)
+
+    def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
+        """The same of these sites, by default of all that are known; None where no worker answers."""
+        found: dict[str, SiteAnswer | None] = {}
+        for site in sites or self.sites:
+            try:
+                found[site] = self.site(site)
+            except AnswerTimeout:
+                found[site] = None
+        return found
+
+    def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, JobAnswer | None]:
+        """When a job starts that was submitted, by site, of those that know it; None where no worker answers.
+
+        Raises:
+            UnknownJob: no site knows it.
+        """
+        found: dict[str, JobAnswer | None] = {}
+        unknown = []
+        for site in sites or self.sites:
+            try:
+                found[site] = self._get(f"{_path(site)}/jobs/{quote(job, safe='')}", JobAnswer, UnknownJob)
+            except NotFound as error:
+                unknown.append(str(error))
+            except AnswerTimeout:
+                found[site] = None
+        if unknown and not any(found.values()):
+            raise UnknownJob("; ".join(unknown))
+        return found
+
+    def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:
+        """A user's jobs that queue or run, by site."""
+        answers = self._get(f"/v1/users/{quote(user, safe='')}/jobs", _Sites[JobsAnswer]).sites
+        return {answer.site: answer for answer in answers if not sites or answer.site in sites}
+
+    def _get(self, path: str, kind: type[T], unknown: type[NotFound] = NotFound) -> T:
+        """What the service answers at a path.
+
+        Parameters:
+            unknown: the error where there is no such site or job.
+        """
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(f"{self._url}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+                return msgspec.json.decode(answer.read(), type=kind)
+        except urllib.error.HTTPError as error:
+            kinds = {404: unknown, 429: Busy, 503: Unreachable, 504: AnswerTimeout}
+            raise kinds.get(error.code, Refused)(f"{self._url}: {_detail(error)}") from None
+        except msgspec.MsgspecError:
+            raise UserError(f"{self._url}: what answers there is no service of queuecast's") from None
+        except urllib.error.URLError as error:
+            raise Unreachable(f"{self._url}: {error.reason}; does `queuecast serve` run there?") from None
+        except (OSError, ValueError, HTTPException) as error:  # the last: the service died in mid-answer
+            raise Unreachable(f"{self._url}: {error}") from None
+
+
+def _path(site: str) -> str:
+    return f"/v1/sites/{quote(site, safe='')}"
+
+
+def _query(job: JobRequest, why: bool, **more: Any) -> str:
+    """A job as the service reads it."""
+    fields = {**msgspec.structs.asdict(job), "walltime": _with_unit(job.walltime), **more}
+    fields |= {"exclusive": "true" if job.exclusive else None, "why": "true" if why else None}
+    return urlencode({name: value for name, value in fields.items() if value is not None}, doseq=True)
+
+
+def _with_unit(seconds: float | None) -> str | None:
+    """A duration as the service reads it."""
+    return None if seconds is None else f"{math.ceil(seconds)}s"
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (OSError, ValueError, KeyError, TypeError, HTTPException):
+        return f"status {error.code}"

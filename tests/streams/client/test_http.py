@@ -1,0 +1,43 @@
+"""The client of an HTTP service, and calls that give up."""
+
+import asyncio
+
+import pytest
+
+from queuecast import AnswerTimeout, Busy, Client, HttpClient, NotFound, Refused, UnknownJob, UnknownSite, Unreachable
+from tests.streams.client.test_ask import service
+from tests.support.asked import FakeClient, engine
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, Refused), (401, Refused), (404, UnknownSite), (429, Busy), (503, Unreachable), (504, AnswerTimeout)],
+)
+def test_what_a_service_says_is_an_error_of_its_kind(status: int, kind: type[Exception]) -> None:
+    with service(status, b'{"detail":"why"}') as (url, _), pytest.raises(kind, match=f"^{url}: why$"):
+        HttpClient(url).wait("alder", cpus=4)
+
+
+def test_a_job_that_no_site_knows_is_not_found() -> None:
+    with service(404, b'{"detail":"no such job"}') as (url, asked), pytest.raises(UnknownJob) as raised:
+        HttpClient(url).job("1", ["a/b", "c"])
+    assert isinstance(raised.value, NotFound)
+    assert [path for path, *_ in asked] == ["/v1/sites/a%2Fb/jobs/1", "/v1/sites/c/jobs/1"]
+
+
+def test_a_site_whose_worker_is_silent_is_none() -> None:
+    with service(504, b"") as (url, _):
+        assert HttpClient(url).every_site(["alder"]) == {"alder": None}
+
+
+def test_a_call_gives_up_within_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = FakeClient([engine("alder", 1)])
+
+    async def never(_: object) -> None:
+        await asyncio.sleep(60.0)
+
+    with Client(questions=questions) as grid:
+        assert grid.within(30.0).wait("alder", cpus=1).site == "alder"
+        monkeypatch.setattr(questions, "ask", never)
+        with pytest.raises(AnswerTimeout, match=r"no answer within 0\.01 s"):
+            grid.within(0.01).wait("alder", cpus=1)
