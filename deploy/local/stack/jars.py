@@ -18,6 +18,7 @@ from types import ModuleType
 from deploy.local.stack.process import OnProgress, Progress, StackUnavailable, ignore
 
 VERSION = "4.1.0"
+PINNED = Path(__file__).with_name("kafka_jars.txt")
 COORDINATES = f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36"
 
 
@@ -57,9 +58,9 @@ def cache_dir() -> Path:
     return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "queuecast"
 
 
-def pinned() -> list[Jar]:
-    """The jars that make Apache Kafka `VERSION`, with what they need and a logger."""
-    rows = map(str.split, Path(__file__).with_name("kafka_jars.txt").read_text().splitlines())
+def pinned(file: Path = PINNED) -> list[Jar]:
+    """The jars that make Apache Kafka, with what they need and a logger; those of `VERSION` unless told otherwise."""
+    rows = map(str.split, file.read_text().splitlines())
     return [Jar(coordinate, int(size), sha256) for coordinate, size, sha256 in rows]
 
 
@@ -80,7 +81,10 @@ def from_maven(jar: Jar, directory: Path, came: Callable[[int], None]) -> Path:
 
 
 def kafka_jars(
-    on_progress: OnProgress = ignore, download: Download = from_maven, jars: Sequence[Jar] | None = None
+    on_progress: OnProgress = ignore,
+    download: Download = from_maven,
+    jars: Sequence[Jar] | None = None,
+    version: str = VERSION,
 ) -> list[Path]:
     """Return the jars' paths, having fetched those that the cache lacks; no network is needed where it lacks none.
 
@@ -89,7 +93,7 @@ def kafka_jars(
     fetched anew. StackUnavailable where one can't be had.
     """
     jars = pinned() if jars is None else jars
-    directory = cache_dir() / f"kafka-{VERSION}"
+    directory = cache_dir() / f"kafka-{version}"
     if _missing(directory, jars):
         try:
             _fetch(directory, jars, download, on_progress)
@@ -137,7 +141,7 @@ def _fetch(directory: Path, jars: Sequence[Jar], download: Download, on_progress
         def came(count: int) -> None:
             nonlocal done
             done += count
-            on_progress(Progress(f"fetching Apache Kafka {VERSION}", done, total))
+            on_progress(Progress(f"fetching Apache {directory.name}", done, total))
 
         shutil.rmtree(partial, ignore_errors=True)  # of a fetch that was interrupted
         for jar in missing:

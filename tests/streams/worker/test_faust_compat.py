@@ -1,8 +1,11 @@
 """Members of a group that lose their place, or their name to another; offsets, states, and a forced end."""
 
 import asyncio
+import hashlib
+import inspect
 import logging
 import os
+import pkgutil
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -300,3 +303,30 @@ def test_the_end_of_a_recovery_is_not_missed_by_who_waits_after_it(faust_app: An
         await recovery.signal_recovery_end.wait()
 
     asyncio.run(wait_before_and_after_the_end())
+
+
+@pytest.mark.parametrize(
+    ("what", "fingerprint"),
+    [
+        ("faust.transport.drivers.aiokafka:AIOKafkaConsumerThread._create_worker_consumer", "c2701bfc3e6f"),
+        ("faust.transport.drivers.aiokafka:AIOKafkaConsumerThread._fetch_records", "39a2c6c79fc1"),
+        ("faust.transport.drivers.aiokafka:AIOKafkaConsumerThread.on_start", "38b4e8bd1e10"),
+        ("faust.transport.consumer:Consumer.perform_seek", "0e8c130ff4b0"),
+        ("faust.transport.consumer:Consumer.on_stop", "45b1d2210ce2"),
+        ("faust.tables.base:Collection.apply_changelog_batch", "b980a78d3ae9"),
+        ("faust.tables.base:Collection.send_changelog", "3dd3884e1b5f"),
+        ("faust.tables.recovery:Recovery.signal_recovery_end", "e35b4caa0b91"),
+        ("faust.tables.recovery:Recovery._wait", "ec7429b70176"),
+        ("mode.threads:ServiceThread._stopped_set", "af9b1ff77812"),
+        ("aiokafka.consumer.group_coordinator:GroupCoordinator._push_error_to_user", "743ff515bd7e"),
+        ("aiokafka.consumer.group_coordinator:GroupCoordinator.ensure_active_group", "33c84c1a9301"),
+        ("aiokafka.consumer.group_coordinator:GroupCoordinator._maybe_leave_group", "016cd88a16e6"),
+        ("aiokafka.consumer.fetcher:Fetcher.fetched_records", "be4348896b9b"),
+        ("aiokafka.consumer.fetcher:Fetcher._create_fetch_waiter", "61d840568746"),
+    ],
+)
+def test_what_is_mended_is_what_it_was_when_it_was_mended(what: str, fingerprint: str) -> None:
+    """Where this fails after an upgrade: read what changed, see whether `faust_compat` fits, renew it here."""
+    found = pkgutil.resolve_name(what)
+    source = inspect.getsource(found.fget if isinstance(found, property) else found)
+    assert hashlib.sha256(source.encode()).hexdigest()[:12] == fingerprint

@@ -1,0 +1,49 @@
+"""Brokers of other versions of Apache Kafka than the one that comes with the local stack."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from deploy.local.stack import Kafka
+from deploy.local.stack.jars import VERSION, kafka_jars, pinned
+
+OLDEST, NEWEST = "3.9.1", "4.4.0"
+"""The versions before and after the local stack's; `deploy.local.stack.jars.pin` made the lists of their jars here."""
+
+
+class KafkaOf(Kafka):
+    """A broker of a version of Kafka; another one after `version` was set and it was started again."""
+
+    version = VERSION
+
+    def __init__(self, directory: Path, version: str = VERSION, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self.version = version
+
+    def _jars(self) -> Sequence[Path]:
+        if self.version == VERSION:
+            return super()._jars()
+        jars = pinned(Path(__file__).with_name(f"kafka-{self.version}.txt"))
+        return kafka_jars(self._on_progress, jars=jars, version=self.version)
+
+
+def cluster_of_three(directory: Path, version: str) -> list[KafkaOf]:
+    """Three brokers of a cluster, which keep three copies; not started yet."""
+    found = [KafkaOf(directory / f"broker{number}", version, ready_within=120.0) for number in (1, 2, 3)]
+    voters = ",".join(f"{number}@127.0.0.1:{broker._ports['controller']}" for number, broker in enumerate(found, 1))
+    for number, broker in enumerate(found, 1):
+        broker.cluster = found[0].cluster
+        broker.properties |= {
+            "node.id": str(number),
+            "controller.quorum.voters": voters,
+            "offsets.topic.replication.factor": "3",
+            "transaction.state.log.replication.factor": "3",
+        }
+    return found
+
+
+def start_all(brokers: Sequence[KafkaOf]) -> None:
+    """Start brokers together: none is ready before there is a majority."""
+    with ThreadPoolExecutor(len(brokers)) as pool:
+        list(pool.map(lambda broker: broker.start(), brokers))
