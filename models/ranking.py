@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from models.chances import chances_of_least, spread
 from models.durations import duration
 from models.records import (
     Bytes,
@@ -96,6 +97,8 @@ class JobRequest(msgspec.Struct, kw_only=True, frozen=True):
 class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     """The prediction for the job at a site: durations in seconds, times in Unix seconds of the site's own clock.
 
+    `p_best` is the probability that the job is done at this site before it would be at any other, by the bounds of
+    those whose estimates rest on enough; null for one that has none, or is stale or `weak`.
     `as_of` and what follows it is as in `models.records.Answer`. `weak` says why the estimate rests on little. `recent`
     is how right the site's predictions were in the last week or two; null where its worker did not answer.
     `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
@@ -107,6 +110,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     predicted_run_s: float | None
     predicted_start: float | None
     bounds: dict[str, float] | None
+    p_best: float | None = None
     speed: float
     method: str
     reason: str
@@ -184,7 +188,7 @@ def rank(
     return Ranking(
         job=job,
         reference_run_s=reference,
-        ranking=sorted(ranking, key=_order),
+        ranking=sorted(_with_chances(ranking), key=_order),
         left_out=sorted(left_out, key=lambda out: (out.site, out.partition or "")),
     )
 
@@ -232,6 +236,20 @@ def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, refere
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
     )
+
+
+def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
+    """The sites with the probability that each is the best.
+
+    Sites wait independently of each other, and the job's run time is the reference divided by their speeds.
+    """
+    values = {}
+    for ranked in ranking:
+        wait_s, bounds = ranked.predicted_wait_s, ranked.bounds
+        if wait_s is not None and bounds and ranked.weak is None and ranked.stale is None:
+            values[ranked.site] = [one_s + (ranked.predicted_run_s or 0.0) for one_s in spread(wait_s, bounds)]
+    chances = dict(zip(values, chances_of_least(list(values.values())), strict=True))
+    return (msgspec.structs.replace(ranked, p_best=chances.get(ranked.site)) for ranked in ranking)
 
 
 def _order(ranked: RankedSite) -> tuple[bool, bool, bool, float, bool, float, str]:

@@ -84,6 +84,7 @@ def _why(ranked: RankedSite) -> str:
     problems = "; ".join(dict.fromkeys(told.split("; ")))  # both may tell of the same
     behind = "ranked behind: " if ranked.weak else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
+    reason += "" if ranked.p_best in (None, 1.0) else f"; the best site with {ranked.p_best:.0%}"
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
 
 

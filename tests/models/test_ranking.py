@@ -165,3 +165,30 @@ def test_stale_sites_come_last_whatever_they_say() -> None:
     assert [one.site for one in found.ranking] == ["far", "mute", "dead"]
     dead = ranked(found)["dead"]
     assert (dead.stale, dead.as_of, dead.lag_events, dead.lag_s) == (old.stale, 900.0, 3, 4.0)
+
+
+def bounded(wait_s: float, wide_s: float = 0.0, **more: str) -> WaitAnswer:
+    bounds = {"0.1": max(wait_s - wide_s, 0.0), "0.5": wait_s, "0.9": wait_s + wide_s, "0.95": wait_s + 1.2 * wide_s}
+    return msgspec.structs.replace(said(wait_s), bounds=bounds, **more)
+
+
+def test_how_likely_each_site_is_the_best() -> None:
+    told = {"near": bounded(3600.0, 3000.0), "far": bounded(7200.0, 3000.0), "never": bounded(90_000.0, 10.0)}
+    told |= {"old": bounded(0.0, stale="old"), "new": bounded(0.0, weak="2 jobs"), "bare": said(None)}
+    found = ranked(rank(JOB, told, {}))
+    assert 0.75 < (near := found["near"].p_best or 0.0) < 0.95
+    assert found["far"].p_best == pytest.approx(1.0 - near)
+    assert found["never"].p_best == 0.0
+    assert [found[site].p_best for site in ("old", "new", "bare")] == [None] * 3
+
+
+@pytest.mark.parametrize("count", [1, 3, 500])
+def test_sites_alike_are_equally_likely_the_best(count: int) -> None:
+    for told in (bounded(0.0), bounded(3600.0, 1800.0)):
+        found = rank(JOB, {str(place): told for place in range(count)}, {}).ranking
+        assert [one.p_best for one in found] == pytest.approx([1.0 / count] * count)
+
+
+def test_a_fast_site_is_the_best_where_its_run_makes_up_for_the_wait() -> None:
+    told = {"fast": bounded(600.0, 60.0), "slow": bounded(0.0, 60.0)}
+    assert ranked(rank(JOB, told, {"fast": SiteSettings(speed=2.0)}))["fast"].p_best == pytest.approx(1.0)

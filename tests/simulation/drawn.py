@@ -119,6 +119,7 @@ class Drawn(Conservative):
         self._used: dict[str, Holding] = {}  # by user or group
         self._held: Counter[str] = Counter()  # processors that running jobs of each kind of limit hold
         self._has: Counter[str] = Counter()
+        self._news = False  # whether a job came or ended since it last looked at the queue
         self._tiers, self._queue_cpus = dict(rules.tiers), dict(rules.queue_cpus)
 
     @property
@@ -164,6 +165,7 @@ class Drawn(Conservative):
     def _dispatch(self) -> None:
         if not self.free or (self.rules.every_s and self.now % self.rules.every_s):
             return
+        self._news = False
         allowed = [job for job in self.queue.values() if not self._forbidden(job)]
         points = {job.job: self.priority(job) for job in allowed}
         jobs = sorted(allowed, key=lambda job: -points[job.job])[: self.rules.depth]
@@ -189,13 +191,15 @@ class Drawn(Conservative):
                 until, spare = reservation.time, reservation.spare
 
     def _arrived(self, job: SimulatedJob) -> None:
+        self._news = True
         self._dispatch()
 
     def _next_time(self) -> int | None:
         times = [] if (time := super()._next_time()) is None else [time]
-        if self.queue and (self.rules.every_s or self.rules.when != "never"):
-            every = self.rules.every_s or 4 * HOUR
-            times.append((self.now // every + 1) * every)
+        if self.queue and self.rules.every_s and self._news:
+            times.append((self.now // self.rules.every_s + 1) * self.rules.every_s)
+        if self.queue and self.rules.when != "never":
+            times.append((self.now // (4 * HOUR) + 1) * 4 * HOUR)
         return min(times, default=None)
 
     def _place(self, running: Running) -> None:
@@ -204,6 +208,7 @@ class Drawn(Conservative):
 
     def _lift(self, running: Running) -> None:
         super()._lift(running)
+        self._news = True
         self._hold(running.job, -1)
 
     def _hold(self, job: SimulatedJob, sign: int) -> None:

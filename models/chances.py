@@ -1,0 +1,64 @@
+"""The probability that each of several waits, of which bounds are known, is the least."""
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+POINTS = 40
+"""Equally likely values that a distribution is taken as."""
+
+SMALLEST = 1e-9
+"""What is left of a share is none where it is less than this."""
+
+
+def spread(median_s: float, bounds_s: Mapping[str, float]) -> list[float]:
+    """Equally likely waits, (POINTS,) ascending, in seconds.
+
+    Between two bounds they lie in a straight line, from 0 up to the lowest one; beyond the highest they go on as before
+    it.
+
+    >>> spread(100.0, {"0.25": 50.0, "0.75": 150.0})[::13]
+    [2.5, 67.5, 132.5, 197.5]
+    """
+    known = sorted({0.0: 0.0, **{float(q): bound_s for q, bound_s in bounds_s.items()}, 0.5: median_s}.items())
+    at, waits_s = [q for q, _ in known], [max(wait_s, 0.0) for _, wait_s in known]
+    found, last = [], 0.0
+    for point in range(POINTS):
+        q = (point + 0.5) / POINTS
+        end = min(max(bisect_left(at, q), 1), len(at) - 1)
+        slope = (waits_s[end] - waits_s[end - 1]) / (at[end] - at[end - 1])
+        last = max(last, waits_s[end - 1] + slope * (q - at[end - 1]))
+        found.append(last)
+    return found
+
+
+def chances_of_least(values: Sequence[Sequence[float]]) -> list[float]:
+    """The probability that a value of each is the least, of independent ones; equal values share it.
+
+    O(values · log values).
+
+    Parameters:
+        values: of each, as many equally likely values.
+
+    >>> chances_of_least([[1.0, 3.0], [2.0, 4.0]])
+    [0.75, 0.25]
+    >>> chances_of_least([[0.0, 0.0], [0.0, 0.0], [9.0, 9.0]])
+    [0.5, 0.5, 0.0]
+    """
+    every = sorted((value, place) for place, of_one in enumerate(values) for value in of_one)
+    left = [1.0 for _ in values]  # the share of each that is beyond what was looked at
+    beyond = 0.0  # the logarithm of their product
+    found = [0.0] * len(values)
+    for _, alike in groupby(every, lambda one: one[0]):
+        shares = {place: count / len(values[place]) for place, count in Counter(place for _, place in alike).items()}
+        middle = beyond + sum(math.log1p(-share / 2 / left[place]) for place, share in shares.items())
+        for place, share in shares.items():
+            found[place] += share * math.exp(middle - math.log(left[place] - share / 2))
+        if any(left[place] - share < SMALLEST for place, share in shares.items()):
+            break
+        beyond += sum(math.log1p(-share / left[place]) for place, share in shares.items())
+        for place, share in shares.items():
+            left[place] -= share
+    return [chance / sum(found) for chance in found]
