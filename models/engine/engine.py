@@ -120,6 +120,8 @@ class Engine(EngineState):
 
     def _submit(self, event: Submit) -> Iterator[Record]:
         job = Job.of(event)
+        if event.past:
+            job.progress = job.progress.but(past=True)
         if self.clock.too_late(event.time, self._arrived):
             job.unscored = True
             yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
@@ -172,7 +174,6 @@ class Engine(EngineState):
         self._suspensions.keep_still(job.submit)
         self._predict_run(job)
         self.methods.predict_wait(job, context)
-        self.scores.count_waits(job)
         withhold(job, obstacle(job, context, self.settings.withhold_down))
         self._groups.wait_together(job)
         count_from_eligible(job)
@@ -182,7 +183,9 @@ class Engine(EngineState):
         self._groups.join(job)
         self._reestimates.watch(job)
         self.queues.see(job)
-        yield from self.outgoing.predictions(job, self.degraded, last_task_s)
+        if not job.progress.past:
+            self.scores.count_waits(job)
+            yield from self.outgoing.predictions(job, self.degraded, last_task_s)
 
     def _estimate_again(self) -> Iterator[Record]:
         """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
@@ -192,6 +195,8 @@ class Engine(EngineState):
             return
         self._suspensions.keep_still(now)
         for job in self._reestimates.take(now):
+            if job.progress.past:
+                continue
             if context.areas is not None and obstacle(job, context, withhold_down) is not None:
                 continue
             told = self.methods.re_estimate(job, context, now)
@@ -209,7 +214,8 @@ class Engine(EngineState):
 
     def _predict_run(self, job: Job) -> None:
         self.methods.predict_run(job, self.context)
-        self.scores.count_runs()
+        if not job.progress.past:
+            self.scores.count_runs()
 
     def _fill_in(self, job: Job, request: Job) -> None:
         """A submit that comes after its start: the request is known now, the wait stays unscored."""
@@ -297,11 +303,12 @@ class Engine(EngineState):
         if job.extras.array_size is None:  # else it is a row: its task is what starts
             self._observe(job, Happened.STARTED, event.time)
         self.methods.learn(job, wait_s, self.context)
-        self.scores.add_started(job, wait_s)
         self._note_past(job, wait_s)
         self._histories.add_started(job, wait_s)
         self.gaps.see_started(self.context.history.count)
-        yield from self.outgoing.outcomes(job, event.time, wait_s)
+        if not job.progress.past:
+            self.scores.add_started(job, wait_s)
+            yield from self.outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._finish(job, job.end, job.progress.interrupted)
 
@@ -364,6 +371,8 @@ class Engine(EngineState):
         if not job.unscored:
             wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
             self.methods.ended(job, wait_s, run_s, self.context)
+            if job.progress.past:
+                return
             if not preempted:
                 self.scores.add_ended(job, wait_s, run_s)
             yield from self.outgoing.outcomes(job, end, wait_s, run_s, preempted=preempted)
@@ -413,8 +422,10 @@ class Engine(EngineState):
         self.methods.forget(job.key)
         if job.unscored:
             return
-        self.scores.add_cancelled(job, waited_s)
         self._note_past(job, waited_s)
+        if job.progress.past:
+            return
+        self.scores.add_cancelled(job, waited_s)
         yield from self.outgoing.outcomes(job, at, waited_s, censored=True)
 
     def _hold(self, event: Hold) -> Iterator[Record]:
@@ -468,8 +479,8 @@ class Engine(EngineState):
         self._observe(job, Happened.INTERRUPTED if job.start is not None else Happened.WITHDRAWN, event.time)
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
-        if event.state is not None:
-            again.progress = PROGRESS.but(requeued=event.state)
+        if event.state is not None or event.past:
+            again.progress = PROGRESS.but(requeued=event.state, past=event.past)
         yield from self._admit(again)
 
     def _take_capacity(self, event: Capacity) -> Iterator[Record]:

@@ -49,6 +49,9 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     `late` says that the source learnt of it only when the job started: nothing is predicted of its wait, which is not
     scored either. It is learnt by methods that go by waits alone, and not by those that go by the state at submission.
 
+    `past` says that it is of the site's history, which was sent before its events were followed: all is learnt from it
+    as from any other, but no prediction and no outcome of it goes out, and none is scored.
+
     `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
     interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
     Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
@@ -87,6 +90,7 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     priority: float | None = None
     pending_reason: Text | None = None
     late: bool = False
+    past: bool = False
 
 
 class Start(JobEvent, tag="start", kw_only=True, frozen=True):
@@ -181,11 +185,14 @@ class Alter(JobEvent, tag="alter", kw_only=True, frozen=True):
 
 
 class Requeue(JobEvent, tag="requeue", kw_only=True, frozen=True):
-    """A running job went back into the queue; it goes on as attempt `attempt + 1`. `state` says why, as in `End`."""
+    """A running job went back into the queue; it goes on as attempt `attempt + 1`. `state` says why, as in `End`, and
+    `past`, of the attempt that begins, is that of a submit.
+    """
 
     kind: ClassVar[str] = "requeue"
 
     state: Name | None = None
+    past: bool = False
 
 
 class ExpectedStart(JobEvent, tag="expected_start", kw_only=True, frozen=True):

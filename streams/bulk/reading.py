@@ -13,7 +13,7 @@ import msgspec
 from models.records import AnyEvent
 from streams.bulk.event_log import EventLog
 from streams.errors import NotUnderstood, UserError
-from streams.sources.contract import OnSkipped, Skipped, Source
+from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
 from streams.sources.formats import format_of
 from streams.sources.registry import options_for, source_named
 
@@ -44,11 +44,15 @@ class SkippedParts(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps."""
+    """What was read. `skipped` is by reason, `left_out` counts what is no event by its nature, such as job steps.
+
+    `reached` is where a live source goes on after it, where one can.
+    """
 
     files: list[ReadFile] = []
     skipped: dict[str, SkippedParts] = {}
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
+    reached: Cursor | None = None
 
     @property
     def events(self) -> int:
@@ -140,6 +144,7 @@ def _events(
         for source, event in type(sources[0]).together(sources):
             read[id(source)].events += 1
             yield event
+        report.reached = sources[0].reached
         for source in sources:
             read[id(source)].records = source.records
             report.left_out.update(source.left_out)

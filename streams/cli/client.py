@@ -53,6 +53,14 @@ def feed(
         Path | None,
         typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
     ] = None,
+    history: Annotated[
+        bool,
+        typer.Option("--history", help="The files are one site's past: it is learnt, and nothing is told of it."),
+    ] = False,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="With --history: an option of the source; repeatable."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the worker has caught up.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
 ) -> None:
@@ -61,12 +69,24 @@ def feed(
     Events keep their own times; the messages are stamped with the wall clock.
     With --cursors each site goes on where the last run with this directory
     stopped, however it stopped: no event is lost, the last ones may be sent twice.
+
+    With --history the files are what one site's scheduler told before: a dump of
+    sacct, or the log that will be followed. `queuecast source` with the same
+    --cursors then begins where they end, and no event is sent by both.
     """
     from streams.sources import feed as feeding
     from streams.sources.publisher import publish, stop_on_sigterm
 
     pace = _speed(speed)
     settings = settings_of(context)
+    if history:
+        site = _one_site(context, site or ())
+        _feed_history(settings, traces, site[0], cursors, format_name, skip_broken, options or (), as_json)
+        if wait:
+            _await_workers(settings, site, tell if as_json else print)
+        return
+    if options:
+        raise typer.BadParameter("--set goes with --history.")
     with ExitStack() as stack:
         sources = _recorded(stack, traces, site or (), format_name, skip_broken)
         sites = [source.site for source in sources]
@@ -89,6 +109,50 @@ def feed(
         raise typer.Exit(128 + signal.SIGTERM)
     if wait:
         _await_workers(settings, sites, tell if as_json else print)
+
+
+def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
+    """The site of a history, which has no other options of pace.
+
+    Raises:
+        typer.BadParameter: there is not one, or there are such.
+    """
+    if len(sites) != 1:
+        raise typer.BadParameter("--history is that of one site: name it with --site.")
+    for option in ("speed", "limit", "until"):
+        if is_given(context, option):
+            raise typer.BadParameter(f"--{option} does not go with --history.")
+    return list(sites)
+
+
+def _feed_history(
+    settings: "Settings",
+    files: Sequence[Path],
+    site: str,
+    cursors: Path | None,
+    format_name: str | None,
+    skip_broken: bool,
+    options: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Send a site's past, and leave a cursor for the source that follows it from then on."""
+    from streams.bulk.history import History
+    from streams.sources.contract import refuse
+    from streams.sources.publisher import publish, stop_on_sigterm
+
+    with ExitStack() as stack:
+        skipped = (lambda part: tell(str(part))) if skip_broken else refuse
+        past = History(stack, files, site, settings, cursors, format_name, skipped, options)
+        if past.begin is not None:
+            _warn_of_known(settings, {site: past.begin}, ())
+        if not past.follows:
+            tell("no source goes on where this ends: what one tells of live jobs is sent again, and passed over")
+        stop = stack.enter_context(stop_on_sigterm())
+        with progress("events sent", past.events) as advance:
+            shown = _print_fed if as_json else _show_fed
+            publish(settings, past.steps(), lambda _: advance(), shown, stop, [site])
+    if stop.requested:
+        raise typer.Exit(128 + signal.SIGTERM)
 
 
 def _warn_of_known(settings: "Settings", begins: Mapping[str, float], going_on: Sequence[str]) -> Collection[str]:

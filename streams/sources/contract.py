@@ -214,6 +214,8 @@ class Source(ABC):
             {"job steps": 12}. A source that counts makes a dictionary of its own.
         lag: how much of its input is there and not read yet, by the unit: {"bytes": 512}. Empty where it cannot tell.
         calls: what it calls to read its input, by name, such as {"squeue": Calls(…)}. Another thread looks at these.
+        reached: where a live source of the same name goes on after what `together` has read with this one as the first;
+            None where none can.
     """
 
     name: ClassVar[str]
@@ -224,6 +226,7 @@ class Source(ABC):
     left_out: Mapping[str, int] = MappingProxyType({})
     lag: Mapping[str, float] = MappingProxyType({})
     calls: Mapping[str, Calls] = MappingProxyType({})
+    reached: Cursor | None = None
 
     @classmethod
     @abstractmethod

@@ -23,6 +23,7 @@ from streams.broker.topics import Topics
 from streams.cli.app import main
 from streams.offline.replay import replay
 from streams.sources.swf import events_of, read_swf
+from tests.support.made_slurm import history, sacct
 from tests.support.traces import made_trace, swf_line
 
 ROOT = Path(__file__).parents[2]
@@ -243,3 +244,25 @@ def test_what_comes_can_be_watched_until_interrupted(local_stack: LocalStack, pr
         assert process.stderr.read() == ""
     producer.close()
     assert {json.dumps(json.loads(line)) for line in seen} == {json.dumps(json.loads(predicted[0]))}
+
+
+def test_a_history_ends_where_its_source_begins(topics: Topics, consumer: Any, tmp_path: Path, capsys: Capture) -> None:
+    jobs, cut = history(1), 1100
+    (tmp_path / "sacct.txt").write_text(sacct(jobs, cut))
+    (tmp_path / "looks").mkdir()
+    (tmp_path / "looks" / "0001-sacct.txt").write_text(sacct(jobs, 4000, cut - 300))
+    dump, cursors = ["feed", "--history", str(tmp_path / "sacct.txt"), "--site", "a"], ["--cursors", str(tmp_path)]
+    assert main([*dump, *cursors]) == 0
+    before = len(messages(consumer, topics.events))
+    assert main([*dump, *cursors]) == 1
+    assert "the source has begun already" in capsys.readouterr().err
+    with running("source", "slurm", str(tmp_path / "looks"), "--site", "a", *cursors) as process:
+        while process.poll() is None and len(found := messages(consumer, topics.events)) < before + 10:
+            pass
+        process.terminate()
+        process.communicate(timeout=60)
+    events = [msgspec.json.decode(message.value, type=AnyEvent) for message in found]
+    told = [(event.kind, *event.key) for event in events if event.kind in ("submit", "start", "end", "cancel")]
+    assert len(told) == len(set(told))
+    assert {event.kind for event in events if getattr(event, "past", False)} <= {"submit", "requeue"}
+    assert not any(getattr(event, "past", False) for event in events[before:])

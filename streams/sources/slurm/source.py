@@ -30,7 +30,7 @@ from streams.sources.slurm.calls import Commands
 from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import capacity_of
-from streams.sources.slurm.overlapping import events_of
+from streams.sources.slurm.overlapping import Reached, events_of
 from streams.sources.slurm.polling import AccountingPolling, QueuePolling
 from streams.sources.slurm.recorded import OneFile, Recorded, kind_of
 from streams.sources.slurm.rest_calls import Rest
@@ -161,8 +161,11 @@ class SlurmSource(Source):
         files = [(source, file) for source in sources if (file := source._only_file()) is not None]
         for _, file in files:
             file.clusters = files[0][1].clusters
-        for number, event in events_of([file for _, file in files], sources[0].sites[0]):
+        reached = Reached(entries={})
+        for number, event in events_of([file for _, file in files], sources[0].sites[0], reached):
             yield files[number][0], event
+        if files:
+            files[0][0].reached = encode_cursor(Place(slurm=1, since=reached.at, jobs=_packed(reached.entries)))
         for source, file in files:
             source.records = file.records
         yield from super().together([source for source in sources if source._only_file() is None])
@@ -262,8 +265,11 @@ class _Run:
         return []
 
     def _cursor(self) -> Cursor:
-        jobs = b85encode(zlib.compress(msgspec.json.encode(self._table.entries), 1)).decode()
-        return encode_cursor(msgspec.structs.replace(self.place, jobs=jobs))
+        return encode_cursor(msgspec.structs.replace(self.place, jobs=_packed(self._table.entries)))
+
+
+def _packed(entries: dict[str, Entry]) -> str:
+    return b85encode(zlib.compress(msgspec.json.encode(entries), 1)).decode()
 
 
 def _unpacked(cursor: Cursor | None) -> tuple[Place, dict[str, Entry]]:

@@ -1,0 +1,101 @@
+"""A site's history: what its scheduler told before its events are followed, sent once, and where a source begins.
+
+The jobs are `past`: all is learnt from them, and nothing is told of them. Two kinds of history end so that the live
+source goes on exactly there, by the cursor that is left for it:
+
+- **A dump of an accounting** (`sacct`) is put in the order of time. The cursor has the time of its end, and the jobs
+  that were live then, as they were told; the live source asks for what has changed since.
+- **A log that is followed** is read as the live source reads it, up to its present end, and the cursor is kept on the
+  way: where this is interrupted, it goes on there.
+
+Whatever else has been recorded, such as rows of finished jobs, is put in the order of time, and leaves no cursor.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from models.records import AnyEvent, Requeue, Submit
+from streams.bulk.reading import read_log
+from streams.bulk.source import SortedSource
+from streams.errors import NotUnderstood, UserError
+from streams.settings import Settings
+from streams.sources.contract import OnSkipped, Source
+from streams.sources.formats import format_of
+from streams.sources.publisher import OutgoingEvent, from_source
+from streams.sources.registry import options_for, source_named
+from streams.sources.run import cursor_file
+
+
+def as_past(event: AnyEvent) -> AnyEvent:
+    """An event as one of a site's history."""
+    return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
+
+
+def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[OutgoingEvent]:
+    """A source's steps up to the present end of its input: two in a row that have nothing and the same cursor."""
+    reached: OutgoingEvent | None = None
+    for step in steps:
+        if source.live and step.event is None and step == reached:
+            return
+        reached = step
+        yield step
+
+
+class History:
+    """A site's history, open as long as the stack is.
+
+    Parameters:
+        files: of one site, in any order; of a log that is followed, its one location.
+        directory: where the live source keeps its cursor; None to leave none, and to read all as recorded.
+        options: `NAME=VALUE` for the source, such as its time zone.
+
+    Attributes:
+        site: whose it is.
+        events: how many there are; None where that is not known.
+        begin: Unix time of the first; None where that is not known.
+        follows: whether a live source will go on where it ends.
+
+    Raises:
+        UserError: a file cannot be read, or a live source has begun already.
+    """
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        files: Sequence[Path],
+        site: str,
+        settings: Settings,
+        directory: Path | None,
+        format_name: str | None,
+        on_skipped: OnSkipped,
+        options: Sequence[str],
+    ) -> None:
+        kind: type[Source] = source_named(format_name) if format_name else format_of(files[0])
+        self.site, self._file = site, None
+        self.events: int | None = None
+        self.begin: float | None = None
+        if directory is not None and kind.live and not kind.of_span:
+            if len(files) > 1:
+                raise NotUnderstood(f"{kind.name} follows one log; name the folder, or a pattern in quotes")
+            self._source: Source = kind.open(str(files[0]), site, on_skipped, **options_for(kind, options))
+            self._reached, self.follows = None, True
+        else:
+            log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options))
+            self._source, self._reached = SortedSource(kind.name, log), report.reached
+            self.events, self.begin = log.count, log.begin
+            self.follows = directory is not None and report.reached is not None
+        if self.follows:
+            assert directory is not None
+            self._file = stack.enter_context(cursor_file(settings, self._source, directory))
+            if self._reached is not None and self._file.cursor is not None:
+                raise UserError(f"{self._file.path}: the source has begun already; its history comes before it")
+
+    def steps(self) -> Iterator[OutgoingEvent]:
+        """The events with the cursors that are to be kept behind them."""
+        file = self._file if self._reached is None else None
+        for event, cursor, _ in until_now(self._source, from_source(self._source, file)):
+            yield OutgoingEvent(None if event is None else as_past(event), cursor, file)
+        yield OutgoingEvent(None, self._reached, self._file)

@@ -1,0 +1,121 @@
+"""A site's history, and the live source that goes on where it ends: together they tell each event once."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from models.records import AnyEvent
+from streams.bulk import history as module
+from streams.bulk.history import History
+from streams.errors import UserError
+from streams.settings import Settings
+from streams.sources.contract import Source
+from streams.sources.cursors import CursorFile
+from streams.sources.publisher import OutgoingEvent
+from streams.sources.schedulers.pbs import PbsSource
+from streams.sources.slurm.source import SlurmSource
+from tests.streams.sources.schedulers.test_pbs import ENDED, QUEUED, STARTED
+from tests.support.made_slurm import NOON, MadeJob, history, sacct, squeue
+from tests.support.source_contract import events_there
+
+END = 4000
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic has one name."""
+
+    def cursor_file(_: Settings, source: Source, directory: Path) -> CursorFile:
+        return CursorFile(directory, source, "events")
+
+    monkeypatch.setattr(module, "cursor_file", cursor_file)
+
+
+@contextmanager
+def opened(files: list[Path], directory: Path | None) -> Iterator[History]:
+    with ExitStack() as stack:
+        yield History(stack, files, "s", Settings(), directory, None, lambda part: pytest.fail(str(part)), ())
+
+
+def sent(steps: Iterator[OutgoingEvent]) -> list[AnyEvent]:
+    """The events, their cursors kept as if the broker had acknowledged them."""
+    events = []
+    for event, cursor, file in steps:
+        if file is not None and cursor is not None:
+            file.keep(cursor)
+        if event is not None:
+            events.append(event)
+    return events
+
+
+def kinds(events: list[AnyEvent]) -> list[tuple[str, int, str]]:
+    return sorted((event.job, event.attempt, event.kind) for event in events if event.kind != "capacity")
+
+
+def cursor_in(directory: Path, source: Source) -> bytes | None:
+    with CursorFile(directory, source, "events") as file:
+        return file.cursor
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("cut", [400, 1100, 2000])
+@pytest.mark.parametrize("by", ["squeue+sacct", "sacct"])
+def test_slurm_is_followed_from_the_end_of_its_dump(seed: int, cut: int, by: str, tmp_path: Path) -> None:
+    jobs = history(seed)
+    (tmp_path / "dump.txt").write_text(sacct(jobs, cut))
+    with opened([tmp_path / "dump.txt"], tmp_path / "cursors") as past:
+        before = sent(past.steps())
+    looks = tmp_path / "looks"
+    looks.mkdir()
+    for at in range(cut + 30, END, 60):
+        (looks / f"{2 * at:06}-sacct.txt").write_text(sacct(jobs, at, cut - 300))
+        if by != "sacct":
+            (looks / f"{2 * at + 1:06}-squeue.json").write_bytes(squeue(jobs, at))
+    source = SlurmSource.open(str(looks), "s")
+    cursor = cursor_in(tmp_path / "cursors", source)
+    after = [event for event, _ in events_there(source, cursor)]
+    once = {"submit", "start", "end", "cancel", "requeue"}
+    told = [key for key in kinds(before + after) if key[2] in once]
+    (tmp_path / "all.txt").write_text(sacct(jobs, END))
+    with opened([tmp_path / "all.txt"], None) as whole:
+        assert told == [key for key in kinds(sent(whole.steps())) if key[2] in once]
+    assert all(event.past for event in before if event.kind in ("submit", "requeue"))
+    assert not any(event.past for event in after if event.kind in ("submit", "requeue"))
+    assert max(event.time for event in before) <= NOON + cut
+
+
+def test_a_dump_is_refused_where_the_source_has_begun(tmp_path: Path) -> None:
+    (tmp_path / "dump.txt").write_text(sacct([MadeJob(number=1, submit=0, start=20, end=90)], 300))
+    with opened([tmp_path / "dump.txt"], tmp_path) as past:
+        assert past.follows and past.events == 4
+        sent(past.steps())
+    with (
+        pytest.raises(UserError, match=r"slurm-s.cursor: the source has begun already"),
+        opened([tmp_path / "dump.txt"], tmp_path),
+    ):
+        pass
+
+
+def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
+    log = tmp_path / "accounting"
+    log.mkdir()
+    (log / "20231114").write_text(QUEUED + STARTED)
+    with opened([log], tmp_path / "cursors") as past:
+        first = sent(past.steps())
+    assert [(event.kind, getattr(event, "past", None)) for event in first] == [("submit", True), ("start", None)]
+    with (log / "20231114").open("a") as file:
+        file.write(ENDED + QUEUED.replace("7.srv", "8.srv"))
+    source = PbsSource.open(str(log), "s", pause_s=0.0)
+    with closing(source.events(cursor_in(tmp_path / "cursors", source))) as steps:
+        found = [event for event, _ in (next(steps) for _ in range(3)) if event is not None]
+    assert [(event.kind, event.job) for event in found] == [("end", "7.srv"), ("submit", "8.srv")]
+    assert not found[1].past
+
+
+def test_what_no_source_follows_is_read_whole_and_leaves_no_cursor(tmp_path: Path) -> None:
+    (tmp_path / "pbs").write_text(ENDED)
+    with opened([tmp_path / "pbs"], None) as past:
+        assert not past.follows
+        assert [event.kind for event in sent(past.steps())] == ["capacity", "submit", "start", "end"]
