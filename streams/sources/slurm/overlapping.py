@@ -2,7 +2,7 @@
 
 An attempt is one, whoever tells of it: a job with the same submission and the same start. The row that says most
 counts, a start and an end rather than none. Memory is that of the rows of one job and its tasks: all rows wait in a
-temporary file, unless it is one file that is not large. A file of JSON is in memory while it is read.
+temporary file, unless it is one file that is not large. An answer in JSON of up to 64 MiB is in memory as it is read.
 """
 
 import sqlite3

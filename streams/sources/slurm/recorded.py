@@ -12,7 +12,8 @@ from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.jobcomp import look_at
-from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, salvage_jobs
+from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, rows_in_turn
+from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import Machine
 from streams.sources.slurm.machine.text import nodes_from_text, partitions_from_text, reservations_from_text
@@ -93,6 +94,47 @@ Kind = Literal["records", "json", "text"]
 
 _DOCUMENTS = re.compile(rb"\n(?=\{)")
 """Between answers that were appended to one file: within one, nothing but its first line begins so."""
+
+
+def documents(blocks: Iterator[bytes]) -> Iterator[Iterator[bytes]]:
+    """The answers in a file, each in parts; to be read in their order, each one to its end."""
+    pieces = _pieces(blocks)
+    for first, is_last in pieces:
+        yield chain((first,), () if is_last else _until_last(pieces))
+
+
+def _until_last(pieces: Iterator[tuple[bytes, bool]]) -> Iterator[bytes]:
+    for piece, is_last in pieces:
+        yield piece
+        if is_last:
+            return
+
+
+def _pieces(blocks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Parts of answers, and whether each is the last one of its answer."""
+    kept = b""
+    for block in blocks:
+        *whole, begun = _DOCUMENTS.split(kept + block)
+        yield from ((piece, True) for piece in whole)
+        kept = NEWLINE if begun.endswith(NEWLINE) else b""  # the next block may begin with an answer
+        yield begun[: len(begun) - len(kept)], False
+    yield kept, True
+
+
+class _Counted:
+    """Parts of a document as they pass, with their bytes and lines counted."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts, self.bytes, self.lines = parts, 0, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        part = next(self._parts)
+        self.bytes, self.lines = self.bytes + len(part), self.lines + part.count(NEWLINE)
+        return part
+
 
 _JOBS = re.compile(rb'"jobs"\s*:\s*\[')
 
@@ -193,26 +235,34 @@ class OneFile(Way):
         if self.kind == "text":
             yield from read_sacct(self._lines(), self._on_skipped, str(self._path), self._zone, left_out=self.left_out)
             return
-        data = b"".join(self._blocks())
         if self.kind == "records":
-            for number, line in enumerate(data.splitlines(), 1):
-                yield from look_at(line, str(self._path), number, self._on_skipped).rows
-        else:
-            place, first = 0, 1
-            for document in _DOCUMENTS.split(data):
-                yield from self._jobs(document, place, first)
-                place, first = place + len(document) + 1, first + document.count(NEWLINE) + 1
+            for number, line in enumerate(self._raw_lines(), 1):
+                if line:
+                    yield from look_at(line, str(self._path), number, self._on_skipped).rows
+            return
+        place, first = 0, 1
+        for document in documents(self._blocks()):
+            counted = _Counted(document)
+            yield from self._jobs(counted, place, first)
+            for _ in counted:
+                continue
+            place, first = place + counted.bytes + 1, first + counted.lines + 1
 
     def _lines(self) -> Iterator[str]:
         """Its lines without their ends."""
-        encoding, parts = "utf-8-sig", list[bytes]()
+        encoding = "utf-8-sig"
+        for line in self._raw_lines():
+            yield line.decode(encoding, "replace")
+            encoding = "utf-8"
+
+    def _raw_lines(self) -> Iterator[bytes]:
+        parts = list[bytes]()
         for block in chain(self._blocks(), (NEWLINE,)):
             first, *more = block.split(NEWLINE)
             parts.append(first)
             if more:
-                for line in (b"".join(parts), *more[:-1]):
-                    yield line.decode(encoding, "replace")
-                    encoding = "utf-8"
+                yield b"".join(parts)
+                yield from more[:-1]
                 parts = more[-1:]
 
     def _blocks(self) -> Iterator[bytes]:
@@ -228,21 +278,29 @@ class OneFile(Way):
         except BROKEN as error:
             raise UserError(f"{self._path}: cannot be read: {error}") from None
 
-    def _jobs(self, document: bytes, place: int, line: int) -> list[JobRow]:
+    def _jobs(self, document: Iterator[bytes], place: int, line: int) -> Iterator[JobRow]:
         """The rows of a document that begins at this byte and line; of one that breaks off those before that."""
-        if not document.strip():
-            return []
-        name = str(self._path)
-        try:
-            return read_jobs(document, self._on_skipped, name).rows
-        except BrokenOffError:
-            rows, jobs, end = salvage_jobs(document, self._on_skipped, name)
-            where = f"line {line + document.count(NEWLINE, 0, end)}, byte {place + end}"
-            self._skip(f"it breaks off in {where}, after {jobs} whole jobs", "a whole answer, as JSON")
-            return rows
-        except ValueError as error:
-            self._skip(str(error)[:200], "an answer of Slurm, as JSON")
-            return []
+        name, begun, in_turn = str(self._path), list[bytes](), False
+        for part in document:
+            begun.append(part)
+            if in_turn := sum(map(len, begun)) > LARGE_BYTES:
+                break
+        if not in_turn:
+            whole = b"".join(begun)
+            try:
+                if whole.strip():
+                    yield from read_jobs(whole, self._on_skipped, name).rows
+                return
+            except BrokenOffError:
+                begun = [whole]
+            except ValueError as error:
+                self._skip(str(error)[:200], "an answer of Slurm, as JSON")
+                return
+        jobs = JobsInTurn(chain(begun, document))
+        yield from rows_in_turn(jobs, self._on_skipped, name)
+        if not jobs.is_whole:
+            where = f"line {line + jobs.lines}, byte {place + jobs.end}"
+            self._skip(f"it breaks off in {where}, after {jobs.jobs} whole jobs", "a whole answer, as JSON")
 
     def _skip(self, found: str, expected: str) -> None:
         self._on_skipped(Skipped(str(self._path), None, None, found, expected))

@@ -12,7 +12,7 @@ import msgspec
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.json_jobs.accounting_job import AccountingJob, row_of_accounting
-from streams.sources.slurm.json_jobs.broken import whole_jobs
+from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
 from streams.sources.slurm.json_jobs.queue_job import QueueJob, row_of_queue
 from streams.sources.slurm.rows import JobRow, time_of
 from streams.sources.slurm.shapes import Number, number_of
@@ -57,13 +57,12 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
     return JobsDocument(rows, time_of(number_of(document.last_update)))
 
 
-def salvage_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> tuple[list[JobRow], int, int]:
-    """The rows of a document that breaks off, how many whole jobs it has, and the byte behind these.
+def rows_in_turn(jobs: JobsInTurn, on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
+    """The rows of a document as `read_jobs`, one by one, as far as it is whole.
 
     For files alone: a look at the queue in which jobs are missing would say that they have ended.
     """
-    found = whole_jobs(data)
-    return list(_rows(found.jobs, on_skipped, source)), len(found.jobs), found.end
+    return _rows(jobs, on_skipped, source)
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)

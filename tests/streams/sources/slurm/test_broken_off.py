@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 from models.records import AnyEvent
 from streams.bulk.reading import read_log
 from streams.sources.contract import Skipped
+from streams.sources.slurm import recorded
 from streams.sources.slurm.calls import CallFailed, jobs_of
 from streams.sources.slurm.source import SlurmSource
-from tests.support.made_slurm import MadeJob, sacct, sacct_json, squeue
+from tests.support.made_slurm import MadeJob, records, sacct, sacct_json, squeue
 
 JOBS = [MadeJob(number=n, submit=n, start=n + 5, end=n + 9, user=f'a\u00e9{{"[{n}') for n in range(1, 6)]
 PLACE = re.compile(r"it breaks off in line (\d+), byte (\d+), after (\d+) whole jobs")
@@ -30,6 +32,15 @@ def pretty(document: bytes) -> bytes:
     return json.dumps(json.loads(document), indent=2, ensure_ascii=False).encode()
 
 
+@pytest.fixture(params=["whole", "in turn"])
+def _memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document is read whole, or job by job where it is too long for that."""
+    if request.param == "in turn":
+        monkeypatch.setattr(recorded, "LARGE_BYTES", 0)
+        monkeypatch.setattr(recorded, "BLOCK_BYTES", 50)
+
+
+@pytest.mark.usefixtures("_memory")
 @pytest.mark.parametrize("look", [sacct_json, squeue])
 @pytest.mark.parametrize("shape", [bytes, pretty])
 def test_the_jobs_before_the_break_are_read(
@@ -50,6 +61,7 @@ def test_the_jobs_before_the_break_are_read(
         assert byte <= cut
 
 
+@pytest.mark.usefixtures("_memory")
 def test_an_answer_after_one_that_breaks_off_is_read_too(tmp_path: Path) -> None:
     days = [pretty(sacct_json(JOBS[:2], 100)), pretty(sacct_json(JOBS[2:], 100))]
     cut = days[0].rindex(b'"job_id"') + 9
@@ -59,12 +71,30 @@ def test_an_answer_after_one_that_breaks_off_is_read_too(tmp_path: Path) -> None
     assert [PLACE.fullmatch(part.found) is not None for part in told] == [True]
 
 
+@pytest.mark.usefixtures("_memory")
 def test_a_job_that_cannot_be_read_does_not_hide_the_break(tmp_path: Path) -> None:
     document = sacct_json(JOBS, 100).replace(b'"job_id": 2', b'"job_id": []')
     (tmp_path / "a.json").write_bytes(document[:-3])
     jobs, told = submitted(tmp_path / "a.json")
     assert jobs == ["1", "3", "4"]
     assert [(part.line, part.expected) for part in told] == [(2, "a job as JSON"), (None, "a whole answer, as JSON")]
+
+
+@pytest.mark.parametrize("kind", ["json", "records"])
+def test_a_file_is_not_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr(recorded, "BLOCK_BYTES", 1 << 18)
+    lines = b"".join(line + b"\n" for job in JOBS * 1000 for _, line in records(job))
+    (tmp_path / "a").write_bytes(sacct_json(JOBS * 1500, 100) if kind == "json" else lines)
+    source = SlurmSource.open(str(tmp_path / "a"), "s", pytest.fail)
+    file = source._only_file()
+    assert file is not None and file.kind == kind
+    tracemalloc.start()
+    rows = sum(1 for _ in file.rows())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == (7_500 if kind == "json" else 10_000)
+    assert peak < (tmp_path / "a").stat().st_size / 2 + (1 << 20)
 
 
 def test_the_report_says_it(tmp_path: Path) -> None:
