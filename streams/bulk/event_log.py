@@ -174,15 +174,13 @@ def jobs_in(log: EventLog, ids: tuple[int, int] | None = None, rows: tuple[int, 
     submitted = (event.job for event in log.events() if isinstance(event, Submit))
     if rows is not None:
         chosen = JobRange(names=frozenset(islice(submitted, max(rows[0], 1) - 1, max(rows[1], 0))))
-        empty = not chosen.names
-    else:
-        chosen = JobRange(ids=ids)
-        empty = not any(job in chosen for job in submitted)
-    if empty:
-        raise UserError(f"no job in that range; there are {log.jobs}{_numbered(log)}")
-    return chosen
-
-
-def _numbered(log: EventLog) -> str:
-    numbers = [number for event in log.events() if isinstance(event, Submit) and (number := number_of(event.job))]
-    return f", with ids from {min(numbers)} to {max(numbers)}" if numbers else ""
+        if not chosen.names:
+            raise UserError(f"no job at these positions; they are 1 to {log.jobs}, in the order of submission")
+        return chosen
+    numbers, chosen = set[int](), JobRange(ids=ids)
+    for job in submitted:
+        if job in chosen:
+            return chosen
+        numbers |= {number} if (number := number_of(job)) is not None else set()
+    known = f"they are {min(numbers)} to {max(numbers)}" if numbers else "the jobs' ids begin with none"
+    raise UserError(f"no job with these numbers; {known}")

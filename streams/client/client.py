@@ -27,6 +27,8 @@ from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
+for _name in ("aiokafka", "kafka"):  # what they warn of comes as errors of ours, and to who has set up logging
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 
 INITIAL_OUTCOMES = 200
 """How many outcomes of each partition are read at the start."""

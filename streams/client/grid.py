@@ -4,6 +4,7 @@
 `queuecast.AsyncClient` and `queuecast.Client`.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
@@ -37,6 +38,8 @@ from streams.text.sizes import bytes_of
 
 if TYPE_CHECKING:  # with aiokafka, which who asks over HTTP need not have
     from streams.client.client import QuestionClient
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=AnyAnswer)
@@ -250,9 +253,15 @@ class AsyncClient:
             stop=stop_after_delay(self._patience_s),
             wait=wait_random_exponential(0.2, MAX_PAUSE_S),
             retry=retry_if_exception_type((AnswerTimeout, Unreachable)),
+            before_sleep=self._tell_of_trying,
             reraise=True,
         )
         return await again(once)
+
+    def _tell_of_trying(self, state: Any) -> None:
+        """Say once why nothing happens for a while."""
+        if state.attempt_number == 1:
+            log.warning("%s; tried again for %g s", state.outcome.exception(), self._patience_s)
 
 
 def described(job: JobRequest | None, fields: JobFields) -> JobRequest:

@@ -88,7 +88,7 @@ def lacking(survey: Survey) -> list[str]:
     if fields.queue < MANY * jobs:
         lacks.append(f"queues or partitions: {_share(fields.queue, jobs)} of the jobs have one")
     if not fields.eligible:
-        lacks.append("eligible times: none, so a wait counts from the submission, held and dependent jobs' too")
+        lacks.append("eligible times: none after a submission; without them waits count from there")
     if not survey.cancels:
         lacks.append("jobs cancelled in the queue: none; are they left out of the log?")
     if survey.capacity is None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from streams.client.grid import JobFields, job_request
 from streams.errors import Unreachable
 from streams.settings import KafkaSettings, Settings
 from tests.support.asked import USER, FakeClient, engine
+from tests.support.command import PATIENCE_S
 
 
 def grid(patience_s: float = 0.0, **fake: Any) -> Client:
@@ -66,7 +69,9 @@ def test_the_standing_picture_needs_no_question() -> None:
         assert client.estimate("alder", cpus=10_000) is None
 
 
-def test_where_nobody_answers_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_answers_it_is_asked_again_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     fake, tries = FakeClient([engine("alder", 1)]), 0
     answered = fake.ask
 
@@ -81,6 +86,7 @@ def test_where_nobody_answers_it_is_asked_again(monkeypatch: pytest.MonkeyPatch)
     with Client(Settings(), questions=fake) as client:
         assert client.site("alder").site == "alder"
     assert tries == 3
+    assert caplog.messages == ["not now; tried again for 30 s"]
     with grid(silent=["alder"]) as client, pytest.raises(AnswerTimeout):
         client.site("alder")
 
@@ -114,3 +120,12 @@ def test_a_wrong_argument_is_told_by_the_types_and_by_an_error_of_ours() -> None
 def test_it_has_to_be_opened() -> None:
     with pytest.raises(RuntimeError, match="with Client"):
         grid().rank(cpus=1)
+
+
+def test_without_kafka_nothing_of_its_clients_own_is_printed() -> None:
+    """Where a program has set up no logging, aiokafka would print a line at each of its tries."""
+    opened = 'Client(Settings(kafka=KafkaSettings(bootstrap="127.0.0.1:1")), patience_s=0).__enter__()'
+    program = f"from queuecast import *\ntry: {opened}\nexcept Unreachable as error: print(error)"
+    ran = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=PATIENCE_S)
+    problem = "kafka: no broker answers at 127.0.0.1:1; is it running, and is it this address?"
+    assert (ran.stdout, ran.stderr) == (f"{problem}\n", "")
