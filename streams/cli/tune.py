@@ -14,7 +14,9 @@ from streams.errors import UserError
 
 if TYPE_CHECKING:
     from models.engine.settings import EngineSettings
+    from models.papers.search.genetic import SearchPlan
     from streams.offline.stretch import Stretch
+    from streams.offline.template_search import TemplateSearchOptions
     from streams.sources.swf import Trace
 
 commands = typer.Typer()
@@ -52,9 +54,7 @@ def tune(
             "--running", help="Templates: judge those of running jobs too, and search ranges of elapsed time."
         ),
     ] = False,
-    population: Annotated[
-        int, typer.Option(min=4, help="Searches: individuals in a generation; of templates, an even number.")
-    ] = 20,
+    population: Annotated[int, typer.Option(min=4, help="Searches: individuals in a generation, an even number.")] = 20,
     generations: Annotated[int, typer.Option(min=1, help="Searches: generations that are bred.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Searches: the same seed finds the same.")] = 1,
     workers: Annotated[
@@ -86,9 +86,15 @@ def tune(
     kind = runtimes or method
     _check_tune(context, kind)
     settings, read = settings_without_servers(context).engine, read_trace(trace, skip_broken)
-    plan, cores = (population, generations, seed), workers or os.cpu_count() or 1
+    from models.papers.search.genetic import SearchPlan
+    from streams.offline.template_search import TemplateSearchOptions
+
+    plan, cores = SearchPlan(population, generations, seed), workers or os.cpu_count() or 1
     if kind == "template":
-        found = _search_templates(read, settings, search, (*plan, choice), jobs, running, cores, resume)
+        options = TemplateSearchOptions(
+            kind=search, plan=plan, choice=choice, jobs=jobs, running=running, workers=cores, file=resume
+        )
+        found = _search_templates(read, settings, options)
     elif kind == "ibl":
         found = _search_ibl(read, settings, "run" if runtimes else "wait", (ids, rows, every), plan, cores, resume)
     else:
@@ -132,7 +138,7 @@ def _check_tune(context: typer.Context, kind: str) -> None:
             raise typer.BadParameter(f"--{name} says nothing of {kind}.")
     if context.params["search"] == "greedy" and "resume" in given:
         raise typer.BadParameter("--resume is for the genetic search.")
-    if kind == "template" and context.params["population"] % 2:
+    if context.params["population"] % 2:
         raise typer.BadParameter(f"--population is {context.params['population']}; expected an even number.")
     for file in (given.get("resume"), given.get("save")):
         if file and not file.parent.is_dir():
@@ -158,22 +164,21 @@ def _search_ibl(
     settings: "EngineSettings",
     target: Literal["wait", "run"],
     where: Where,
-    plan: tuple[int, int, int],
+    plan: "SearchPlan",
     workers: int,
     resume: Path | None,
 ) -> Found:
-    from models.papers.search.genetic import SearchPlan
     from streams.offline import ibl_search as searching
     from streams.offline.stretch import stretch_of
 
     stretch = stretch_of(trace, *where)
     with progress("jobs", len(stretch.trace.jobs)) as advance:
         examples = searching.examples_of(stretch, settings, target, advance)
-    options = searching.IblSearchOptions(plan=SearchPlan(*plan), workers=workers, file=resume)
-    with progress("generations", options.plan.generations) as advance:
-        found = searching.search(examples, options, settings, lambda _: advance())
+    with progress("generations", plan.generations) as advance:
+        found = searching.search(examples, plan, settings, lambda _: advance(), workers, resume)
     _warn_of_chance(stretch)
-    return Found(searching.profile(found, settings), searching.errors(found), lambda: searching.show(found))
+    profile = searching.profile(found, target, settings)
+    return Found(profile, found.errors(), lambda: searching.show(found, target, settings))
 
 
 def _warn_of_chance(stretch: "Stretch") -> None:
@@ -183,23 +188,10 @@ def _warn_of_chance(stretch: "Stretch") -> None:
         tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")
 
 
-def _search_templates(
-    trace: "Trace",
-    settings: "EngineSettings",
-    kind: Literal["genetic", "greedy"],
-    plan: tuple[int, int, int, Literal["weighted", "surest"]],
-    jobs: int,
-    running: bool,
-    workers: int,
-    resume: Path | None,
-) -> Found:
-    from models.papers.search.templates.genetic import TemplateSearchPlan
+def _search_templates(trace: "Trace", settings: "EngineSettings", options: "TemplateSearchOptions") -> Found:
     from streams.offline import template_search as searching
 
-    options = searching.TemplateSearchOptions(
-        kind=kind, plan=TemplateSearchPlan(*plan), jobs=jobs, running=running, workers=workers, file=resume
-    )
-    with progress("generations" if kind == "genetic" else "steps", options.plan.generations) as advance:
+    with progress("generations" if options.kind == "genetic" else "steps", options.plan.generations) as advance:
         found = searching.search(trace, options, settings, lambda _: advance())
-    profile = searching.profile(found.best.templates, options.plan.choice)
-    return Found(profile, searching.errors(found), lambda: searching.show(found))
+    profile = searching.profile(found.best.best, options.choice)
+    return Found(profile, found.errors(), lambda: searching.show(found))

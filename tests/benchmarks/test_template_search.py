@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from models.papers.run_template import RunTemplate
-from models.papers.search.templates.genetic import TemplateSearchPlan, search
+from models.papers.search.genetic import SearchPlan, evolve
+from models.papers.search.templates.genetic import TemplateSets
 from models.papers.search.templates.workload import Moment, TemplateEstimates, Workload
 from models.papers.template import Templates
 from models.simulation import generate
@@ -42,7 +43,7 @@ def test_a_search_of_twenty_sets_and_generations(workload: Workload) -> None:
 
     workload.estimates(RunTemplate.parse("user mean relative 64"))
     begin = time.perf_counter()
-    generations = list(search(workload, TemplateSearchPlan(20, 20), evaluate))
+    generations = list(evolve(TemplateSets(workload, "weighted", evaluate), SearchPlan(20, 20)))
     took = time.perf_counter() - begin
     sets = [individual for generation in generations for individual in generation.individuals]
     errors = [min(generation.errors) / 60 for generation in (generations[0], generations[-1])]

@@ -1,76 +1,153 @@
-"""A genetic algorithm. A search brings its individuals, their errors and how they breed; what is common is here."""
+"""The genetic search of the papers, for whatever can be said in bits.
+
+An individual is some genes, a gene a text of zeros and ones. They are bred as Smith, Taylor and Foster 1999 (section
+2.1.3) breed sets of templates: the less its error, the more children an individual has; children are made by crossover
+of individuals of unequal lengths, and mutated; the two best live on as they are. Li, Groep and Wolters 2005 (section
+4.2) leave their operators open, so theirs are the same, for individuals of one gene.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
+import numpy as np
 
 ELITE = 2
 """The best individuals of a generation, which live on unchanged."""
 
-Individual = TypeVar("Individual")
+FITNESS = (1.0, 4.0)
+"""Of the worst and the best individual of a generation."""
+
+Gene = str
+Individual = tuple[Gene, ...]
 
 
 class SearchPlan(msgspec.Struct, frozen=True):
-    """How large a search is: individuals of a generation, generations, and the seed of its random numbers."""
+    """How large a search is: individuals of a generation, generations, and the seed of its random numbers.
 
-    population: int = 40
-    generations: int = 30
+    Raises:
+        ValueError: fewer than four individuals, or an odd number.
+    """
+
+    population: int = 20
+    generations: int = 20
     seed: int = 1
 
+    def __post_init__(self) -> None:
+        if self.population < 4 or self.population % 2:
+            raise ValueError(f"population is {self.population}; expected an even number from 4")
 
-class Generation(msgspec.Struct, Generic[Individual], frozen=True):
+
+class Generation(msgspec.Struct, frozen=True):
     """A generation with the errors of its individuals, in their order; the first generation has number 1."""
 
     number: int
     individuals: list[Individual]
-    errors: list[float] = msgspec.field(name="errors_s")  # its name in the state files of searches
+    errors: list[float]
 
-    @property
-    def best(self) -> int:
-        """The place of the individual with the least error."""
-        return self.errors.index(min(self.errors))
+    def ranked(self) -> list[Individual]:
+        """The individuals, the least error first; those of the same error in their order."""
+        pairs = sorted(zip(self.errors, self.individuals, strict=True), key=lambda pair: pair[0])
+        return [individual for _, individual in pairs]
 
 
-class SearchProblem(Protocol[Individual]):
-    """What is searched for."""
+class SearchProblem(Protocol):
+    """What is searched for.
 
-    def first(self) -> list[Individual]:
-        """The individuals of the first generation."""
+    A gene has so many `bits`, an individual `most_genes` genes at most, and a bit of a child is flipped with the
+    probability `mutation`.
+    """
+
+    bits: int
+    most_genes: int
+    mutation: float
 
     def errors(self, individuals: Sequence[Individual]) -> Iterable[float]:
         """The error of each individual, in their order."""
 
-    def children(self, parents: Generation[Individual], count: int) -> list[Individual]:
-        """So many individuals, bred from a generation."""
-
-    def tie_break(self, individual: Individual) -> Any:
-        """What ranks individuals of the same error, the least first; where this is equal too, their order does."""
-
 
 def evolve(
-    problem: SearchProblem[Individual], plan: SearchPlan, after: Generation[Individual] | None = None
-) -> Iterator[Generation[Individual]]:
+    problem: SearchProblem,
+    plan: SearchPlan,
+    after: Generation | None = None,
+    founders: Iterable[Individual] = (),
+) -> Iterator[Generation]:
     """Breed generations up to the plan's last, each from the one before and its best individuals.
 
+    The same plan for the same problem gives the same generations, wherever the search was broken off.
+
     Parameters:
-        after: the generation to go on from; it is not given again.
+        after: the generation to go on from; without it the search begins with random individuals.
+        founders: individuals that the first generation is to contain.
     """
     if after is None:
-        after = _judged(problem, 1, problem.first())
+        after = _judged(problem, 1, _first(problem, plan, founders))
         yield after
     while after.number < plan.generations:
-        elite = ranked(problem, after)[:ELITE]
-        after = _judged(problem, after.number + 1, [*elite, *problem.children(after, plan.population - ELITE)])
+        children = bred(problem, after, plan.population - ELITE, plan.seed)
+        after = _judged(problem, after.number + 1, [*after.ranked()[:ELITE], *children])
         yield after
 
 
-def ranked(problem: SearchProblem[Individual], generation: Generation[Individual]) -> list[Individual]:
-    """The individuals of a generation, the least error first."""
-    pairs = list(zip(generation.individuals, generation.errors, strict=True))
-    pairs.sort(key=lambda pair: (pair[1], problem.tie_break(pair[0])))
-    return [individual for individual, _ in pairs]
-
-
-def _judged(problem: SearchProblem[Individual], number: int, individuals: list[Individual]) -> Generation[Individual]:
+def _judged(problem: SearchProblem, number: int, individuals: list[Individual]) -> Generation:
     return Generation(number, individuals, list(problem.errors(individuals)))
+
+
+def _first(problem: SearchProblem, plan: SearchPlan, founders: Iterable[Individual]) -> list[Individual]:
+    individuals = list(founders)
+    dice = np.random.default_rng([plan.seed, 0])
+    while len(individuals) < plan.population:
+        count = int(dice.integers(1, problem.most_genes + 1))
+        rows = dice.integers(0, 2, (count, problem.bits))
+        individuals.append(tuple("".join(map(str, row)) for row in rows))
+    return individuals[: plan.population]
+
+
+def bred(problem: SearchProblem, parents: Generation, count: int, seed: int) -> list[Individual]:
+    """So many children, an even number, of individuals that are drawn by their fitness."""
+    dice = np.random.default_rng([seed, parents.number])
+    fitness = np.array(fitnesses(parents.errors))
+    places = dice.choice(len(fitness), count, p=fitness / fitness.sum())
+    children: list[Individual] = []
+    for one, other in zip(places[::2], places[1::2], strict=True):
+        pair = crossover(problem, parents.individuals[one], parents.individuals[other], dice)
+        children.extend(mutated(child, problem.mutation, dice) for child in pair)
+    return children
+
+
+def fitnesses(errors: Sequence[float]) -> list[float]:
+    """Each individual's fitness: from the least for the greatest error, in proportion, to four times that."""
+    least, most = min(errors), max(errors)
+    low, high = FITNESS
+    if least == most:
+        return [high] * len(errors)
+    return [low + (most - error) / (most - least) * (high - low) for error in errors]
+
+
+def crossover(
+    problem: SearchProblem, one: Individual, other: Individual, dice: np.random.Generator
+) -> tuple[Individual, Individual]:
+    """Two children: each begins as one of the parents and ends as the other, cut within a gene of each.
+
+    The cuts are drawn among those that give no child too many genes.
+    """
+    cuts = [
+        (i, j)
+        for i in range(len(one))
+        for j in range(len(other))
+        if i + len(other) - j <= problem.most_genes and j + len(one) - i <= problem.most_genes
+    ]
+    i, j = cuts[dice.integers(len(cuts))]
+    p = int(dice.integers(problem.bits + 1))
+    first = (*one[:i], one[i][:p] + other[j][p:], *other[j + 1 :])
+    second = (*other[:j], other[j][:p] + one[i][p:], *one[i + 1 :])
+    return first, second
+
+
+def mutated(individual: Individual, mutation: float, dice: np.random.Generator) -> Individual:
+    """The individual with each bit flipped with this probability."""
+    flips = dice.random((len(individual), len(individual[0]))) < mutation
+    return tuple(
+        "".join("10"[int(bit)] if flip else bit for bit, flip in zip(gene, row, strict=True))
+        for gene, row in zip(individual, flips, strict=True)
+    )

@@ -1,16 +1,13 @@
-"""The genetic search for the parameters of `ibl` (Li, Groep and Wolters 2005, section 4.2).
+"""What the genetic search for the parameters of `ibl` tries, and on what (Li, Groep and Wolters 2005, section 4.2).
 
 A chromosome is a string of bits, in the paper's order: for waits {policy, state and job attributes, WA, model,
 history}; for run times {job attributes, model, history}. One more bit, ours, chooses the paper's mean or the median.
-The paper leaves the operators open. Here tournaments of two choose parents, two points cross them, each bit of a child
-flips with probability 1/bits, and the best two chromosomes live on.
+Of a child each bit flips with probability 1/bits.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from itertools import chain, islice
-from random import Random
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -23,13 +20,12 @@ from models.papers.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Se
 from models.papers.ibl.distance import Columns, Point, mean, median, nearest
 from models.papers.ibl.memory import Memory, Selection
 from models.papers.ibl.method import IblParameters, Middle
-from models.papers.search.genetic import Generation, SearchPlan, evolve, ranked
+from models.papers.search.genetic import Gene, Individual
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey
 from models.site.job import Estimate, Job
 
 Target = Literal["wait", "run"]
-Bits = tuple[int, ...]
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 NEIGHBOURS = (1, 3, 5, 10, 15, 20, 30, 50)
@@ -37,18 +33,6 @@ HISTORIES = (1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000)
 MIDDLES: tuple[Middle, ...] = get_args(Middle)
 
 Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
-
-
-class RankedGeneration(msgspec.Struct, frozen=True):
-    """A generation: its number from 1, and the errors of its chromosomes, the least first."""
-
-    number: int
-    errors: dict[Bits, float]
-
-    @property
-    def best(self) -> Bits:
-        """The best chromosome so far: the elite is part of every generation."""
-        return next(iter(self.errors))
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -78,7 +62,7 @@ class Examples(msgspec.Struct):
 
 def settings_of(parameters: IblParameters, target: Target) -> dict[str, bool | int | float | str | list[str]]:
     """The parameters of a chromosome, as in `[engine.parameters.ibl]`."""
-    values = {gene.name: getattr(parameters, gene.name) for gene in genes(target)}
+    values = {part.name: getattr(parameters, part.name) for part in parts(target)}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
@@ -135,76 +119,31 @@ def collect(
     return recorder.waits, recorder.runs
 
 
-def search(
-    target: Target,
-    plan: SearchPlan,
-    evaluate: Evaluate,
-    known: Mapping[Bits, float] | None = None,
-    founders: Iterable[Bits] = (),
-) -> Iterator[RankedGeneration]:
-    """Breed generations to the plan's last, of two chromosomes at least.
+class Chromosomes:
+    """What `ibl` may be tuned to, as a `SearchProblem` of one gene; errors are in seconds, and each is found once.
 
     Parameters:
         evaluate: gives the error of each of some parameters, in their order; maybe on many cores.
-        known: errors of chromosomes that need not be found again, those of a search that was broken off: what is
-            given is the same without them.
-        founders: chromosomes that the first generation is to contain.
     """
-    chromosomes = Chromosomes(target, plan, evaluate, known or {}, founders)
-    for generation in evolve(chromosomes, plan):
-        errors = dict(zip(generation.individuals, generation.errors, strict=True))
-        yield RankedGeneration(generation.number, {bits: errors[bits] for bits in ranked(chromosomes, generation)})
 
+    most_genes = 1
 
-class Chromosomes:
-    """The chromosomes of a target, as a `SearchProblem`; the error of each is found once."""
-
-    def __init__(
-        self,
-        target: Target,
-        plan: SearchPlan,
-        evaluate: Evaluate,
-        known: Mapping[Bits, float],
-        founders: Iterable[Bits],
-    ) -> None:
+    def __init__(self, target: Target, evaluate: Evaluate) -> None:
         self._target: Target = target
-        self._population = plan.population
         self._evaluate = evaluate
-        self._founders = founders
-        self._errors = dict(known)
-        self._random = Random(plan.seed)
+        self._errors: dict[Individual, float] = {}
+        self.bits = sum(part.length for part in parts(target))
+        self.mutation = 1 / self.bits
 
-    def first(self) -> list[Bits]:
-        """The founders, and random chromosomes."""
-        length, random = bits_of(self._target), self._random
-        chance = [tuple(random.getrandbits(1) for _ in range(length)) for _ in range(self._population)]
-        return [*self._founders, *chance][: self._population]
-
-    def errors(self, individuals: Sequence[Bits]) -> list[float]:
+    def errors(self, individuals: Sequence[Individual]) -> list[float]:
         """The error of each chromosome."""
-        new = [bits for bits in dict.fromkeys(individuals) if bits not in self._errors]
-        found = self._evaluate([decode(bits, self._target) for bits in new])
+        new = [one for one in dict.fromkeys(individuals) if one not in self._errors]
+        found = self._evaluate([decode(bits, self._target) for (bits,) in new])
         self._errors.update(zip(new, found, strict=True))
-        return [self._errors[bits] for bits in individuals]
-
-    def children(self, parents: Generation[Bits], count: int) -> list[Bits]:
-        """Children of the winners of tournaments."""
-        living = ranked(self, parents)
-        return [_child(living, self._errors, self._random) for _ in range(count)]
-
-    def tie_break(self, individual: Bits) -> Bits:
-        """Chromosomes of the same error rank by their bits."""
-        return individual
+        return [self._errors[one] for one in individuals]
 
 
-def _child(living: Sequence[Bits], errors: Mapping[Bits, float], random: Random) -> Bits:
-    one, other = (min(random.sample(living, 2), key=lambda bits: errors[bits]) for _ in range(2))
-    begin, end = sorted(random.sample(range(len(one) + 1), 2))
-    crossed = one[:begin] + other[begin:end] + one[end:]
-    return tuple(bit ^ (random.random() < 1 / len(crossed)) for bit in crossed)
-
-
-class Gene(NamedTuple):
+class Part(NamedTuple):
     """The bits of one parameter: one for each of the choices where several may be taken, else the number of one."""
 
     name: str
@@ -216,51 +155,48 @@ class Gene(NamedTuple):
         """How many bits."""
         return len(self.choices) if self.several else (len(self.choices) - 1).bit_length()
 
-    def read(self, bits: Bits) -> Any:
+    def read(self, bits: str) -> Any:
         """The parameter."""
         if self.several:
-            return tuple(choice for choice, bit in zip(self.choices, bits, strict=True) if bit)
-        return self.choices[int("".join(str(int(bit)) for bit in bits), 2)]
+            return tuple(choice for choice, bit in zip(self.choices, bits, strict=True) if bit == "1")
+        return self.choices[int(bits, 2)]
 
-    def write(self, value: Any) -> Bits:
+    def write(self, value: Any) -> str:
         """The bits; ValueError where it is none of the choices."""
         if self.several:
-            return tuple(int(choice in value) for choice in self.choices)
-        return tuple(map(int, f"{self.choices.index(value):0{self.length}b}"))
+            return "".join(str(int(choice in value)) for choice in self.choices)
+        return f"{self.choices.index(value):0{self.length}b}"
 
 
-def genes(target: Target) -> list[Gene]:
-    """A chromosome's genes, in the paper's order."""
-    model = [Gene("neighbours", NEIGHBOURS), Gene("history", HISTORIES), Gene("middle", MIDDLES)]
+def parts(target: Target) -> list[Part]:
+    """What a chromosome consists of, in the paper's order."""
+    model = [Part("neighbours", NEIGHBOURS), Part("history", HISTORIES), Part("middle", MIDDLES)]
     if target == "run":
-        return [gene._replace(name=f"run_{gene.name}") for gene in (Gene("attributes", JOB, True), *model)]
-    compared = [Gene("policy", POLICY, True), Gene("state", STATE, True), Gene("attributes", JOB, True)]
-    return [*compared, Gene("job_share", SHARES), *model]
+        return [part._replace(name=f"run_{part.name}") for part in (Part("attributes", JOB, True), *model)]
+    compared = [Part("policy", POLICY, True), Part("state", STATE, True), Part("attributes", JOB, True)]
+    return [*compared, Part("job_share", SHARES), *model]
 
 
-def bits_of(target: Target) -> int:
-    """The length of a chromosome."""
-    return sum(gene.length for gene in genes(target))
-
-
-def decode(bits: Bits, target: Target, base: IblParameters | None = None) -> IblParameters:
+def decode(gene: Gene, target: Target, base: IblParameters | None = None) -> IblParameters:
     """The parameters of a chromosome; those of the other target are from `base`.
 
-    >>> decode((0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0), "run").run_attributes
+    >>> decode("01001100111000", "run").run_attributes
     ('user', 'cpus', 'walltime')
     """
-    left = iter(bits)
-    values = {gene.name: gene.read(tuple(islice(left, gene.length))) for gene in genes(target)}
+    values, at = {}, 0
+    for part in parts(target):
+        values[part.name] = part.read(gene[at : at + part.length])
+        at += part.length
     return (base or IblParameters())._replace(**values)
 
 
-def encode(parameters: IblParameters, target: Target) -> Bits:
+def encode(parameters: IblParameters, target: Target) -> Gene:
     """The chromosome of these parameters.
 
     Raises:
         ValueError: there is none: a number is not among those that are tried.
     """
-    return tuple(chain.from_iterable(gene.write(getattr(parameters, gene.name)) for gene in genes(target)))
+    return "".join(part.write(getattr(parameters, part.name)) for part in parts(target))
 
 
 class Bench:
@@ -280,11 +216,11 @@ class Bench:
 
     @property
     def mean_s(self) -> float:
-        """The mean of what is to be predicted, in seconds; 1 at least."""
-        return max(float(self._truth.mean()), 1.0)
+        """The mean of what is to be predicted, in seconds."""
+        return float(self._truth.mean())
 
-    def error(self, parameters: IblParameters) -> float:
-        """The mean absolute error as a share of the mean of what was to be predicted."""
+    def error_s(self, parameters: IblParameters) -> float:
+        """The mean absolute error in seconds."""
         p = parameters
         if self._examples.target == "run":
             return self._model_error(p.runs, 1.0, p.run_history, p.run_neighbours, p.run_middle)
@@ -318,7 +254,7 @@ class Bench:
         return (seen.request.walltime if self._examples.target == "run" else None) or math.inf
 
     def _error(self, said: list[float]) -> float:
-        return float(np.abs(np.array(said) - self._truth).mean()) / self.mean_s
+        return float(np.abs(np.array(said) - self._truth).mean())
 
     def _selected(self, selection: Selection) -> tuple[Columns, list[Point]]:
         """The examples by the selected attributes alone."""

@@ -9,27 +9,20 @@ import pytest
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.papers.run_template import RunTemplate
-from models.papers.search.templates.genetic import TemplateSearchPlan
+from models.papers.search.genetic import SearchPlan
 from models.papers.search.templates.workload import Moment
 from models.papers.template import Templates
 from models.records import End
 from streams.cli.app import main
 from streams.errors import UserError
 from streams.offline.files import save
-from streams.offline.template_search import (
-    SearchStep,
-    TemplateSearchOptions,
-    TemplateSearchResult,
-    profile,
-    search,
-    show,
-    workload_of,
-)
+from streams.offline.searching import SearchResult, SearchStep
+from streams.offline.template_search import TemplateSearchOptions, profile, search, show, workload_of
 from streams.settings import load_settings
 from streams.sources.swf import Trace, events_of, read_swf
 from tests.support.traces import made_trace, swf_line
 
-PLAN = TemplateSearchPlan(6, 4, seed=3)
+PLAN = SearchPlan(6, 4, seed=3)
 ENGINE = EngineSettings()
 
 
@@ -38,7 +31,7 @@ def trace(tmp_path: Path) -> Trace:
     return read_swf(made_trace(tmp_path / "made.swf", jobs=300))
 
 
-def found(trace: Trace, settings: EngineSettings = ENGINE, **options: Any) -> TemplateSearchResult:
+def found(trace: Trace, settings: EngineSettings = ENGINE, **options: Any) -> SearchResult:
     return search(trace, TemplateSearchOptions(**{"plan": PLAN, "jobs": 200, **options}), settings)
 
 
@@ -92,23 +85,21 @@ def test_what_is_found_is_better_than_what_was_in_force(trace: Trace, kind: str)
     assert result.best.best_s == min(step.best_s for step in result.steps) < result.before_s
     assert [step.number for step in result.steps] == list(range(1, len(result.steps) + 1))
     work = workload_of(trace, 200)
-    told = [work.estimates(RunTemplate.parse(text)) for text in result.best.templates]
+    told = [work.estimates(RunTemplate.parse(text)) for text in result.best.best]
     assert work.error_s(told, "weighted") == result.best.best_s
 
 
 def test_with_jobs_that_run_the_elapsed_time_is_searched_too(trace: Trace) -> None:
     plain, running = found(trace), found(trace, running=True)
-    assert all("elapsed/64" in text for text in plain.best.templates)
-    assert any("elapsed/64" not in text for step in running.steps for text in step.templates)
+    assert all("elapsed/64" in text for text in plain.best.best)
+    assert any("elapsed/64" not in text for step in running.steps for text in step.best)
     work = workload_of(trace, 200, running=True)
-    told = [work.estimates(RunTemplate.parse(text)) for text in running.best.templates]
+    told = [work.estimates(RunTemplate.parse(text)) for text in running.best.best]
     assert work.error_s(told, "weighted") == running.best.best_s
 
 
 def test_it_is_the_same_with_any_number_of_workers(trace: Trace) -> None:
-    assert found(trace, workers=2, plan=TemplateSearchPlan(4, 2)) == found(
-        trace, workers=1, plan=TemplateSearchPlan(4, 2)
-    )
+    assert found(trace, workers=2, plan=SearchPlan(4, 2)) == found(trace, workers=1, plan=SearchPlan(4, 2))
 
 
 def test_nothing_after_the_jobs_is_read(trace: Trace) -> None:
@@ -135,44 +126,44 @@ def test_a_search_that_was_interrupted_is_resumed(trace: Trace, tmp_path: Path) 
     assert search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, seen.append) == whole
     assert seen == whole.steps
     assert found(trace, file=file) == whole  # it is at its end
-    assert found(trace, file=file, plan=TemplateSearchPlan(6, 5, seed=3)).steps[:4] == whole.steps
+    assert found(trace, file=file, plan=SearchPlan(6, 5, seed=3)).steps[:4] == whole.steps
 
 
 def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> None:
     file = tmp_path / "state.json"
-    found(trace, file=file, plan=TemplateSearchPlan(4, 1))
+    found(trace, file=file, plan=SearchPlan(4, 1))
     with pytest.raises(UserError, match="of a search on other jobs"):
-        found(trace, file=file, plan=TemplateSearchPlan(4, 1), jobs=190)
+        found(trace, file=file, plan=SearchPlan(4, 1), jobs=190)
     with pytest.raises(UserError, match="the state of another search"):
-        found(trace, file=file, plan=TemplateSearchPlan(4, 1, seed=2))
+        found(trace, file=file, plan=SearchPlan(4, 1, seed=2))
     file.write_text(file.read_text().replace('"v": 1', '"v": 2'))
     with pytest.raises(UserError, match="version 2"):
-        found(trace, file=file, plan=TemplateSearchPlan(4, 1))
+        found(trace, file=file, plan=SearchPlan(4, 1))
     for content in (b"{", b'{"v":1,"workload":"\xff"}'):
         file.write_bytes(content)
         with pytest.raises(UserError, match="is not the state of a search"):
             found(trace, file=file)
     with pytest.raises(UserError, match="cannot be written"):
-        found(trace, file=tmp_path / "no" / "state.json", plan=TemplateSearchPlan(4, 1))
+        found(trace, file=tmp_path / "no" / "state.json", plan=SearchPlan(4, 1))
 
 
 def test_the_profile_runs_the_site(trace: Trace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = found(trace)
     file = tmp_path / "site.toml"
-    save(profile(result.best.templates, "surest"), file)
-    assert file.read_text() == profile(result.best.templates, "surest")
+    save(profile(result.best.best, "surest"), file)
+    assert file.read_text() == profile(result.best.best, "surest")
     values = tomllib.loads(file.read_text())["engine"]
     assert values["runtimes"] == "template"
     engine = Engine("s", msgspec.convert(values, EngineSettings))
     runtimes = engine.context.runtimes
     assert isinstance(runtimes, Templates)
-    assert [str(template) for template in runtimes.set] == result.best.templates
+    assert [str(template) for template in runtimes.set] == result.best.best
     assert runtimes.choice == "surest"
     assert load_settings(file, {}).engine.runtimes == "template"
     show(result)
     shown = capsys.readouterr().out
-    assert f"{result.best.best_s / 60:.2f}" in shown and f"{result.before_s / 60:.2f}" in shown
-    assert all(text.split()[0] in shown for text in result.best.templates)
+    assert f"{result.best.best_s:.2f}" in shown and f"{result.before_s:.2f}" in shown
+    assert all(text.split()[0] in shown for text in result.best.best)
     with pytest.raises(UserError, match="cannot be written"):
         save("", tmp_path)
 
@@ -185,8 +176,8 @@ def test_the_command_searches_templates_saves_the_profile_and_resumes(
     arguments = ["tune", "made.swf", "--runtimes", "template", *plan]
     assert main([*arguments, "--save", "made.toml"]) == 0
     shown, expected = capsys.readouterr().out, found(trace)
-    assert Path("made.toml").read_text() == profile(expected.best.templates, "weighted")
-    assert f"{expected.best.best_s / 60:.2f}" in shown
+    assert Path("made.toml").read_text() == profile(expected.best.best, "weighted")
+    assert f"{expected.best.best_s:.2f}" in shown
     assert main([*arguments, "--generations", "2", "--resume", "state.json"]) == 0
     assert main([*arguments, "--resume", "state.json", "--save", "again.toml"]) == 0
     assert Path("again.toml").read_text() == Path("made.toml").read_text()
@@ -201,9 +192,9 @@ def test_the_command_searches_greedily(
     monkeypatch.chdir(tmp_path)
     arguments = ["--search", "greedy", "--choice", "surest", "--jobs", "100", "--workers", "1", "--save", "made.toml"]
     assert main(["tune", "made.swf", "--runtimes", "template", *arguments]) == 0
-    greedy = found(trace, kind="greedy", jobs=100, plan=TemplateSearchPlan(choice="surest"))
-    assert Path("made.toml").read_text() == profile(greedy.best.templates, "surest")
-    assert f"{greedy.before_s / 60:.2f}" in capsys.readouterr().out
+    greedy = found(trace, kind="greedy", jobs=100, choice="surest")
+    assert Path("made.toml").read_text() == profile(greedy.best.best, "surest")
+    assert f"{greedy.before_s:.2f}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

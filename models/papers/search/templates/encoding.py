@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from models.papers.run_template import PREDICTORS, RunTemplate
+from models.papers.search.genetic import Gene
 from models.papers.search.templates.workload import Workload
 
 PREDICTOR_BITS = 2
@@ -19,9 +20,6 @@ ELAPSED = tuple(2**exponent for exponent in range(6, 17))
 
 HISTORY = tuple(2**exponent for exponent in range(1, 17))
 """Lengths of the history, 2 to 65536; one that is not limited has the last."""
-
-Gene = str
-"""A template as a text of zeros and ones."""
 
 
 class Encoding(msgspec.Struct, frozen=True):

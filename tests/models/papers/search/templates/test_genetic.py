@@ -1,6 +1,6 @@
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,23 +9,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.papers.run_template import RunTemplate
-from models.papers.search.genetic import ELITE, Generation, ranked
-from models.papers.search.templates.encoding import Encoding
-from models.papers.search.templates.genetic import (
-    MAX_SET_TEMPLATES,
+from models.papers.search.genetic import (
+    ELITE,
+    Generation,
     Individual,
-    TemplateSearchPlan,
-    TemplateSets,
+    SearchPlan,
     bred,
     crossover,
+    evolve,
     fitnesses,
     mutated,
-    search,
 )
-from models.papers.search.templates.workload import TemplateEstimates, complete
+from models.papers.search.templates.encoding import Encoding
+from models.papers.search.templates.genetic import MAX_SET_TEMPLATES, Evaluate, TemplateSets
+from models.papers.search.templates.workload import TemplateEstimates, TemplateSet, Workload, complete
 from tests.support.template_searches import in_turn, workload
 
 BITS = 12
+
+
+class Genes:
+    """Individuals of so many bits a gene, of which no errors are asked."""
+
+    most_genes = MAX_SET_TEMPLATES
+    mutation = 0.01
+
+    def __init__(self, bits: int = BITS) -> None:
+        self.bits = bits
+
+    def errors(self, individuals: Sequence[Individual]) -> list[float]:
+        raise NotImplementedError
+
+
+def search(
+    work: Workload,
+    plan: SearchPlan,
+    evaluate: Evaluate,
+    after: Generation | None = None,
+    founders: Iterable[TemplateSet] = (),
+) -> Iterator[Generation]:
+    sets = TemplateSets(work, "weighted", evaluate)
+    return evolve(sets, plan, after, sets.individuals(founders))
 
 
 def individuals(sizes: Iterable[int]) -> list[Individual]:
@@ -41,7 +65,7 @@ def test_fitness_goes_from_one_to_four() -> None:
 @given(st.integers(1, MAX_SET_TEMPLATES), st.integers(1, MAX_SET_TEMPLATES), st.integers(0, 10**6))
 def test_children_of_sets_of_unequal_lengths(n: int, m: int, seed: int) -> None:
     one, other = tuple("0" * BITS for _ in range(n)), tuple("1" * BITS for _ in range(m))
-    first, second = crossover(one, other, BITS, np.random.default_rng(seed))
+    first, second = crossover(Genes(), one, other, np.random.default_rng(seed))
     assert len(first) + len(second) == n + m
     assert min(len(first), len(second)) >= 1 and max(len(first), len(second)) <= MAX_SET_TEMPLATES
     # Each begins as one parent and ends as the other; what one has got, the other has not.
@@ -54,14 +78,14 @@ def test_children_of_sets_of_unequal_lengths(n: int, m: int, seed: int) -> None:
 def test_every_cut_occurs() -> None:
     one, other = ("0" * 2,) * 2, ("1" * 2,)
     dice = np.random.default_rng(0)
-    found = Counter("|".join(crossover(one, other, 2, dice)[0]) for _ in range(1000))
+    found = Counter("|".join(crossover(Genes(2), one, other, dice)[0]) for _ in range(1000))
     assert set(found) == {"11", "01", "00", "00|11", "00|01", "00|00"}
     assert min(found.values()) > 100
 
 
 def test_a_mutation_flips_one_bit_of_a_hundred() -> None:
     dice = np.random.default_rng(0)
-    after = mutated(("0" * 100_000, "1" * 100_000), dice)
+    after = mutated(("0" * 100_000, "1" * 100_000), 0.01, dice)
     assert 900 < after[0].count("1") < 1100
     assert 900 < after[1].count("0") < 1100
 
@@ -69,33 +93,30 @@ def test_a_mutation_flips_one_bit_of_a_hundred() -> None:
 def test_the_fit_have_more_children() -> None:
     parents = [("0" * BITS,)] * 10 + [("1" * BITS,)] * 10  # the ones are the worst
     generation = Generation(1, parents, [10.0, 1.0, 5.0, 2.0, *[6.0] * 6, *[50.0] * 10])
-    mean = np.mean([sum(gene[0].count("1") for gene in bred(generation, 18, BITS, seed)) for seed in range(50)])
+    mean = np.mean([sum(gene[0].count("1") for gene in bred(Genes(), generation, 18, seed)) for seed in range(50)])
     assert mean / (18 * BITS) == pytest.approx(1 / 5, abs=0.05)  # those at 50 have a fourth of the fitness, about
     mixed = individuals([3, 1, 10, 4, 2, 7])
-    children = bred(Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]), 4, BITS, 1)
+    children = bred(Genes(), Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]), 4, 1)
     assert len(children) == 4 and all(1 <= len(individual) <= MAX_SET_TEMPLATES for individual in children)
 
 
 def test_the_best_two_survive_unchanged() -> None:
     work = workload(120)
-    plan = TemplateSearchPlan(6, 4)
+    plan = SearchPlan(6, 4)
     generations = list(search(work, plan, in_turn(work)))
-    sets = TemplateSets(work, plan, in_turn(work))
     for parents, generation in pairwise(generations):
-        assert generation.individuals[:ELITE] == ranked(sets, parents)[:ELITE]
+        assert generation.individuals[:ELITE] == parents.ranked()[:ELITE]
         assert len(generation.individuals) == plan.population
 
 
 def test_of_equal_sets_the_first_ranks_first() -> None:
-    work = workload(120)
     mixed = individuals([3, 1, 10, 4, 2, 7])
-    sets = TemplateSets(work, TemplateSearchPlan(), in_turn(work))
-    assert ranked(sets, Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]))[:3] == [mixed[3], mixed[1], mixed[4]]
+    assert Generation(4, mixed, [9.0, 3.0, 8.0, 2.0, 3.0, 11.0]).ranked()[:3] == [mixed[3], mixed[1], mixed[4]]
 
 
 def test_the_best_never_gets_worse_and_becomes_good() -> None:
     work = workload()
-    errors = [min(found.errors) for found in search(work, TemplateSearchPlan(10, 12), in_turn(work))]
+    errors = [min(found.errors) for found in search(work, SearchPlan(10, 12), in_turn(work))]
     assert errors == sorted(errors, reverse=True)
     by_user = complete((RunTemplate.parse("user mean relative 64"),), "weighted")
     good = work.error_s([work.estimates(template) for template in by_user], "weighted")
@@ -104,29 +125,29 @@ def test_the_best_never_gets_worse_and_becomes_good() -> None:
 
 def test_the_same_seed_finds_the_same_however_it_is_evaluated() -> None:
     work = workload(120)
-    plan = TemplateSearchPlan(6, 5, seed=7)
+    plan = SearchPlan(6, 5, seed=7)
     found = list(search(work, plan, in_turn(work)))
 
     def lazily(templates: Sequence[RunTemplate]) -> Iterable[TemplateEstimates]:
         return (workload(120).estimates(template) for template in templates)
 
     assert list(search(work, plan, lazily)) == found
-    assert list(search(work, TemplateSearchPlan(6, 5, seed=8), in_turn(work))) != found
+    assert list(search(work, SearchPlan(6, 5, seed=8), in_turn(work))) != found
 
 
 @pytest.mark.parametrize("broken_off", [1, 3])
 def test_a_search_that_was_broken_off_goes_on_as_if_it_had_not_been(broken_off: int) -> None:
     work = workload(120)
-    whole = list(search(work, TemplateSearchPlan(6, 5), in_turn(work)))
-    first = list(search(work, TemplateSearchPlan(6, broken_off), in_turn(work)))
-    rest = list(search(work, TemplateSearchPlan(6, 5), in_turn(work), after=first[-1]))
+    whole = list(search(work, SearchPlan(6, 5), in_turn(work)))
+    first = list(search(work, SearchPlan(6, broken_off), in_turn(work)))
+    rest = list(search(work, SearchPlan(6, 5), in_turn(work), after=first[-1]))
     assert first + rest == whole
-    assert list(search(work, TemplateSearchPlan(6, 5), in_turn(work), after=whole[-1])) == []
+    assert list(search(work, SearchPlan(6, 5), in_turn(work), after=whole[-1])) == []
 
 
 def test_a_template_is_asked_only_when_it_is_new() -> None:
     work, asked = workload(120), list[RunTemplate]()
-    found = list(search(work, TemplateSearchPlan(6, 6), in_turn(work, asked)))
+    found = list(search(work, SearchPlan(6, 6), in_turn(work, asked)))
     encoding = Encoding.of(work)
     sets = [
         {
@@ -146,7 +167,7 @@ def test_founders_are_in_the_first_generation() -> None:
     good = RunTemplate.parse("user,elapsed/64 mean relative 64")
     beyond = RunTemplate.parse("executable mean relative 64")
     founders = [(beyond,), (good, beyond), (good, good)]
-    first = next(iter(search(work, TemplateSearchPlan(4, 1), in_turn(work), founders=founders)))
+    first = next(iter(search(work, SearchPlan(4, 1), in_turn(work), founders=founders)))
     encoding = Encoding.of(work)
     assert [tuple(map(encoding.decode, one)) for one in first.individuals[:2]] == [(good,), (good, good)]
     assert len(first.individuals) == 4
@@ -155,4 +176,4 @@ def test_founders_are_in_the_first_generation() -> None:
 @pytest.mark.parametrize("population", [2, 5])
 def test_a_population_is_even_and_has_parents(population: int) -> None:
     with pytest.raises(ValueError, match="expected an even number from 4"):
-        TemplateSearchPlan(population=population)
+        SearchPlan(population=population)

@@ -1,0 +1,104 @@
+"""What the genetic searches have in common: their steps, the state from which one goes on, and what is printed."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from models.papers.search.genetic import Generation, Individual, SearchPlan, SearchProblem, evolve
+from streams.errors import UserError
+from streams.offline.files import SearchState, read_state, write_state
+from streams.text.terminal import show_table
+
+
+class SearchStep(msgspec.Struct, frozen=True):
+    """A step of a search: its best so far, as texts, and the errors (s) of a generation's best, mean and worst."""
+
+    number: int
+    best: list[str]
+    best_s: float
+    mean_s: float
+    worst_s: float
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    """The steps of a search, the error of what is in force, and the mean of what was predicted, in seconds."""
+
+    steps: list[SearchStep]
+    before_s: float
+    mean_s: float
+
+    @property
+    def best(self) -> SearchStep:
+        """The step with the least error."""
+        return min(self.steps, key=lambda step: step.best_s)
+
+    def errors(self) -> dict[str, Any]:
+        """The mean absolute errors in seconds: of what is in force, of what was found, and the best of each step."""
+        return {
+            "before_s": self.before_s,
+            "found_s": self.best.best_s,
+            "steps_s": [step.best_s for step in self.steps],
+        }
+
+
+def steps(
+    problem: SearchProblem,
+    plan: SearchPlan,
+    file: Path | None,
+    workload: str,
+    founders: Iterable[Individual],
+    told: Callable[[Individual], list[str]],
+) -> Iterator[SearchStep]:
+    """One step for each generation, those of the state file first; the file is written after each.
+
+    Parameters:
+        file: where the state is kept; None for nowhere.
+        workload: identifies what is searched on.
+        told: an individual as texts.
+
+    Raises:
+        UserError: the state file cannot be read or written, or is of another search.
+    """
+    state = None if file is None else _read(file, workload, plan)
+    taken = list(state.steps) if state else []
+    yield from taken
+    for generation in evolve(problem, plan, state.generation if state else None, founders):
+        errors = generation.errors
+        best = told(generation.ranked()[0])
+        taken.append(SearchStep(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
+        if file is not None:
+            write_state(file, GeneticSearchState(workload=workload, plan=plan, generation=generation, steps=taken))
+        yield taken[-1]
+
+
+class GeneticSearchState(SearchState, frozen=True, kw_only=True):
+    """A genetic search that goes on from a generation."""
+
+    plan: SearchPlan
+    generation: Generation
+    steps: list[SearchStep]
+
+
+def _read(file: Path, workload: str, plan: SearchPlan) -> GeneticSearchState | None:
+    state = read_state(file, GeneticSearchState, workload)
+    if state is not None and msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
+        raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
+    return state
+
+
+def show_steps(result: SearchResult) -> None:
+    """Print how the search went."""
+    lines = [
+        [str(step.number), *(f"{seconds:.2f}" for seconds in (step.best_s, step.mean_s, step.worst_s))]
+        for step in result.steps
+    ]
+    show_table(["step", "best AAE s", "mean", "worst"], lines)
+
+
+def show_errors(result: SearchResult, of: str) -> None:
+    """Print the error of what was found beside that of what is in force, in seconds and as a share of the mean."""
+    errors = (("as in force", result.before_s), ("found", result.best.best_s))
+    lines = [[name, f"{error_s:.2f}", f"{error_s / max(result.mean_s, 1.0):.3f}"] for name, error_s in errors]
+    show_table(["", "AAE s", f"of the mean {of}"], lines)
