@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -163,12 +164,24 @@ def number_of(job: str) -> int | None:
     return None if found is None else int(found[0])
 
 
-def jobs_in(log: EventLog, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> JobRange:
-    """The jobs of a test range, inclusive: by job number, or by position in the order of submission from 1.
+def jobs_in(
+    log: EventLog,
+    ids: tuple[int, int] | None = None,
+    rows: tuple[int, int] | None = None,
+    since: float | None = None,
+) -> JobRange:
+    """The jobs of a test range, inclusive: by job number, by position in the order of submission from 1, or those
+    submitted since then (Unix seconds).
 
     Raises:
         UserError: there is no job in it.
     """
+    if since is not None:
+        names = frozenset(event.job for event in log.events() if isinstance(event, Submit) and event.time >= since)
+        if not names:
+            last = datetime.fromtimestamp(max(survey.end for survey in log.surveys.values()), UTC)
+            raise UserError(f"no job was submitted since then; the log ends at {last:%Y-%m-%dT%H:%MZ}")
+        return JobRange(names=names)
     if ids is None and rows is None:
         return JobRange()
     submitted = (event.job for event in log.events() if isinstance(event, Submit))

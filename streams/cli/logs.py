@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,12 @@ SiteName = Annotated[str | None, typer.Option(help="The site's name. Default: th
 Ids = Annotated[Range | None, typer.Option(metavar="LO HI", help="Score these job numbers, inclusive.")]
 Rows = Annotated[
     Range | None, typer.Option(metavar="LO HI", help="Score these positions in submit order, from 1, inclusive.")
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Score jobs submitted since then, UTC; those before are learnt."
+    ),
 ]
 Started = Annotated[bool, typer.Option("--started", help="Leave out jobs cancelled in the queue.")]
 SkipBroken = Annotated[
@@ -109,6 +116,7 @@ def replay(
     shadows: Annotated[bool, typer.Option("--shadows", help="Write every method's records, not the first's.")] = False,
     ids: Ids = None,
     rows: Rows = None,
+    since: Since = None,
     started: Started = False,
     site: SiteName = None,
     format_name: FormatName = None,
@@ -140,14 +148,14 @@ def replay(
     from streams.offline.replay import RecordFile, ReplayScores, score_and_write, settings_for
     from streams.offline.replay import replay as replayed
 
-    _check_ranges(ids, rows)
+    _check_ranges(ids, rows, since)
     _check_names(anonymise, key, earlier)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
     with opened(files, site, format_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return
-        range_ = jobs_in(log, ids, rows)
+        range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
         scores = ReplayScores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
         breakdowns = Breakdowns(log.begin, settings, range_, not started)
         anomalies: Counter[str] = Counter()
@@ -192,6 +200,7 @@ def compare(
     ] = None,
     ids: Ids = None,
     rows: Rows = None,
+    since: Since = None,
     started: Started = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
     site: SiteName = None,
@@ -214,14 +223,14 @@ def compare(
     from streams.bulk.event_log import jobs_in
     from streams.offline.compare import compare as compared
 
-    _check_ranges(ids, rows)
+    _check_ranges(ids, rows, since)
     _check_names(anonymise, key, earlier)
     settings = settings_without_servers(context).engine
     with opened(files, site, format_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return
-        range_ = jobs_in(log, ids, rows)
+        range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
         _show_findings(log, report, as_json)
         with _share_of_work() as advance:
             processes = workers or os.cpu_count() or 1
@@ -241,12 +250,13 @@ def compare(
     _show_verdict(found.breakdowns, ours, found.rivals)
 
 
-def _check_ranges(ids: Range | None, rows: Range | None) -> None:
-    if ids and rows:
-        raise typer.BadParameter("--ids and --rows exclude each other.")
-    for option, given in (("--ids", ids), ("--rows", rows)):
-        if given and given[0] > given[1]:
-            raise typer.BadParameter(f"{option} {given[0]} {given[1]}: expected the last not to be before the first.")
+def _check_ranges(ids: Range | None, rows: Range | None, since: datetime | None) -> None:
+    given = [option for option, value in (("--ids", ids), ("--rows", rows), ("--since", since)) if value]
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} exclude each other.")
+    for option, range_ in (("--ids", ids), ("--rows", rows)):
+        if range_ and range_[0] > range_[1]:
+            raise typer.BadParameter(f"{option} {range_[0]} {range_[1]}: expected the last not to be before the first.")
 
 
 def _check_names(anonymise: Path | None, key: Path | None, earlier: str | None) -> None:

@@ -109,6 +109,10 @@ def test_a_range_of_jobs(tmp_path: Path) -> None:
     assert ["30_1" in numbered, "20" in numbered, "x" in numbered] == [True, False, False]
     placed = jobs_in(log, rows=(2, 3))
     assert ["30_1" in placed, "20" in placed, "x" in placed] == [False, True, True]
+    late = jobs_in(log, since=5.0)
+    assert ["30_1" in late, "20" in late, "x" in late] == [False, True, True]
+    with pytest.raises(UserError, match="since then; the log ends at 1970-01-01T00:00Z"):
+        jobs_in(log, since=10.0)
     for where, there_are in (
         ({"ids": (1, 2)}, "they are 20 to 30"),
         ({"rows": (9, 10)}, "they are 1 to 3, in the order"),
