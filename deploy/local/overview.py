@@ -45,7 +45,7 @@ def overview(
         "Every user of this machine may use Kafka and the page; Redis asks for a password."
         if open_to_all
         else f"Kafka, Redis and the page ask for passwords. `{command} access` says how programs of yours enter;\n"
-        f"the page's token is in {data_dir / 'serve.password'}, yours alone to read."
+        f"`{command} access --link` prints a link that opens the page."
     )
     export = f"export {PREFIX}_CONFIG={shlex.quote(str(config))}"
     further = ["", "These find it by themselves. To name it, say where settings are named too:", "", f"  {export}"]

@@ -1,13 +1,18 @@
 """The command that says how programs enter: access."""
 
 import sys
-from typing import Annotated
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streams.cli.options import settings_of
 from streams.cli.output import print_json
+from streams.errors import UserError
 from streams.text.terminal import printable
+
+if TYPE_CHECKING:
+    from streams.settings import ServeSettings
 
 commands = typer.Typer()
 
@@ -18,6 +23,15 @@ def access(
     curl: Annotated[bool, typer.Option("--curl", help="The service's token, for `curl --config -`.")] = False,
     java: Annotated[bool, typer.Option("--java", help="Properties for Kafka's own tools, with the password.")] = False,
     kcat: Annotated[bool, typer.Option("--kcat", help="The same for kcat and others on librdkafka.")] = False,
+    link: Annotated[
+        bool, typer.Option("--link", help="A link that lets a browser in: once, within ten minutes, for a week.")
+    ] = False,
+    of: Annotated[
+        str | None, typer.Option("--for", metavar="NAME", help="With --link: by the token of this name.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="With --link: the service's address in the browser. Default: this machine's.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Arguments for kafka-python, with the password.")] = False,
 ) -> None:
     """Say how programs of yours enter Kafka and the HTTP service.
@@ -27,10 +41,14 @@ def access(
     """
     from streams.running import curl_config, kafka_properties, service_url
 
-    if curl + java + kcat + as_json > 1:
-        raise typer.BadParameter("--curl, --java, --kcat and --json: expected one of them.")
+    if curl + java + kcat + link + as_json > 1:
+        raise typer.BadParameter("--curl, --java, --kcat, --link and --json: expected one of them.")
+    if not link and (of or url):
+        raise typer.BadParameter("--for and --url go with --link.")
     settings = settings_of(context)
-    if curl:
+    if link:
+        sys.stdout.write(f"{_login_link(settings.serve, of, url or service_url(settings.serve))}\n")
+    elif curl:
         sys.stdout.write(curl_config(settings))
     elif java or kcat:
         sys.stdout.write(kafka_properties(settings, java))
@@ -46,3 +64,19 @@ def access(
         lines = [f"Kafka    {kafka.bootstrap}  {asked}", f"service  {service_url(serve)}  {token}"]
         lines += [f"settings {context.obj}"] if context.obj else []
         sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+
+
+def _login_link(serve: "ServeSettings", name: str | None, url: str) -> str:
+    """A link to the service at this address that lets in whom the token of this name lets in.
+
+    Raises:
+        UserError: there is no such token.
+    """
+    from streams.serve.links import LINK_S, signed
+
+    tokens = serve.all_tokens()
+    chosen = name or ("token" if "token" in tokens else next(iter(tokens), None))
+    if chosen not in tokens:
+        known = f"the settings have tokens of: {', '.join(tokens)}" if tokens else "the settings have no token"
+        raise UserError(f"no link can be made: {known}")
+    return f"{url.rstrip('/')}/login?key={signed('link', chosen, tokens[chosen].token, time.time() + LINK_S)}"

@@ -4,9 +4,10 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2s
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs
@@ -17,7 +18,8 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import Message, Scope
 
 from streams.client.questions import asking_for
-from streams.errors import UserError
+from streams.errors import NotUnderstood, UserError
+from streams.serve import links
 from streams.settings.tokens import ServeToken
 
 log = logging.getLogger(__name__)
@@ -34,11 +36,26 @@ CLIENT = "queuecast_client"
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 
-class Access:
-    """The tokens in force, by their names. Without any, everybody may ask everything."""
+SESSION = "queuecast"
+"""The cookie that has a session."""
 
-    def __init__(self, tokens: Mapping[str, ServeToken]) -> None:
+
+class Access:
+    """The tokens in force, by their names. Without any, and without a header that names users, everybody may ask
+    everything.
+
+    Parameters:
+        user_header: the header in which a proxy names the user, who may then see what is of that user.
+        trusted: the networks whose header is believed.
+    """
+
+    def __init__(
+        self, tokens: Mapping[str, ServeToken], user_header: str | None = None, trusted: Sequence[str] = ()
+    ) -> None:
         self._tokens = dict(tokens)
+        self._user_header = user_header
+        self._trusted = networks(trusted)
+        self._used: dict[str, float] = {}  # the links that were used, and until when they would count
         self._key = secrets.token_bytes(16)
 
     def __deepcopy__(self, _: dict[int, Any]) -> Self:
@@ -47,12 +64,20 @@ class Access:
 
     @property
     def asks(self) -> bool:
-        """Whether a token is asked for."""
-        return bool(self._tokens)
+        """Whether who asks must say who it is."""
+        return bool(self._tokens) or self._user_header is not None
 
     def replace(self, tokens: Mapping[str, ServeToken]) -> None:
         """Put these tokens in the place of those in force."""
         self._tokens = dict(tokens)
+
+    def who(self, connection: Connection) -> tuple[str, ServeToken] | None:
+        """The name and rights of who asks: by a token, by a session, or as a trusted proxy says; None: nobody known."""
+        if (given := connection.headers.get("authorization")) is not None:
+            return self.find(given)
+        session = connection.cookies.get(SESSION, "")
+        name = links.name_in("session", session, self._tokens, time.time())
+        return self._named_by_proxy(connection) if name is None else (name, self._tokens[name])
 
     def find(self, authorization: str) -> tuple[str, ServeToken] | None:
         """The name and rights of the token in this header; None where there is none such.
@@ -67,9 +92,33 @@ class Access:
                 found = name, token
         return found if scheme.lower() == "bearer" else None
 
+    def _named_by_proxy(self, connection: Connection) -> tuple[str, ServeToken] | None:
+        user = connection.headers.get(self._user_header or "", "").strip()
+        if not user or not _within(connection.client.host if connection.client else "", self._trusted):
+            return None
+        return f"user {user}", ServeToken(token="", rights="own", user=user)
+
+    def session_by_link(self, link: str) -> str | None:
+        """The session that a link is exchanged for, once; None where it does not count (any more)."""
+        now = time.time()
+        self._used = {used: until for used, until in self._used.items() if until > now}
+        name = links.name_in("link", link, self._tokens, now)
+        if name is None or link in self._used:
+            return None
+        self._used[link] = now + links.LINK_S
+        return self._session(name)
+
+    def session_by_token(self, authorization: str) -> str | None:
+        """The session of whom the token in this header lets in; None where it lets in nobody."""
+        found = self.find(authorization)
+        return None if found is None else self._session(found[0])
+
+    def _session(self, name: str) -> str:
+        return links.signed("session", name, self._tokens[name].token, time.time() + links.SESSION_S)
+
     def identify(self, connection: Connection) -> str:
         """Who a request counts for: the token's name, or else the address."""
-        found = self.find(connection.headers.get("authorization", ""))
+        found = self.who(connection)
         return f"token {found[0]}" if found else f"address {address_of(connection.scope)}"
 
     async def note_asker(self, connection: Connection, _: BaseRouteHandler) -> None:
@@ -87,15 +136,36 @@ class Access:
             NotAuthorizedException: the token is missing or wrong.
             PermissionDeniedException: it does not allow this.
         """
-        if not self._tokens:
+        if not self.asks:
             return
-        found = self.find(connection.headers.get("authorization", ""))
+        found = self.who(connection)
         if found is None:
             detail = "the token is missing or wrong; expected the header `Authorization: Bearer TOKEN`"
             raise NotAuthorizedException(detail=detail, headers={"WWW-Authenticate": "Bearer"})
         name, token = found
         connection.scope[CLIENT] = name  # type: ignore[literal-required]
         _check_rights(token, connection, handler)
+
+
+def networks(addresses: Sequence[str]) -> list[IPv4Network | IPv6Network]:
+    """These addresses and networks.
+
+    Raises:
+        UserError: one is none.
+    """
+    try:
+        return [ip_network(address) for address in addresses]
+    except ValueError as error:
+        raise NotUnderstood(f"serve.user_header_from: {error}; expected addresses, or networks as 10.0.0.0/8") from None
+
+
+def _within(host: str, trusted: Iterable[IPv4Network | IPv6Network]) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return any(address in network for network in trusted)
 
 
 def _check_rights(token: ServeToken, connection: Connection, handler: BaseRouteHandler) -> None:
@@ -111,7 +181,7 @@ def _check_rights(token: ServeToken, connection: Connection, handler: BaseRouteH
 
 def sees_all_jobs(access: Access, connection: Connection) -> bool:
     """Whether this request may see every user's jobs."""
-    found = access.find(connection.headers.get("authorization", ""))
+    found = access.who(connection)
     return not access.asks or (found is not None and found[1].rights == "all")
 
 

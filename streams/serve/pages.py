@@ -1,6 +1,8 @@
 """The pages for people: one frame around what is each page's own, and the scripts, styles and images they load."""
 
+import re
 from collections.abc import Mapping
+from html import escape
 from mimetypes import guess_type
 from pathlib import Path
 from string import Template
@@ -51,6 +53,17 @@ def rendered_pages() -> dict[str, bytes]:
     """The pages by their paths, as they are sent."""
     frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
     return {path: page.rendered(frame) for path, page in PAGES.items()}
+
+
+def problem_page(path: str, status: int, detail: str) -> bytes:
+    """What a browser is shown in the place of a page: the frame, with what is wrong."""
+    frame = Template((FILES / "frame.html").read_text(encoding="utf-8"))
+    title = "There is no such page" if status == 404 else "That did not work"
+    said = escape("The pages are named above." if status == 404 else detail)
+    content = f'    <section id="problem"><h1>{title}</h1>\n      <p>{said}</p></section>'
+    filled = frame.substitute(title=f"{title} – queuecast", head="", skip="Skip to what is told", content=content)
+    up = "../" * (path.count("/") - 1) or "./"
+    return re.sub(r'(href|src)="(?!#)(?:\./)?', rf'\1="{up}', filled).encode()
 
 
 def static_files() -> dict[str, bytes]:

@@ -28,10 +28,15 @@ def keeping_slashes(app: ASGIApp) -> ASGIApp:
 
 
 def answering_head(app: ASGIApp) -> ASGIApp:
-    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is."""
+    """The app, which answers HEAD as GET; the server leaves the body out, since its scope stays as it is.
+
+    Not so for a login link, which counts once: who only looks whether it is there must not use it.
+    """
 
     async def as_get(scope: Scope, receive: Receive, send: Send) -> None:
-        await app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)  # type: ignore[arg-type]
+        if scope.get("method") == "HEAD" and scope["path"] != "/login":
+            scope = {**scope, "method": "GET"}  # type: ignore[assignment]
+        await app(scope, receive, send)
 
     return as_get
 

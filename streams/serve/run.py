@@ -50,7 +50,7 @@ def run_serve(settings: Settings, config: Path | None = None) -> None:
         logging.getLogger("aiokafka").setLevel("WARNING")  # at info it logs every assignment of partitions
     signal.signal(signal.SIGTERM, _stopped)
     try:
-        access = Access(serve.all_tokens())
+        access = Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
         check_closed(serve, access.asks)
         _run(settings, listen(serve), access, config)
     except UserError as error:

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Litestar, MediaType, Request, Response, Router, get
-from litestar.datastructures import State
+from litestar import Litestar, MediaType, Request, Response, Router, delete, get, post
+from litestar.datastructures import Cookie, State
 from litestar.di import NamedDependency, Provide
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, NotAuthorizedException, PermissionDeniedException
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig, ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, OpenAPI, OpenAPIType, Schema, SecurityScheme
 from litestar.openapi.spec import Parameter as DocumentedParameter
-from litestar.params import FromPath, Parameter
+from litestar.params import FromPath, FromQuery, Parameter
 from litestar.types import ControllerRouterHandler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
@@ -27,10 +27,11 @@ from models.records import JobAnswer, JobsAnswer, SiteAnswer, SitePast, WaitAnsw
 from streams.client.estimates import MAX_OUTCOMES
 from streams.client.questions import AnswerTimeout, Busy, NotFound
 from streams.errors import UserError
-from streams.serve.access import Access, log_request, sees_all_jobs
+from streams.serve.access import SESSION, Access, log_request, sees_all_jobs
 from streams.serve.hosts import CheckHost, names_of
+from streams.serve.links import SESSION_S
 from streams.serve.middleware import METRICS, add_security_headers, count_refused
-from streams.serve.pages import page, rendered_pages, static, static_files
+from streams.serve.pages import page, problem_page, rendered_pages, static, static_files
 from streams.serve.parameters import (
     JOB,
     Duration,
@@ -53,6 +54,7 @@ from streams.serve.service import (
     UserJobs,
 )
 from streams.settings import Settings
+from streams.settings.tokens import Rights
 from streams.version import __version__
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,15 @@ class Problem(msgspec.Struct, kw_only=True, frozen=True):
 
     status_code: int
     detail: str
+
+
+class Me(msgspec.Struct, kw_only=True, frozen=True):
+    """Who asks: `name` is the token's, null where none is asked for; `session`: whether a browser's session says so."""
+
+    name: str | None
+    rights: Rights
+    user: str | None
+    session: bool
 
 
 DESCRIPTIONS = {
@@ -189,6 +200,48 @@ async def accuracy(service: Served) -> AccuracyReport:
     return await service.accuracy()
 
 
+@get("/me", responses=_errors(), opt=RANK)
+async def me(request: Request[Any, Any, State]) -> Me:
+    """Who asks, by the service's lights: the name of the token, its rights, and whose jobs it may see."""
+    access: Access = request.app.state.access
+    found = access.who(request)
+    if found is None:
+        return Me(name=None, rights="all", user=None, session=False)
+    name, token = found
+    return Me(name=name, rights=token.rights, user=token.user, session=SESSION in request.cookies)
+
+
+@get("/")
+async def log_in_by_link(state: State, request: Request[Any, Any, State], key: FromQuery[str] = "") -> Response[None]:
+    """Exchange a link for a session, which the browser keeps, and go on to the first page."""
+    session = state.access.session_by_link(key)
+    if session is None:
+        detail = "this link was used, or its ten minutes are over; `queuecast access --link` gives another"
+        raise PermissionDeniedException(detail=detail)
+    return Response(None, status_code=303, headers={"Location": "./"}, cookies=[_session_cookie(request, session)])
+
+
+@post("/", status_code=204)
+async def log_in_by_token(state: State, request: Request[Any, Any, State]) -> Response[None]:
+    """Exchange a token for a session."""
+    session = state.access.session_by_token(request.headers.get("authorization", ""))
+    if session is None:
+        raise NotAuthorizedException(detail="the token is missing or wrong")
+    return Response(None, status_code=204, cookies=[_session_cookie(request, session)])
+
+
+@delete("/", status_code=204)
+async def log_out() -> Response[None]:
+    """End the session in this browser."""
+    over = Cookie(SESSION, value="", max_age=0, httponly=True, samesite="strict")
+    return Response(None, status_code=204, cookies=[over])
+
+
+def _session_cookie(request: Request[Any, Any, State], session: str) -> Cookie:
+    secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+    return Cookie(SESSION, value=session, max_age=SESSION_S, httponly=True, samesite="strict", secure=secure)
+
+
 @get("/healthz", media_type=MediaType.TEXT)
 async def healthz() -> str:
     """Whether this process answers at all."""
@@ -213,8 +266,12 @@ def _error(status: int, detail: str, headers: Mapping[str, str] | None = None) -
     return Response(content, status_code=status, headers=dict(headers or {}), media_type=MediaType.JSON)
 
 
-def _bad_request(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """An error whose detail names each parameter that is wrong."""
+def _bad_request(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
+    """An error whose detail names each parameter that is wrong; a page where a browser asked for one."""
+    path = request.url.path
+    if not path.startswith("/v1/") and "text/html" in request.headers.get("accept", ""):
+        content = problem_page(path, error.status_code, error.detail)
+        return Response(content, status_code=error.status_code, media_type=MediaType.HTML)
     found = error.extra if isinstance(error.extra, list) else []
     headers = dict(error.headers or {})
     if error.status_code == 429:
@@ -246,7 +303,7 @@ def build_app(
 ) -> Litestar:
     """The app. Where there are tokens, the paths under /v1 ask for one; `access` has them, by default the settings'."""
     serve = settings.serve
-    access = access or Access(serve.all_tokens())
+    access = access or Access(serve.all_tokens(), serve.user_header, serve.user_header_from)
     v1: list[ControllerRouterHandler] = [
         sites,
         site_now,
@@ -259,6 +316,7 @@ def build_app(
         accuracy,
         past,
         status,
+        me,
     ]
     scheme = SecurityScheme(type="http", scheme="bearer", description="A token of the settings' section `serve`.")
     api = Router(
@@ -270,8 +328,14 @@ def build_app(
         before_request=restore_slashes,
         security=[{"token": []}] if access.asks else None,
     )
+    sessions = Router(
+        "/login",
+        route_handlers=[log_in_by_link, log_in_by_token, log_out],
+        middleware=[rate_limit(access, serve.requests_per_minute).middleware],
+        include_in_schema=False,
+    )
     app = Litestar(
-        [api, healthz, readyz, metrics, page, static],
+        [api, sessions, healthz, readyz, metrics, page, static],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={HTTPException: _bad_request, UserError: _no_answer, Exception: _failed},
         state=State({"access": access, "pages": rendered_pages(), "static_files": static_files()}),

@@ -234,7 +234,9 @@ class ServeSettings(Section, frozen=True, kw_only=True):
 
     `token` opens everything. `tokens`, `[serve.tokens.NAME]` in the file, have rights of their own; more of them are in
     `tokens_file`, a table for each name. Both files are read again when they change. Without any token the service is
-    there for this machine only. `hosts` are the names under which browsers may reach it, beside this machine's own.
+    there for this machine only. `hosts` are the names under which browsers may reach it, beside this machine's own. A
+    proxy that knows its users names them in `user_header`, which is believed from the addresses `user_header_from`
+    alone: who comes so may see what is of that user.
 
     A client (a token, or an address without one) may ask `requests_per_minute`; an address may have
     `client_connections`, and has `header_seconds` to say what it wants. `answer_seconds` is how long a worker's answer
@@ -250,6 +252,8 @@ class ServeSettings(Section, frozen=True, kw_only=True):
     sites: dict[str, SiteSettings] = {}
     tokens: dict[str, ServeToken] = {}
     tokens_file: Annotated[str, Meta(min_length=1)] | None = None
+    user_header: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$")] | None = None
+    user_header_from: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     requests_per_minute: Positive = 1200
     client_connections: Positive = 100

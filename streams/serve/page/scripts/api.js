@@ -1,32 +1,32 @@
 // Questions to the service, and what to say where it has no answer.
 
 const PATIENCE_MS = 30_000;
-const TOKEN = "queuecast-token";
 
-/** What was said instead of an answer to who came with `key`; `status` 0 where the service could not be reached. */
+/** What was said instead of an answer; `status` 0 where the service could not be reached. */
 export class Refused extends Error {
-  constructor(status, detail = "", key = null) {
+  constructor(status, detail = "") {
     super(detail);
-    Object.assign(this, { status, detail, key });
+    Object.assign(this, { status, detail });
   }
 }
 
-export const token = {
-  get: () => sessionStorage.getItem(TOKEN),
-  set: (value) => sessionStorage.setItem(TOKEN, value),
-  forget: () => sessionStorage.removeItem(TOKEN),
-};
+/** Exchange a token for a session, a cookie that no script can read; whether the service took it. */
+export async function enter(token) {
+  const headers = { Authorization: `Bearer ${String.fromCharCode(...new TextEncoder().encode(token))}` };
+  return (await fetch("login", { method: "POST", headers })).ok;
+}
+
+/** End the session. */
+export const leave = () => fetch("login", { method: "DELETE" });
 
 /** The answer to GET `v1/…`; `parts` of the path are names as they are, empty parameters are left out. */
 export async function get(parts, parameters = {}, signal = null) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
   const path = ["v1", ...parts].map(encodeURIComponent).join("/");
-  const key = token.get();
   const patience = AbortSignal.timeout(PATIENCE_MS);
   let response, body;
   try {
     response = await fetch(query.size ? `${path}?${query}` : path, {
-      headers: key ? { Authorization: `Bearer ${key}` } : {},
       signal: signal ? AbortSignal.any([signal, patience]) : patience,
       cache: "no-store",
     });
@@ -37,7 +37,7 @@ export async function get(parts, parameters = {}, signal = null) {
   }
   const found = parsed(body);
   if (response.ok && found !== null) return found;
-  throw new Refused(response.status, String(found?.detail ?? ""), key);
+  throw new Refused(response.status, String(found?.detail ?? ""));
 }
 
 function parsed(body) {

@@ -1,30 +1,37 @@
 // What every page has: the question for the token, and the round of refreshes.
 
-import { Refused, token } from "./api.js";
+import { Refused, enter, get, leave } from "./api.js";
 
 const REFRESH_MS = 20_000;
 
 const door = document.getElementById("token");
 const key = document.getElementById("token-value");
+const why = document.getElementById("token-why");
 
-/** The service lets nobody in without its token: ask for it, once for all questions that were refused. */
+/** The service lets in nobody whom it does not know: ask for the token, once for all questions that were refused. */
 export function refused(error) {
-  if (!(error instanceof Refused) || error.status !== 401 || error.key !== token.get() || !door.hidden) return;
-  token.forget();
+  if (!(error instanceof Refused) || error.status !== 401 || !door.hidden) return;
   door.hidden = false;
-  document.getElementById("token-why").textContent = error.key
-    ? "The service did not take this token." : "This service lets in only those who have its token.";
+  askAgain("This service lets in only those who have its token.");
+}
+
+function askAgain(reason) {
+  why.textContent = reason;
   key.value = "";
   key.focus();
 }
 
 /** Do `begin` now and whenever a token was given; `refresh` again and again, while it is wanted and looked at. */
 export function open(begin, refresh) {
-  door.addEventListener("submit", (event) => {
+  door.addEventListener("submit", async (event) => {
     event.preventDefault();
-    token.set(key.value);
-    door.hidden = true;
-    begin();
+    if (await enter(key.value).catch(() => false)) {
+      door.hidden = true;
+      begin();
+      offerToLeave();
+    } else {
+      askAgain("The service did not take this token.");
+    }
   });
   const live = document.getElementById("live");
   const again = () => live.checked && door.hidden && !document.hidden && refresh();
@@ -32,6 +39,17 @@ export function open(begin, refresh) {
   live.addEventListener("change", again);
   document.addEventListener("visibilitychange", again);
   begin();
+  offerToLeave();
+}
+
+/** Who has a session may end it. */
+async function offerToLeave() {
+  const out = document.getElementById("leave");
+  out.hidden = !(await get(["me"]).catch(() => null))?.session;
+  out.onclick = async () => {
+    await leave();
+    location.reload();
+  };
 }
 
 /** Say something in a live region; what stands there already is not said again. */

@@ -57,8 +57,10 @@ form.addEventListener("submit", (event) => {
   ask();
 });
 
-function recall() {
-  field.value = new URLSearchParams(location.search).get("user") ?? field.value;
+/** Whose jobs these are: as the address says, else of whom the service knows to ask. */
+async function recall() {
+  const named = new URLSearchParams(location.search).get("user");
+  field.value = named ?? ((await get(["me"]).catch(() => null))?.user || field.value);
   ask();
 }
 

@@ -1,0 +1,126 @@
+"""How browsers are let in: by a link, by the token, or as a proxy says; and errors that people see as pages."""
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from streams.cli.app import main
+from streams.errors import UserError
+from streams.serve.access import SESSION, networks
+from streams.serve.links import LINK_S, SESSION_S, name_in, signed
+from tests.streams.serve.test_access import TOKENS, Client, client_of
+from tests.support.asked import USER
+
+ADA = TOKENS["ada"].token
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    with client_of(tokens=TOKENS) as found:
+        yield found
+
+
+def _enter(client: Client, name: str = "ada", token: str = ADA, until: float = LINK_S) -> Any:
+    key = signed("link", name, token, time.time() + until)
+    return client.get("/login", params={"key": key}, follow_redirects=False)
+
+
+def test_a_link_lets_a_browser_in_for_a_week(client: Client) -> None:
+    assert client.get("/v1/sites").status_code == 401
+    entered = _enter(client)
+    assert (entered.status_code, entered.headers["location"]) == (303, "./")
+    cookie = entered.headers["set-cookie"].lower()
+    assert all(word in cookie for word in ("httponly", "samesite=strict", f"max-age={SESSION_S}"))
+    assert "secure" not in cookie
+    assert client.get("/v1/sites").status_code == 200
+    assert client.get(f"/v1/users/{USER}/jobs").status_code == 200
+    assert client.get("/v1/users/bob/jobs").status_code == 403
+    assert client.get("/v1/me").json() == {"name": "ada", "rights": "own", "user": USER, "session": True}
+    client.delete("/login")
+    assert client.get("/v1/sites").status_code == 401
+
+
+def test_behind_tls_the_cookie_is_for_tls_alone(client: Client) -> None:
+    headers = {"authorization": f"Bearer {ADA}", "x-forwarded-proto": "https"}
+    assert "; secure" in client.post("/login", headers=headers).headers["set-cookie"].lower()
+
+
+def test_a_link_counts_once(client: Client) -> None:
+    key = signed("link", "ada", ADA, time.time() + LINK_S)
+    url = f"/login?key={key}"
+    assert client.head(url, follow_redirects=False).status_code == 405
+    assert [client.get(url, follow_redirects=False).status_code for _ in range(2)] == [303, 403]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"until": -1.0}, {"token": "another token of ada"}, {"name": "nobody"}, {"name": "admin"}]
+)
+def test_a_link_that_does_not_count_lets_nobody_in(client: Client, wrong: dict[str, Any]) -> None:
+    assert _enter(client, **wrong).status_code == 403
+    assert client.get("/v1/sites").status_code == 401
+
+
+def test_a_session_ends_with_its_token(client: Client) -> None:
+    assert _enter(client).status_code == 303
+    client.app.state.access.replace({"admin": TOKENS["admin"]})
+    assert client.get("/v1/sites").status_code == 401
+
+
+@pytest.mark.parametrize("given", ["", "x", "a.b", "ada.x.y.z", "ada.9e9.n.", "é.1.2.3"])
+def test_what_nobody_has_signed_names_nobody(given: str) -> None:
+    assert name_in("session", given, TOKENS, 0.0) is None
+    assert name_in("session", signed("link", "ada", ADA, 10.0), TOKENS, 0.0) is None
+    assert name_in("link", signed("link", "a.b é", ADA, 10.0), {"a.b é": TOKENS["ada"]}, 0.0) == "a.b é"
+
+
+def test_the_token_lets_in_too(client: Client) -> None:
+    assert client.post("/login", headers={"authorization": "Bearer wrong horse"}).status_code == 401
+    entered = client.post("/login", headers={"authorization": f"Bearer {TOKENS['admin'].token}"})
+    assert entered.status_code == 204 and SESSION in entered.cookies
+    assert client.get("/v1/users/bob/jobs").status_code == 200
+
+
+@pytest.mark.parametrize(("trusted", "expected"), [(["10.0.0.0/8", "192.0.2.7"], 200), (["192.0.2.8"], 401)])
+def test_a_proxy_names_the_user_where_it_is_trusted(trusted: list[str], expected: int) -> None:
+    async def asked() -> list[int]:
+        transport = httpx.ASGITransport(inner.app, client=("192.0.2.7", 4711))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            paths = ((f"/v1/users/{USER}/jobs", {"X-Remote-User": USER}), ("/v1/sites", {}))
+            return [(await client.get(path, headers=headers)).status_code for path, headers in paths]
+
+    with client_of(user_header="X-Remote-User", user_header_from=tuple(trusted)) as inner:
+        assert asyncio.run(asked()) == [expected, 401]
+        assert inner.get("/v1/sites", headers={"X-Remote-User": USER}).status_code == 401
+
+
+def test_a_network_that_is_none() -> None:
+    with pytest.raises(UserError, match=r"serve\.user_header_from: .*10\.0\.0\.0/8"):
+        networks(["10.0.0.300"])
+
+
+def test_the_command_makes_links(client: Client, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "queuecast.toml"
+    settings.write_text(f'[serve.tokens.ada]\ntoken = "{ADA}"\nrights = "own"\nuser = "{USER}"\n')
+    command = ["--config", str(settings), "access", "--link"]
+    assert main([*command, "--for", "ada", "--url", "https://q.example.org/"]) == 0
+    link = capsys.readouterr().out.strip()
+    assert link.startswith("https://q.example.org/login?key=ada.")
+    assert client.get(link.removeprefix("https://q.example.org"), follow_redirects=False).status_code == 303
+    assert main([*command, "--for", "bob"]) == 1
+    assert "no link can be made: the settings have tokens of: ada" in capsys.readouterr().err
+
+
+def test_a_browser_is_shown_a_page_and_a_program_json(client: Client) -> None:
+    html = client.get("/no/page", headers={"accept": "text/html,*/*"})
+    assert (html.status_code, html.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is no such page" in html.text and 'href="../static/style.css"' in html.text
+    assert not re.search(r'(href|src)="(?!\.\./|#)', html.text)
+    assert client.get("/no/page").json()["status_code"] == 404
+    assert client.get("/v1/nothing", headers={"accept": "text/html"}).json()["status_code"] == 404
+    refused = client.get("/login?key=<b>", headers={"accept": "text/html"})
+    assert refused.status_code == 403 and "queuecast access --link" in refused.text
