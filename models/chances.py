@@ -1,10 +1,10 @@
-"""The probability that each of several waits, of which bounds are known, is the least."""
+"""What bounds on waits say of other questions: whether one ends within a time, and which of several is the least."""
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 
 POINTS = 40
 """Equally likely values that a distribution is taken as."""
@@ -22,16 +22,34 @@ def spread(median_s: float, bounds_s: Mapping[str, float]) -> list[float]:
     >>> spread(100.0, {"0.25": 50.0, "0.75": 150.0})[::13]
     [2.5, 67.5, 132.5, 197.5]
     """
-    known = sorted({0.0: 0.0, **{float(q): bound_s for q, bound_s in bounds_s.items()}, 0.5: median_s}.items())
-    at, waits_s = [q for q, _ in known], [max(wait_s, 0.0) for _, wait_s in known]
-    found, last = [], 0.0
+    at, waits_s = _known(median_s, bounds_s)
+    found = []
     for point in range(POINTS):
         q = (point + 0.5) / POINTS
         end = min(max(bisect_left(at, q), 1), len(at) - 1)
         slope = (waits_s[end] - waits_s[end - 1]) / (at[end] - at[end - 1])
-        last = max(last, waits_s[end - 1] + slope * (q - at[end - 1]))
-        found.append(last)
+        found.append(waits_s[end - 1] + slope * (q - at[end - 1]))
     return found
+
+
+def chance_within(seconds: float, median_s: float, bounds_s: Mapping[str, float]) -> float:
+    """The probability that a wait is at most so many seconds; beyond the highest bound that bound's.
+
+    >>> [chance_within(s, 100.0, {"0.25": 50.0, "0.9": 300.0}) for s in (25.0, 100.0, 200.0, 9e9)]
+    [0.125, 0.5, 0.7, 0.9]
+    """
+    at, waits_s = _known(median_s, bounds_s)
+    place = bisect_right(waits_s, seconds)
+    if place in (0, len(at)):
+        return at[max(place - 1, 0)]
+    slope = (at[place] - at[place - 1]) / (waits_s[place] - waits_s[place - 1])
+    return at[place - 1] + slope * (seconds - waits_s[place - 1])
+
+
+def _known(median_s: float, bounds_s: Mapping[str, float]) -> tuple[list[float], list[float]]:
+    """Probabilities from 0, and the waits in seconds that they belong to, both ascending."""
+    known = sorted({0.0: 0.0, **{float(q): bound_s for q, bound_s in bounds_s.items()}, 0.5: median_s}.items())
+    return [q for q, _ in known], list(accumulate((max(wait_s, 0.0) for _, wait_s in known), max))
 
 
 def chances_of_least(values: Sequence[Sequence[float]]) -> list[float]:

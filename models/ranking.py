@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from models.chances import chances_of_least, spread
+from models.chances import chance_within, chances_of_least, spread
 from models.durations import duration
 from models.records import (
     Bytes,
@@ -99,6 +99,8 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
 
     `p_best` is the probability that the job is done at this site before it would be at any other, by the bounds of
     those whose estimates rest on enough; null for one that has none, or is stale or `weak`.
+    `p_start` is the probability that it starts within the ranking's `start_within_s`: at most that of
+    the highest bound.
     `as_of` and what follows it is as in `models.records.Answer`. `weak` says why the estimate rests on little. `recent`
     is how right the site's predictions were in the last week or two; null where its worker did not answer.
     `source`: "what-if" is an answer to this question; "standing" is the estimate of a shape that the job fits into.
@@ -111,6 +113,7 @@ class RankedSite(msgspec.Struct, kw_only=True, frozen=True):
     predicted_start: float | None
     bounds: dict[str, float] | None
     p_best: float | None = None
+    p_start: float | None = None
     speed: float
     method: str
     reason: str
@@ -139,13 +142,14 @@ class Ranking(msgspec.Struct, kw_only=True, frozen=True):
     """The sites for a job, sorted by response time. Behind those whose estimates rest on enough come those whose do not
     (`weak`), then those without an estimate, then stale ones.
 
-    `reference_run_s` is the job's run time at a site of speed 1, in seconds.
+    `reference_run_s` is the job's run time at a site of speed 1, in seconds. `start_within_s` is what was asked for.
     """
 
     job: JobRequest
     reference_run_s: float | None
     ranking: list[RankedSite]
     left_out: list[LeftOut]
+    start_within_s: float | None = None
 
 
 def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
@@ -159,7 +163,11 @@ def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
 
 
 def rank(
-    job: JobRequest, said: Mapping[str, Said], sites: Mapping[str, SiteSettings], run_s: float | None = None
+    job: JobRequest,
+    said: Mapping[str, Said],
+    sites: Mapping[str, SiteSettings],
+    run_s: float | None = None,
+    start_within_s: float | None = None,
 ) -> Ranking:
     """Rank the sites. A site's response time is its predicted wait plus the reference run time divided by its speed.
 
@@ -171,6 +179,7 @@ def rank(
         sites: the settings of sites that have any.
         run_s: the job's run time at a site of speed 1, in seconds; by default the median of the sites' predictions,
             each times the site's speed, else the job's walltime.
+        start_within_s: within how many seconds it should start, where that is asked.
     """
     left_out, found = [], {}
     for site, told in said.items():
@@ -184,12 +193,13 @@ def rank(
     reference = run_s if run_s is not None else _reference(found.values())
     limits = [seconds for seconds in (reference, job.walltime) if seconds is not None]
     reference = min(limits, default=None)
-    ranking = [_ranked(site, told, speed, reference) for site, (told, speed) in found.items()]
+    ranking = [_ranked(site, told, speed, reference, start_within_s) for site, (told, speed) in found.items()]
     return Ranking(
         job=job,
         reference_run_s=reference,
         ranking=sorted(_with_chances(ranking), key=_order),
         left_out=sorted(left_out, key=lambda out: (out.site, out.partition or "")),
+        start_within_s=start_within_s,
     )
 
 
@@ -211,16 +221,23 @@ def _reference(found: Iterable[tuple[WaitAnswer | StandingEstimate, float]]) -> 
     return median(runs) if runs else None
 
 
-def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, reference: float | None) -> RankedSite:
+def _ranked(
+    site: str,
+    told: WaitAnswer | StandingEstimate,
+    speed: float,
+    reference: float | None,
+    start_within_s: float | None,
+) -> RankedSite:
     run_s = None if reference is None else reference / speed
-    wait_s = told.predicted_wait_s
+    wait_s, bounds = told.predicted_wait_s, told.bounds
     return RankedSite(
         site=site,
         predicted_response_s=None if wait_s is None or run_s is None else wait_s + run_s,
         predicted_wait_s=wait_s,
         predicted_run_s=run_s,
         predicted_start=told.predicted_start,
-        bounds=told.bounds,
+        bounds=bounds,
+        p_start=_p_start(start_within_s, wait_s, bounds),
         speed=speed,
         method=told.method,
         reason=told.reason,
@@ -236,6 +253,12 @@ def _ranked(site: str, told: WaitAnswer | StandingEstimate, speed: float, refere
         why=told.why if isinstance(told, WaitAnswer) else None,
         recent=(told.recent or None) if isinstance(told, WaitAnswer) else None,
     )
+
+
+def _p_start(within_s: float | None, wait_s: float | None, bounds: dict[str, float] | None) -> float | None:
+    if within_s is None or wait_s is None or not bounds:
+        return None
+    return chance_within(within_s, wait_s, bounds)
 
 
 def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:

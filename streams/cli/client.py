@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli.look import ask_job
+from streams.cli.look import ask_job, seconds_until
 from streams.cli.options import is_given, name, names, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
@@ -309,6 +309,10 @@ def ask(
         str | None,
         typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h."),
+    ] = None,
     job_id: Annotated[
         str | None, typer.Option("--job", metavar="ID", help="When this job starts, which was submitted already.")
     ] = None,
@@ -322,7 +326,7 @@ def ask(
     The sites by response time: the wait and the run time. Nothing is submitted,
     and asking changes nothing. The exit code is 1 where no site has an estimate.
     With --job it says when that job starts, and why not yet; of the other options
-    it has --site, --url, --token and --json.
+    it has --by, --site, --url, --token and --json.
     """
     from models.ranking import JobRequest
     from streams.client import either
@@ -332,7 +336,7 @@ def ask(
 
     if job_id is not None:
         _check_ask_job(context)
-        ask_job(context, job_id, site or (), url, token, as_json)
+        ask_job(context, job_id, site or (), url, token, as_json, by)
         return
     fields = JobRequest.__struct_fields__
     described = {field: value for field, value in context.params.items() if field in fields and value is not None}
@@ -341,8 +345,9 @@ def ask(
         raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
     run_s = None if run is None else read_as("--run", seconds_of, run)
+    within_s = None if by is None else seconds_until(by)
     with either.asked_of(settings_of(context, url), url, token) as grid:
-        found = grid.rank(job, sites=site or (), run_s=run_s, why=True)
+        found = grid.rank(job, sites=site or (), run_s=run_s, why=True, start_within=within_s)
     if as_json:
         print_json(found)
     else:
@@ -350,7 +355,7 @@ def ask(
     check(found)
 
 
-OF_SUBMITTED = frozenset({"job_id", "site", "url", "token", "as_json"})
+OF_SUBMITTED = frozenset({"job_id", "by", "site", "url", "token", "as_json"})
 """The options of `ask` that go with --job: a job that was submitted has asked for the rest already."""
 
 

@@ -9,6 +9,7 @@ import typer
 
 from streams.cli.options import name, names, settings_of
 from streams.cli.output import print_json, told_if_silent
+from streams.errors import read_as
 
 commands = typer.Typer()
 
@@ -47,21 +48,31 @@ def jobs(
     _print(found, as_json, show_jobs)
 
 
-@commands.command(epilog="Example: queuecast job 4711 --site ctc")
+@commands.command(epilog="Example: queuecast job 4711 --site ctc --by 17:00")
 def job(
     context: typer.Context,
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h."),
+    ] = None,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
-    ask_job(context, job_id, site or (), url, token, as_json)
+    ask_job(context, job_id, site or (), url, token, as_json, by)
 
 
 def ask_job(
-    context: typer.Context, job: str, sites: Sequence[str], url: str | None, token: str | None, as_json: bool
+    context: typer.Context,
+    job: str,
+    sites: Sequence[str],
+    url: str | None,
+    token: str | None,
+    as_json: bool,
+    by: str | None = None,
 ) -> None:
     """Ask about a job and print the answer.
 
@@ -73,10 +84,25 @@ def ask_job(
 
     names("--job", [job])
     names("--site", sites)
+    within_s = None if by is None else seconds_until(by)
     with either.asked_of(settings_of(context, url), url, token) as grid:
         found = either.answered(grid.job(job, sites))
-    _print(found, as_json, show)
+    _print(found, as_json, lambda answers: show(answers, within_s))
     check(found)
+
+
+def seconds_until(by: str) -> float:
+    """Seconds from now to a time that is given as --by, on this machine's clock.
+
+    Raises:
+        NotUnderstood: it is no time to come.
+    """
+    from datetime import datetime
+
+    from streams.text.deadlines import deadline_of
+
+    now = datetime.now().astimezone()
+    return read_as("--by", lambda text: deadline_of(text, now), by).timestamp() - now.timestamp()
 
 
 @commands.command(epilog="Example: queuecast sites")

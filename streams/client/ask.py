@@ -34,9 +34,16 @@ def show(ranking: Ranking, width: int | None = None) -> None:
     Parameters:
         width: in columns, of what is below the table; by default the terminal's.
     """
-    sys.stdout.write(printable(understood(ranking.job)) + "\n\n")
+    within_s = ranking.start_within_s
+    deadline = "" if within_s is None else f", to start within {span(within_s)}"
+    sys.stdout.write(printable(understood(ranking.job) + deadline) + "\n\n")
     if ranking.ranking:
-        show_table(["site", "starts (UTC)", "wait", "90 % within", "run", "response"], map(_row, ranking.ranking))
+        heads = ["site", "starts (UTC)", "wait", "90 % within", "run", "response"]
+        rows = [_row(ranked) for ranked in ranking.ranking]
+        if within_s is not None:  # the response follows from the wait and the run time
+            heads[-1] = "in time"
+            rows = [[*row[:-1], _in_time(one)] for row, one in zip(rows, ranking.ranking, strict=True)]
+        show_table(heads, rows)
     show_listed("now", [(ranked.site, _state(ranked)) for ranked in ranking.ranking], width)
     show_listed("why", [(ranked.site, _why(ranked)) for ranked in ranking.ranking], width)
     show_listed("sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)], width)
@@ -67,6 +74,25 @@ def _row(ranked: RankedSite) -> list[str]:
     times = ranked.predicted_wait_s, ranked.predicted_run_s, ranked.predicted_response_s
     wait, run, response = map(span, times)
     return [ranked.site, start, wait, bound, run, response]
+
+
+def _in_time(ranked: RankedSite) -> str:
+    """How probable it is that the job starts in time."""
+    if ranked.p_start is None:
+        return "–"
+    highest = max(map(float, ranked.bounds or {"0": 0.0}))
+    return chance(ranked.p_start, highest)
+
+
+def chance(share: float, highest: float) -> str:
+    """A probability by bounds, of which the highest says so much: beyond it nothing more is known.
+
+    >>> chance(0.723, 0.95), chance(0.95, 0.95), chance(0.004, 0.95)
+    ('72 %', 'over 95 %', 'under 1 %')
+    """
+    if share >= highest:
+        return f"over {highest:.0%}".replace("%", " %")
+    return f"{share:.0%}".replace("%", " %") if share >= 0.01 else "under 1 %"
 
 
 def _state(ranked: RankedSite) -> str:

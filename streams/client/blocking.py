@@ -97,10 +97,11 @@ class Client:
         sites: Sequence[str] = (),
         run_s: float | None = None,
         why: bool = False,
+        start_within: str | float | None = None,
         **asked: Unpack[JobFields],
     ) -> Ranking:
         """Rank the sites for a job by when it would be done."""
-        return self._call(self._grid.rank(job, sites=sites, run_s=run_s, why=why, **asked))
+        return self._call(self._grid.rank(job, sites=sites, run_s=run_s, why=why, start_within=start_within, **asked))
 
     def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]

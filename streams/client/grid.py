@@ -138,6 +138,7 @@ class AsyncClient:
         sites: Sequence[str] = (),
         run_s: float | None = None,
         why: bool = False,
+        start_within: str | float | None = None,
         **asked: Unpack[JobFields],
     ) -> Ranking:
         """Rank the sites for a job by when it would be done, as it is described by `job` or by its fields.
@@ -148,13 +149,16 @@ class AsyncClient:
             sites: only these; by default all that are known.
             run_s: the job's run time at a site of speed 1, in seconds, where it is known.
             why: also why it would wait, which takes several times as long.
+            start_within: within which time from now it should start, seconds or text with a unit: `p_start` is how
+                probable that is.
             asked: the fields of `JobRequest`; `walltime="4h"` and `memory="64G"` do too.
 
         Raises:
             NotUnderstood: a field is not one, or its value is wrong.
         """
         known = self.settings.serve.sites
-        return await ask_ranking(self._questions, described(job, asked), known, sites, run_s, why)
+        within_s = within_of(start_within)
+        return await ask_ranking(self._questions, described(job, asked), known, sites, run_s, why, within_s)
 
     async def wait(
         self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
@@ -273,6 +277,15 @@ def described(job: JobRequest | None, fields: JobFields) -> JobRequest:
     if job is not None and not isinstance(job, JobRequest):
         raise NotUnderstood(f"job: expected a JobRequest, not {job!r}; fields go by their names: cpus=64")
     return job or job_request(**fields)
+
+
+def within_of(start_within: str | float | None) -> float | None:
+    """The seconds within which a job should start.
+
+    Raises:
+        NotUnderstood: it is no duration.
+    """
+    return read_as("start_within", seconds_of, start_within) if isinstance(start_within, str) else start_within
 
 
 def job_request(**asked: Any) -> JobRequest:

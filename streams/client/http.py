@@ -16,7 +16,7 @@ import msgspec
 from models.ranking import JobRequest, Ranking
 from models.records import JobAnswer, JobsAnswer, LiveState, SiteAnswer, StandingEstimate, WaitAnswer
 from models.site.shapes import Shape, covering
-from streams.client.grid import JobFields, described
+from streams.client.grid import JobFields, described, within_of
 from streams.client.questions import AnswerTimeout, Busy, NotFound, Refused, UnknownJob, UnknownSite
 from streams.errors import NotUnderstood, Unreachable, UserError
 from streams.text.durations import seconds_of
@@ -115,10 +115,12 @@ class HttpClient:
         sites: Sequence[str] = (),
         run_s: float | None = None,
         why: bool = False,
+        start_within: str | float | None = None,
         **asked: Unpack[JobFields],
     ) -> Ranking:
         """Rank the sites for a job by when it would be done."""
-        more = {"run": _with_unit(run_s), "site": list(sites)}
+        within = _with_unit(within_of(start_within))
+        more = {"run": _with_unit(run_s), "site": list(sites), "start_within": within}
         return self._get(f"/v1/rank?{_query(described(job, asked), why, **more)}", Ranking)
 
     def wait(

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from models.chances import chance_within
 from models.records import JobAnswer
+from streams.client.ask import chance
 from streams.errors import UserError
 from streams.text.terminal import minute, moment, show_named, show_wrapped, span
 
@@ -17,16 +19,29 @@ def check(answers: Sequence[JobAnswer]) -> None:
         raise UserError("; ".join(f"{answer.site}: {answer.text}" for answer in answers))
 
 
-def show(answers: Sequence[JobAnswer]) -> None:
-    """Print a line for each site that knows the job, with why it waits."""
+def show(answers: Sequence[JobAnswer], within_s: float | None = None) -> None:
+    """Print a line for each site that knows the job, with why it waits.
+
+    Parameters:
+        within_s: say how probable it is that it starts within so many seconds.
+    """
     for answer in filter(_is_known, answers):
         start = "" if answer.expected_start is None else f" ({minute(answer.expected_start)})"
         show_wrapped(f"{answer.site} {answer.job}: {answer.text}{start}")
-        show_named(_details(answer))
+        show_named([*_in_time(answer, within_s), *_details(answer)])
 
 
 def _is_known(answer: JobAnswer) -> bool:
     return answer.expected_start is not None or answer.live is not None
+
+
+def _in_time(answer: JobAnswer, within_s: float | None) -> Iterator[tuple[str, str]]:
+    """How probable it is that a job that queues starts in time; the time is the site's own."""
+    if within_s is not None and answer.expected_start is not None and answer.starts_by:
+        now = answer.as_of or answer.made_at
+        bounds = {share: at - now for share, at in answer.starts_by.items()}
+        share = chance_within(within_s, answer.expected_start - now, bounds)
+        yield "in time", f"{chance(share, max(map(float, bounds)))}: within {span(within_s)}"
 
 
 def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,7 @@ async def ask_ranking(
     sites: Sequence[str] = (),
     run_s: float | None = None,
     why: bool = False,
+    start_within_s: float | None = None,
 ) -> Ranking:
     """Ask the sites about a job, and rank them by their answers.
 
@@ -49,7 +50,7 @@ async def ask_ranking(
     Parameters:
         site_settings: the settings of sites that have any.
         sites: only these; by default all that have estimates or settings.
-        run_s: see `models.ranking.rank`.
+        run_s, start_within_s: see `models.ranking.rank`.
         why: ask why the job would wait, too.
 
     Raises:
@@ -62,7 +63,7 @@ async def ask_ranking(
     ]
     answers = await ask_all(client, questions)
     said = {site: _said(client.cache, job, site, known[site], answers.get(site)) for site in chosen}
-    return rank(job, said, known, run_s)
+    return rank(job, said, known, run_s, start_within_s)
 
 
 def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: AnyAnswer | None) -> Said:

@@ -208,10 +208,17 @@ class Service:
         """The prediction for a job if it were submitted to the site now, and `why` it would wait."""
         return await self._ask(job.question(new_id(), site, why=why), WaitAnswer)
 
-    async def rank(self, job: JobRequest, sites: Sequence[str], run_s: float | None, why: bool = False) -> Ranking:
+    async def rank(
+        self,
+        job: JobRequest,
+        sites: Sequence[str],
+        run_s: float | None,
+        why: bool = False,
+        start_within_s: float | None = None,
+    ) -> Ranking:
         """The ranking of sites for a job; see `streams.client.ranking.ask_ranking`."""
         self._check_read()
-        return await ask_ranking(self._client, job, self._sites, sites, run_s, why)
+        return await ask_ranking(self._client, job, self._sites, sites, run_s, why, start_within_s)
 
     async def jobs(self, user: str) -> UserJobs:
         """A user's queued and running jobs at all sites."""

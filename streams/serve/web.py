@@ -143,16 +143,21 @@ async def wait(site: NamedSite, service: Served, job: Described, why: Reasons = 
     return await service.wait(site, job, why)
 
 
-@get("/rank", responses=_errors(), opt={"query": {*JOB, "run", "site", "why"}, **RANK})
+@get("/rank", responses=_errors(), opt={"query": {*JOB, "run", "site", "start_within", "why"}, **RANK})
 async def ranking(
     service: Served,
     job: Described,
     site: SiteNames = (),
     run: Duration = "",
+    start_within: Duration = "",
     why: Reasons = False,
 ) -> Ranking:
-    """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1."""
-    return await service.rank(job, site, duration_of("run", run), why)
+    """The sites for this job, sorted by predicted response time; `run` is its run time at a site of speed 1.
+
+    With `start_within` each says how probable it is that the job starts there within that time.
+    """
+    within_s = duration_of("start_within", start_within)
+    return await service.rank(job, site, duration_of("run", run), why, within_s)
 
 
 @get("/sites/{site:str}/jobs/{name:str}", responses=_errors(404, 504), opt={"query": JOB, **RANK})

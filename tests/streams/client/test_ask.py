@@ -197,9 +197,14 @@ class TestCommand:
         """What is asked through Kafka, which answers with the grid."""
         found: list[Any] = []
 
-        def rank(job: JobRequest, *, sites: Any, run_s: float | None, why: bool) -> Ranking:
+        def rank(job: JobRequest, *, sites: Any, run_s: Any, why: bool, start_within: float | None) -> Ranking:
             found.append((job, tuple(sites), run_s))
-            return GRID
+            shown = [msgspec.structs.replace(one, p_start=0.72 if one.bounds else None) for one in GRID.ranking]
+            return (
+                GRID
+                if start_within is None
+                else msgspec.structs.replace(GRID, ranking=shown, start_within_s=start_within)
+            )
 
         grid = SimpleNamespace(rank=rank)
         monkeypatch.setattr(either, "Client", lambda *_, **__: nullcontext(grid))
@@ -219,6 +224,14 @@ class TestCommand:
         assert asked == [(job, (), None)]
         said = "1 cpu and 4 gpus of type a100 without a walltime, whole nodes, tasks 8, memory 64G"
         assert understood(job) == f"{said}, partition gpu,old, account lab, qos high, reservation course"
+
+    def test_by_a_time(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["ask", "--by", "3h"]) == 0
+        head, _, heads, _, ctc, *_, sdsc = capsys.readouterr().out.splitlines()[:7]
+        assert head.endswith(", to start within 3h")
+        assert heads.endswith("in time") and ctc.endswith("72 %") and sdsc.endswith("–")
+        assert main(["ask", "--by", "1999-01-01"]) == 2
+        assert "--by: '1999-01-01' is past; expected a time of day as 17:00" in capsys.readouterr().err
 
     def test_json(self, asked: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["ask", "--json"]) == 0

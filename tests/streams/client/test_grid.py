@@ -117,6 +117,16 @@ def test_a_wrong_argument_is_told_by_the_types_and_by_an_error_of_ours() -> None
             client.rank(cpu=64)  # type: ignore[call-arg]
 
 
+def test_how_probable_it_is_that_a_job_starts_in_time() -> None:
+    with grid() as client:
+        soon, late = (client.rank(cpus=64, start_within=within).ranking[0] for within in (1.0, "5000d"))
+        assert soon.bounds and soon.p_start is not None and soon.p_start <= 0.5
+        assert late.p_start == max(map(float, soon.bounds))
+        assert client.rank(cpus=64).ranking[0].p_start is None
+        with pytest.raises(NotUnderstood, match="start_within: "):
+            client.rank(cpus=64, start_within="soon")
+
+
 def test_it_has_to_be_opened() -> None:
     with pytest.raises(RuntimeError, match="with Client"):
         grid().rank(cpus=1)

@@ -72,6 +72,13 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         check([UNKNOWN])
 
 
+def test_how_probable_it_is_by_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    live = msgspec.structs.replace(KNOWN, as_of=835_822_800.0)
+    for within_s, said in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):
+        show([live], within_s)
+        assert f"  in time        {said}" in capsys.readouterr().out
+
+
 def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
 

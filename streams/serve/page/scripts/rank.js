@@ -3,7 +3,7 @@
 import { Refused, explained, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
 import { cell, explainedRow, table } from "./table.js";
-import { behind, count, duration, h, localClock, name, plural, probability } from "./text.js";
+import { behind, count, duration, h, localClock, name, percent, plural, probability } from "./text.js";
 import { seconds, sitePage, siteTime, size } from "./text.js";
 
 const FIRST = 12;
@@ -79,7 +79,7 @@ export class Ask {
     this.place.setAttribute("aria-busy", "true");
     try {
       const job = Object.fromEntries(this.fields.map((field) => [field.name, valueOf(field)]));
-      const found = await get(["rank"], { ...job, why: "true" }, signal);
+      const found = await get(["rank"], { ...job, why: "true", start_within: within(job.start_within) }, signal);
       this.say(verdict(found));
       this.place.replaceChildren(...result(found));
     } catch (error) {
@@ -102,6 +102,23 @@ export class Ask {
 const valueOf = (field) => (field.type !== "checkbox" ? field.value.trim() : field.checked ? "true" : "");
 
 const begins = (wait_s) => (wait_s < 1 ? "at once" : `in about ${duration(wait_s)}`);
+
+/** Until a time of day, which is today's or tomorrow's on the reader's clock, as a duration. */
+function within(clock) {
+  if (!clock) return "";
+  const [hour, minute] = clock.split(":").map(Number);
+  const then = new Date();
+  then.setHours(hour, minute, 0, 0);
+  if (then <= new Date()) then.setDate(then.getDate() + 1);
+  return `${Math.ceil((then - new Date()) / 1000)}s`;
+}
+
+/** A probability that bounds tell; beyond the highest one nothing more is known. */
+function chance(share, bounds) {
+  const highest = Math.max(...Object.keys(bounds).map(Number));
+  if (share >= highest) return `over ${percent(highest)}`;
+  return share >= 0.01 ? percent(share) : `under ${percent(0.01)}`;
+}
 
 /** The result in a sentence. */
 export function verdict({ ranking, left_out }) {
@@ -197,8 +214,10 @@ function start(wait) {
 }
 
 /** What else to know of a ranked site, in sentences. */
-function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, weak, source, speed, why, p_best: best, ...age }) {
+function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded, weak, source, speed, why, ...age }) {
+  const { p_best: best, p_start: inTime, bounds } = age;
   const told = [];
+  if (inTime != null) told.push(`Starts in time with ${chance(inTime, bounds)}.`);
   if (age.stale) told.push(`Stale, so ranked last: ${age.stale}.`);
   if (why) told.push(`${sentence(why.text)}.`);
   else if (reason) told.push(wait == null ? `${sentence(reason)}.` : `By ${reason}.`);
