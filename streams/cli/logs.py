@@ -34,6 +34,10 @@ FormatName = Annotated[
     str | None,
     typer.Option("--format", metavar="NAME", help="The source that reads it, such as swf. Default: told by the file."),
 ]
+MapName = Annotated[
+    str | None,
+    typer.Option("--map", metavar="NAME|FILE", help="What the columns of a table (--format table) are."),
+]
 SiteName = Annotated[str | None, typer.Option(help="The site's name. Default: the file's.")]
 Ids = Annotated[Range | None, typer.Option(metavar="LO HI", help="Score these job numbers, inclusive.")]
 Rows = Annotated[
@@ -88,12 +92,15 @@ def opened(
     files: Sequence[Path],
     site: str | None,
     format_name: str | None,
+    map_name: str | None,
     skip_broken: bool,
     options: Sequence[str] | None,
 ) -> "Iterator[tuple[EventLog, Report]]":
     """The log in these files."""
     from streams.bulk.reading import read_log
 
+    if map_name is not None:
+        format_name, options = format_name or "table", [*(options or ()), f"map={map_name}"]
     told = (lambda part: tell(str(part))) if skip_broken else None
     with read_log(files, site, format_name, told, options or ()) as found:
         yield found
@@ -120,6 +127,7 @@ def replay(
     started: Started = False,
     site: SiteName = None,
     format_name: FormatName = None,
+    map_name: MapName = None,
     options: Options = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
@@ -151,7 +159,7 @@ def replay(
     _check_ranges(ids, rows, since)
     _check_names(anonymise, key, earlier)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
-    with opened(files, site, format_name, skip_broken, options) as (log, report):
+    with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return
@@ -205,6 +213,7 @@ def compare(
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
     site: SiteName = None,
     format_name: FormatName = None,
+    map_name: MapName = None,
     options: Options = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
@@ -226,7 +235,7 @@ def compare(
     _check_ranges(ids, rows, since)
     _check_names(anonymise, key, earlier)
     settings = settings_without_servers(context).engine
-    with opened(files, site, format_name, skip_broken, options) as (log, report):
+    with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return

@@ -28,6 +28,7 @@ SOURCES = {
     "pbs": "streams.sources.schedulers.pbs:PbsSource",
     "slurm": "streams.sources.slurm.source:SlurmSource",
     "swf": "streams.sources.swf:SwfSource",
+    "table": "streams.sources.tables.source:TableSource",
 }
 """The sources that are built in: name to "module:Class"."""
 

@@ -87,6 +87,7 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["replay", "t.swf", "--ids", "1", "x"], "--ids"),
         (["replay", "t.swf", "--ids", "1", "2", "--rows", "1", "2"], "--ids and --rows exclude each other."),
         (["replay", "t.swf", "--since", "2024-05-01", "--rows", "1", "2"], "--rows and --since exclude each other."),
+        (["replay", "t.swf", "--map", "lumo"], "there is no such mapping of columns"),
         (["replay", "t.swf", "--since", "May"], "does not match the formats"),
         (["replay", "t.swf", "--rows", "5", "1"], "--rows 5 1: expected the last not to be before the first."),
         (["topics", "--partitions", "0"], "--partitions"),

@@ -1,0 +1,1 @@
+"""Tables with a row for each job, as CSV or Parquet: what public data sets are."""

@@ -1,0 +1,156 @@
+"""What the columns of a table are, as TOML says it.
+
+    timezone = "Europe/Paris"        # of times without one; without it UTC
+    separator = ";"                  # of CSV; without it a comma
+
+    [columns]
+    job = "job_id"                   # this column has to be there
+    user = ["user_hash", "user"]     # the first of these that is there, if any is
+    walltime = { column = "limit", unit = "minutes" }
+    cpus = { column = "nodes", times = 64 }
+
+    [states]
+    Pass = "completed"               # a state of an end; Slurm's words need not be here
+
+`job`, `submit`, and `start` or `wait` have to be there. Times are Unix seconds (or thousandths, millionths) or dates as
+ISO 8601 has them; `wait`, `run` and `walltime` are numbers of their unit, or as Slurm writes them (`1-00:00:00`).
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from streams.errors import NotUnderstood, place_and_problem
+from streams.text.toml import read_toml
+
+MAPS = Path(__file__).parent / "maps"
+"""The mappings of public data sets, by their names."""
+
+_UNITS = MappingProxyType(
+    {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "milliseconds": 1e-3}
+    | {"bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "KB": 1e3, "MB": 1e6, "GB": 1e9}
+)
+
+
+class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column of numbers in another unit, or of another thing of which each is so many."""
+
+    column: str | list[str]
+    unit: str | None = None
+    times: Annotated[float, Meta(gt=0)] = 1.0
+
+
+Named = str | list[str] | Scaled
+
+
+class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The columns of what is known of a job."""
+
+    job: Named
+    submit: Named
+    eligible: Named | None = None
+    start: Named | None = None
+    end: Named | None = None
+    wait: Named | None = None
+    run: Named | None = None
+    state: Named | None = None
+    user: Named | None = None
+    group: Named | None = None
+    account: Named | None = None
+    queue: Named | None = None
+    qos: Named | None = None
+    executable: Named | None = None
+    cpus: Named | None = None
+    nodes: Named | None = None
+    gpus: Named | None = None
+    memory: Named | None = None
+    walltime: Named | None = None
+
+
+class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A mapping, as above."""
+
+    columns: Columns
+    states: dict[str, str] = {}
+    timezone: str | None = None
+    separator: Annotated[str, Meta(min_length=1, max_length=1)] = ","
+
+
+class Place(NamedTuple):
+    """Where a field of a job is in a row, and what its numbers are multiplied by."""
+
+    column: int
+    name: str
+    times: float
+
+
+def ready() -> list[str]:
+    """The names of the mappings that are here."""
+    return sorted(path.stem for path in MAPS.glob("*.toml"))
+
+
+def read_mapping(name: str) -> Mapping:
+    """A mapping that is here, or that of a file.
+
+    Raises:
+        UserError: there is none of this name, or it is wrong.
+    """
+    path = MAPS / f"{name}.toml" if name in ready() else Path(name)
+    if not path.exists():
+        raise NotUnderstood(f"{name}: there is no such mapping of columns, nor file; there are: {', '.join(ready())}")
+    try:
+        found = msgspec.convert(read_toml(path), Mapping)
+    except msgspec.ValidationError as error:
+        place, problem = place_and_problem(error)
+        raise NotUnderstood(f"{path}: {f'{place}: ' if place else ''}{problem}") from None
+    if found.columns.start is None and found.columns.wait is None:
+        raise NotUnderstood(f"{path}: columns: expected `start` or `wait`, for there is no wait without")
+    for field, named in _given(found):
+        if isinstance(named, Scaled) and named.unit not in (None, *_UNITS):
+            raise NotUnderstood(f"{path}: columns.{field}: unit {named.unit!r}; expected one of {', '.join(_UNITS)}")
+    return found
+
+
+def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, Place]:
+    """Where the fields of a job are in the rows of a table.
+
+    Raises:
+        UserError: a column that has to be there is not.
+    """
+    places: dict[str, Place] = {}
+    for field, named in _given(mapping):
+        scale = named if isinstance(named, Scaled) else Scaled(named)
+        names = [scale.column] if isinstance(scale.column, str) else scale.column
+        column = next((name for name in names if name in header), None)
+        if column is not None:
+            times = scale.times * _UNITS.get(scale.unit or "", 1.0)
+            places[field] = Place(header.index(column), column, times)
+        elif isinstance(scale.column, str):
+            there = ", ".join(header[:40])
+            raise NotUnderstood(f"{where}: no column {column or scale.column!r}, the {field}; there are: {there}")
+    missing = {"job", "submit"} - places.keys() or ({"start or wait"} if not {"start", "wait"} & places.keys() else ())
+    if missing:
+        raise NotUnderstood(f"{where}: no column for {', '.join(sorted(missing))}; there are: {', '.join(header[:40])}")
+    return places
+
+
+def mapping_for(header: Iterable[str]) -> str | None:
+    """The mapping that is here whose columns are all in the table, and which knows most of them; None where none is."""
+    there, best, most = list(header), None, 0
+    for name in ready():
+        try:
+            known = len(places_of(read_mapping(name), there, name))
+        except NotUnderstood:
+            continue
+        if known > most:
+            best, most = name, known
+    return best
+
+
+def _given(mapping: Mapping) -> list[tuple[str, Any]]:
+    columns = mapping.columns
+    return [(field, named) for field in columns.__struct_fields__ if (named := getattr(columns, field)) is not None]

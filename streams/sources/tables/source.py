@@ -1,0 +1,281 @@
+"""The source `table`: a row for each job that has ended, as CSV (also zipped) or Parquet."""
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+import msgspec
+
+from models.records import AnyEvent, Cancel, End, Start, Submit
+from streams.errors import NotUnderstood, UserError
+from streams.sources.contract import (
+    Cursor,
+    OnSkipped,
+    Skipped,
+    Source,
+    Step,
+    check_site,
+    decode_cursor,
+    encode_cursor,
+    refuse,
+    steps_of,
+)
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, job_of, name_of
+from streams.sources.logs.files import BROKEN, open_log
+from streams.sources.logs.source import zone_of
+from streams.sources.slurm.rows import phase_of
+from streams.sources.tables.mapping import Mapping, Place, mapping_for, places_of, read_mapping, ready
+from streams.sources.tables.values import Cell, number_of, seconds_of, text_of, time_of, zone_or_utc
+
+MAGIC = b"PAR1"
+"""How a file of Parquet begins."""
+
+NAMES = ("user", "group", "account", "queue", "qos", "executable")
+WITHOUT = "jobs that neither started nor left"
+
+csv.field_size_limit(1 << 20)
+
+
+class _Place(msgspec.Struct):
+    """After how many rows to go on."""
+
+    rows: int
+
+
+class Times(NamedTuple):
+    """When a job was submitted, started and ended, Unix seconds; None where that is unknown, or was not."""
+
+    submit: float
+    start: float | None
+    end: float | None
+
+
+class TableSource(Source):
+    """The jobs of a table. The rows may be in any order, so it is for replays."""
+
+    name: ClassVar[str] = "table"
+
+    def __init__(self, path: Path, site: str, on_skipped: OnSkipped, mapping: Mapping | None) -> None:
+        check_site(site)
+        self.sites = (site,)
+        self._path, self._on_skipped = path, on_skipped
+        self.records = 0
+        self.left_out: dict[str, int] = {}
+        self._header = _header(path, mapping.separator if mapping else ",")
+        if mapping is None:
+            found = mapping_for(self._header)
+            if found is None:
+                names, there = ", ".join(ready()), ", ".join(self._header[:40])
+                raise NotUnderstood(
+                    f"{path}: --map FILE has to say what the columns are, or {names}; there are: {there}"
+                )
+            mapping = read_mapping(found)
+        self._mapping = mapping
+        self._places = places_of(mapping, self._header, str(path))
+        self._zone = zone_or_utc(zone_of(mapping.timezone))
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        site: str | None = None,
+        on_skipped: OnSkipped = refuse,
+        map: str = "",  # noqa: A002
+        timezone: str | None = None,
+    ) -> Self:
+        """Open a table.
+
+        Parameters:
+            map: what the columns are: the name of a mapping that is here, or a file of TOML (`mapping`). Without it
+                the mapping that is here which knows all its columns in the table.
+            timezone: of times without one, in place of the mapping's.
+
+        Raises:
+            UserError: there is no such file or mapping, or a column that has to be there is not.
+        """
+        mapping = read_mapping(map) if map else None
+        made = cls(Path(location), site or Path(location).name.partition(".")[0] or "site", on_skipped, mapping)
+        if timezone:
+            made._zone = zone_or_utc(zone_of(timezone))
+        return made
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether it is Parquet, or CSV with the columns of a mapping that is here."""
+        if head.startswith(MAGIC):
+            return True
+        first = head.partition(b"\n")[0]
+        if first.count(b",") < 3 or first.startswith((b"{", b"[")):
+            return False
+        rows = csv.reader([first.decode("utf-8-sig", "replace")])
+        return mapping_for(next(rows, [])) is not None
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events of a row together, the last one with the cursor.
+
+        Raises:
+            CursorError: the cursor is not of this source.
+            UserError: the table cannot be read.
+        """
+        passed = 0 if cursor is None else decode_cursor(cursor, _Place).rows
+        for number, (line, row) in enumerate(self._rows(), 1):
+            if number <= passed:
+                continue
+            self.records += 1
+            yield from steps_of(self._events_of(line, row), encode_cursor(_Place(number)))
+
+    def _events_of(self, line: int, row: list[Cell]) -> list[AnyEvent]:
+        try:
+            return self._told(row)
+        except BadRecord as bad:
+            self._on_skipped(Skipped(str(self._path), line, bad.field, bad.found, bad.expected))
+        except IndexError:
+            found, expected = f"{len(row)} cells", f"{len(self._header)}, as the header has"
+            self._on_skipped(Skipped(str(self._path), line, None, found, expected))
+        return []
+
+    def _told(self, row: list[Cell]) -> list[AnyEvent]:
+        """What became of a job; 20 µs."""
+        job = job_of(text_of(self._cell(row, "job")), self._places["job"].name)
+        state, times = self._state(row), self._times(row)
+        if times.start is None and times.end is None:
+            self.left_out[WITHOUT] = self.left_out.get(WITHOUT, 0) + 1
+            return []
+        name: dict[str, Any] = {"site": self.sites[0], "job": job}
+        told: list[AnyEvent] = [Submit(**name, time=times.submit, **self._request(row))]
+        if times.start is None:
+            return [*told, Cancel(**name, time=max(times.end or 0.0, times.submit))]
+        start = max(times.start, times.submit)
+        told.append(Start(**name, time=start))
+        if times.end is not None:
+            told.append(End(**name, time=max(times.end, start), state=state or "unknown"))
+        return told
+
+    def _times(self, row: list[Cell]) -> Times:
+        submit, start, end = (self._time(row, field) for field in ("submit", "start", "end"))
+        if submit is None:
+            raise BadRecord(self._places["submit"].name, self._cell(row, "submit"), "a time")
+        wait, run = self._seconds(row, "wait"), self._seconds(row, "run")
+        if "start" not in self._places and wait is not None:
+            start = submit + wait
+        if "end" not in self._places and start is not None and run is not None:
+            end = start + run
+        if self._state(row) == "cancelled" and start is not None and end is not None and end <= start:
+            return Times(submit, None, end)  # it was cancelled in the queue
+        return Times(submit, start, end)
+
+    def _request(self, row: list[Cell]) -> dict[str, Any]:
+        found: dict[str, Any] = {field: name_of(text_of(self._cell(row, field))) for field in NAMES}
+        found["cpus"] = self._count(row, "cpus", MAX_COUNT) or 1
+        found["nodes"] = self._count(row, "nodes", MAX_COUNT) or None
+        found["gpus"] = self._count(row, "gpus", MAX_COUNT) or 0
+        found["memory"] = self._count(row, "memory", MAX_BYTES) or None
+        found["walltime"] = self._seconds(row, "walltime") or None
+        found["eligible"] = self._time(row, "eligible")
+        return found
+
+    def _cell(self, row: list[Cell], field: str) -> Cell:
+        place = self._places.get(field)
+        return None if place is None else row[place.column]
+
+    def _time(self, row: list[Cell], field: str) -> float | None:
+        return time_of(self._cell(row, field), self._zone)
+
+    def _seconds(self, row: list[Cell], field: str) -> float | None:
+        place: Place | None = self._places.get(field)
+        return None if place is None else seconds_of(row[place.column], place.times)
+
+    def _count(self, row: list[Cell], field: str, most: int) -> int:
+        place: Place | None = self._places.get(field)
+        number = None if place is None else number_of(row[place.column])
+        return 0 if number is None or place is None else int(min(number * place.times, most))
+
+    def _state(self, row: list[Cell]) -> str:
+        text = text_of(self._cell(row, "state"))
+        if text in self._mapping.states:
+            return self._mapping.states[text]
+        known = phase_of((text.upper().partition(" ")[0],))
+        return known[1] if known else ""
+
+    def _rows(self) -> Iterator[tuple[int, list[Cell]]]:
+        """The rows, each with its line, or its number in Parquet."""
+        if _is_parquet(self._path):
+            yield from _parquet_rows(self._path, [place.name for place in self._places.values()], self._header)
+            return
+        try:
+            with closing(open_log(self._path)) as file:
+                rows = csv.reader(_text(file), delimiter=self._mapping.separator)
+                next(rows, None)
+                for row in rows:
+                    if row:
+                        yield rows.line_num, cast("list[Cell]", row)
+        except (csv.Error, *BROKEN) as error:
+            raise UserError(f"{self._path}: cannot be read: {error}") from None
+
+
+def _text(file: Any) -> Iterator[str]:
+    """The lines of a file that is open, as text."""
+    reader = io.BufferedReader(_Raw(file), 1 << 20)
+    return io.TextIOWrapper(reader, encoding="utf-8-sig", errors="replace", newline="")
+
+
+class _Raw(io.RawIOBase):
+    """What `open_log` gives, as a raw stream."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _is_parquet(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _header(path: Path, separator: str) -> list[str]:
+    """The names of a table's columns."""
+    if _is_parquet(path):
+        return [str(name) for name in _parquet(path).schema_arrow.names]
+    with closing(open_log(path)) as file:
+        try:
+            return [name.strip() for name in next(csv.reader(_text(file), delimiter=separator), [])]
+        except (csv.Error, *BROKEN) as error:
+            raise UserError(f"{path}: cannot be read: {error}") from None
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise UserError(f"{path}: Parquet needs the package pyarrow; pip install 'queuecast[parquet]'") from None
+    try:
+        return ParquetFile(path)
+    except (ArrowException, OSError) as error:
+        raise UserError(f"{path}: no file of Parquet that can be read: {error}") from None
+
+
+def _parquet_rows(path: Path, names: list[str], header: list[str]) -> Iterator[tuple[int, list[Cell]]]:
+    """The rows with the columns of these names alone; the others are None."""
+    number, places = 0, [header.index(name) for name in names]
+    for batch in _parquet(path).iter_batches(4096, columns=names):
+        columns = [batch.column(name).to_pylist() for name in names]
+        for cells in zip(*columns, strict=True):
+            number += 1
+            row: list[Cell] = [None] * len(header)
+            for place, cell in zip(places, cells, strict=True):
+                row[place] = cell
+            yield number, row

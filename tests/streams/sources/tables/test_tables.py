@@ -1,0 +1,228 @@
+"""Tables of jobs: CSV and Parquet, with the columns of public data sets and with one's own."""
+
+import bz2
+import csv
+import io
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from streams.bulk.reading import read_log
+from streams.errors import UserError
+from streams.sources.formats import format_of
+from streams.sources.tables.mapping import mapping_for, read_mapping, ready
+from streams.sources.tables.source import TableSource
+from streams.sources.tables.values import seconds_of, text_of, time_of
+from tests.support.logs import plain
+from tests.support.source_contract import BadPart, SourceContract
+
+T = 1_672_529_301
+NOON = datetime(2023, 3, 1, 12, tzinfo=UTC)
+
+LUMOS = """\
+,job,user,project,state,gpu_num,cpu_num,node_num,submit_time,wait_time,run_time,wall_time,node_hour,new_status
+0,1,70296325381051.0,5.0,0,0,512.0,8.0,1672529301,71,3632.92,3600.0,8.07,Killed
+1,2,0.0,0.0,0,8,0,0,1672529302.0,0,0,0,0,Pass
+2,3,0.0,0.0,0,0,512.0,8.0,1672529303,50,0,3600.0,0,Killed
+"""
+
+SETS = {
+    "lumos": (LUMOS, 3),
+    "helios": (
+        "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+        "7,uX,vcJ,1,4,1,FAILED,2023-03-01 12:00:00,2023-03-01 12:00:30,2023-03-01 13:00:00,3570,30\n",
+        1,
+    ),
+    "acme": (
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n"
+        "dlc7,u5,1,8,128,Other,COMPLETED,2023-03-01 20:00:00+08:00,2023-03-01 20:00:30+08:00,2023-03-01 21:00:00+08:00,"
+        "3570,30,1\n",
+        1,
+    ),
+    "eagle": (
+        "job_id,user,account,partition,qos,wallclock_req,nodes_req,processors_req,gpus_req,mem_req,submit_time,"
+        "start_time,end_time,run_time,state,name\n"
+        "7,u1,a1,short,normal,14400,1,36,0,1000,2023-03-01 12:00:00,2023-03-01 12:00:30,2023-03-01 13:00:00,3570,"
+        "COMPLETED,x\n",
+        1,
+    ),
+    "kestrel": (
+        "id,job_id,array_range,account_hash,partition,submit_time,nodes_req,processors_req,memory_req,wallclock_req,qos,"
+        "gpus_requested,start_time,end_time\n"
+        "7,5,,ab,short,2023-03-01 05:00:00,1,104,1G,0 days 04:00:00,normal,0,2023-03-01 05:00:30,2023-03-01 06:00:00\n",
+        1,
+    ),
+}
+
+
+def told(path: Path, **options: Any) -> list[dict[str, Any]]:
+    return plain(list(TableSource.open(str(path), "s", pytest.fail, **options).whole()))
+
+
+def written(directory: Path, text: str, name: str = "jobs.csv") -> Path:
+    (directory / name).write_text(text)
+    return directory / name
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_public_set_is_recognised_and_read(name: str, tmp_path: Path) -> None:
+    text, jobs = SETS[name]
+    path = written(tmp_path, text)
+    assert format_of(path) is TableSource
+    assert mapping_for(next(csv.reader(io.StringIO(text)))) == name
+    events = told(path)
+    assert [event["type"] for event in events].count("submit") == jobs
+    if name != "lumos":
+        submit, start, end = events
+        noon = NOON.timestamp()
+        assert (submit["time"], start["time"], end["time"]) == (noon, noon + 30, noon + 3600)
+        assert submit["cpus"] == {"helios": 4, "acme": 128, "eagle": 36, "kestrel": 104}[name]
+        assert submit.get("walltime") == {"eagle": 14400.0, "kestrel": 14400.0}.get(name)
+
+
+def test_lumos_in_detail(tmp_path: Path) -> None:
+    first, second, third = (told(written(tmp_path, LUMOS))[place : place + 3] for place in (0, 3, 6))
+    assert first == [
+        {"type": "submit", "time": T, "job": "1", "user": "70296325381051", "account": "5", "cpus": 512, "nodes": 8}
+        | {"walltime": 3600.0},
+        {"type": "start", "time": T + 71, "job": "1"},
+        {"type": "end", "time": T + 71 + 3632.92, "job": "1", "state": "cancelled"},
+    ]
+    assert second[0] == {"type": "submit", "time": T + 1, "job": "2", "user": "0", "account": "0", "gpus": 8}
+    assert [event["type"] for event in third] == ["submit", "cancel"]  # killed before it ran
+
+
+def test_parquet_and_zipped_csv_say_the_same(tmp_path: Path) -> None:
+    rows = {
+        "job_id": [7, 8],
+        "user_id": [3, 3],
+        "partition": ["1", "2"],
+        "submit_time": [NOON, NOON],
+        "start_time": [NOON.replace(minute=5), None],
+        "end_time": [NOON.replace(hour=13), NOON.replace(minute=1)],
+        "num_cores_req": [32, 4],
+        "time_limit": [60, 30],
+        "job_state": ["COMPLETED", "CANCELLED"],
+        "power_consumption": [[1.0, 2.0], []],
+    }
+    parquet.write_table(pyarrow.table(rows), tmp_path / "job_table.parquet")
+    found = told(tmp_path / "job_table.parquet")
+    assert format_of(tmp_path / "job_table.parquet") is TableSource
+    assert [event["type"] for event in found] == ["submit", "start", "end", "submit", "cancel"]
+    assert (found[0]["cpus"], found[0]["walltime"], found[0]["queue"]) == (32, 3600.0, "1")
+    names = [name for name in rows if name != "power_consumption"]
+    text = io.StringIO()
+    csv.writer(text).writerows([names, *zip(*(rows[name] for name in names), strict=True)])
+    (tmp_path / "jobs.csv.bz2").write_bytes(bz2.compress(text.getvalue().encode()))
+    assert told(tmp_path / "jobs.csv.bz2", map="pm100") == found
+
+
+def test_fdata(tmp_path: Path) -> None:
+    rows = {
+        "jid": ["a"],
+        "usr": ["u"],
+        "jnam": ["n"],
+        "cnumr": [48],
+        "nnumr": [1],
+        "elpl": [600],
+        "exit state": ["failed"],
+    }
+    times = {"adt": [NOON], "sdt": [NOON.replace(minute=1)], "edt": [NOON.replace(minute=2)]}
+    parquet.write_table(pyarrow.table(rows | times), tmp_path / "21_04.parquet")
+    submit, start, end = told(tmp_path / "21_04.parquet")
+    assert (submit["walltime"], start["time"] - submit["time"], end["state"]) == (600.0, 60.0, "failed")
+
+
+MAP = """
+separator = ";"
+timezone = "Europe/Paris"
+[columns]
+job = "id"
+submit = "in"
+wait = { column = "queued", unit = "minutes" }
+run = { column = "ran", unit = "hours" }
+cpus = { column = "nodes", times = 64 }
+memory = { column = "mem", unit = "GiB" }
+state = "how"
+[states]
+fine = "completed"
+"""
+
+
+def test_a_mapping_of_ones_own(tmp_path: Path) -> None:
+    path = written(tmp_path, "id;in;queued;ran;nodes;mem;how\na;2023-03-01 13:00;2;1.5;2;4;fine\n")
+    submit, start, end = told(path, map=str(written(tmp_path, MAP, "map.toml")))
+    assert end["state"] == "completed"
+    assert submit == {"type": "submit", "time": NOON.timestamp(), "job": "a", "cpus": 128, "memory": 4 << 30}
+    assert (start["time"] - submit["time"], end["time"] - start["time"]) == (120.0, 5400.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ('submit = "in"', r"columns.*missing required field `submit`"),
+        ("wait = ", r"columns: expected `start` or `wait`"),
+        ('"minutes"', r"columns.wait: unit 'eons'; expected one of seconds, minutes"),
+        ("[states]", r"is not TOML"),
+        ('state = "how"', r"no column 'why', the state; there are: id, in, queued"),
+    ],
+)
+def test_a_wrong_mapping_is_told(change: str, problem: str, tmp_path: Path) -> None:
+    new = {'"minutes"': '"eons"', "[states]": "[states", 'state = "how"': 'state = "why"', "wait = ": "walltime = "}
+    path = written(tmp_path, "id;in;queued;ran;nodes;mem;how\n")
+    with pytest.raises(UserError, match=problem):
+        told(path, map=str(written(tmp_path, MAP.replace(change, new.get(change, "")), "map.toml")))
+
+
+def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--map FILE has to say what the columns are, or acme, .*; there are: a, b"):
+        told(written(tmp_path, "a,b\n1,2\n"))
+    with pytest.raises(UserError, match="there is no such mapping of columns, nor file; there are: acme"):
+        told(written(tmp_path, LUMOS), map="lumo")
+    with pytest.raises(UserError, match="no column 'job_id', the job"):
+        told(written(tmp_path, LUMOS), map="helios")
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(UserError, match="no file of Parquet that can be read"):
+        told(tmp_path / "x.parquet")
+
+
+def test_each_mapping_that_is_here_is_valid() -> None:
+    assert {read_mapping(name).columns.job is not None for name in ready()} == {True}
+
+
+def test_values() -> None:
+    noon = NOON.timestamp()
+    times = ["2023-03-01T12:00:00Z", "2023-03-01 12:00:00 UTC", "2023/03/01 12:00", noon, str(int(noon)), noon * 1e9]
+    assert {time_of(cell, UTC) for cell in times} == {noon}
+    assert [time_of(cell, UTC) for cell in (None, "", "soon", 0, float("nan"))] == [None] * 5
+    assert [seconds_of(cell, 60.0) for cell in (2, "2", "1-00:00:00", "1 days 00:00:00", "x")] == [
+        *(120.0, 120.0, 86400.0, 86400.0),
+        None,
+    ]
+    assert [text_of(cell) for cell in (7.0, "7.0", None, float("nan"), "N/A", "a")] == ["7", "7", "", "", "", "a"]
+
+
+def test_it_is_replayed(tmp_path: Path) -> None:
+    with read_log([written(tmp_path, LUMOS)]) as (log, report):
+        assert log.jobs == 3 and report.files[0].format == "table"
+
+
+class TestTable(SourceContract):
+    name = "table"
+    events = 8
+    bad = (
+        BadPart(line=3, field="job", expected="a job's id"),
+        BadPart(line=4, field="submit_time", expected="a time"),
+        BadPart(line=5, field=None, expected="14, as the header has"),
+    )
+    options: ClassVar[dict[str, Any]] = {}
+
+    def write(self, directory: Path) -> str:
+        head, first, *rest = LUMOS.splitlines()
+        lines = [head, first, ",,1", first.replace("1672529301", "then"), "1,2,3", *rest]
+        lines[2] = first.replace("0,1,", "0,,", 1)
+        return str(written(directory, "\n".join(lines) + "\n"))
