@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,9 +16,10 @@ from streams.errors import UserError
 from streams.text.terminal import show_accuracy
 
 if TYPE_CHECKING:
-    from streams.bulk.event_log import EventLog
+    from streams.bulk.event_log import EventLog, JobRange
     from streams.bulk.reading import Report
     from streams.offline.breakdown import Breakdown
+    from streams.offline.excerpt import Excerpt
 
 commands = typer.Typer()
 
@@ -78,6 +78,16 @@ Key = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="With --anonymise: the key of the names. Default: random, kept nowhere."),
 ]
+Fast = Annotated[
+    bool,
+    typer.Option("--fast", help="For a first answer: of a long log the last jobs alone, some of them predicted."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", callback=_writable, help="Keep the state there; the same command goes on where it was stopped."
+    ),
+]
 Options = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="An option of the source, such as its time zone; repeatable."),
@@ -125,6 +135,8 @@ def replay(
     rows: Rows = None,
     since: Since = None,
     started: Started = False,
+    fast: Fast = False,
+    resume: Resume = None,
     site: SiteName = None,
     format_name: FormatName = None,
     map_name: MapName = None,
@@ -150,13 +162,11 @@ def replay(
     below it. A second table has the run times: mean absolute error in minutes
     and as a share of the mean run time, and the share within its interval.
     """
-    from models.engine.outgoing import Anomaly
     from streams.bulk.event_log import jobs_in
-    from streams.offline.breakdown import Breakdowns
-    from streams.offline.replay import RecordFile, ReplayScores, score_and_write, settings_for
-    from streams.offline.replay import replay as replayed
+    from streams.offline.replay import settings_for
+    from streams.offline.scored import ScoredReplay
 
-    _check_ranges(ids, rows, since)
+    _check_ranges(ids, rows, since, fast)
     _check_names(anonymise, key, earlier)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
     with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
@@ -164,23 +174,14 @@ def replay(
             _anonymise(log, report, anonymise, key, earlier)
             return
         range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
-        scores = ReplayScores(lambda outcome: outcome.job in range_, cancelled=not started, settings=settings)
-        breakdowns = Breakdowns(log.begin, settings, range_, not started)
-        anomalies: Counter[str] = Counter()
-        with RecordFile(out) as predicted, RecordFile(outcomes) as happened, progress("jobs", log.jobs) as advance:
+        excerpt = _excerpt(log, range_, fast)
+        run = ScoredReplay(
+            excerpt, settings, range_, not started, (out, outcomes), None if shadows else settings.method, resume
+        )
+        with progress("jobs", excerpt.jobs) as advance:
             _show_findings(log, report, as_json)
-            records = replayed(breakdowns.follow(log.events()), settings)
-            for item in score_and_write(
-                breakdowns.pass_on(records),
-                scores,
-                predicted,
-                happened,
-                lambda ran: shadows or ran == settings.method,
-            ):
-                if isinstance(item, Anomaly):
-                    anomalies[item.reason] += 1
-                elif item.method == settings.method:
-                    advance()
+            run.run(advance)
+        scores, breakdowns, anomalies = run.scores, run.breakdowns, run.anomalies
         found = scores.rows()
         if not found:
             raise UserError(f"{files[0]}: no job of that range is scored")
@@ -188,7 +189,7 @@ def replay(
             _write_html(html, log, report, breakdowns.found, settings.method, breakdowns.rivals)
         if as_json:
             without = report.left_out["jobs without a wait"]
-            head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without}
+            head = {"trace": str(files[0]), "jobs": log.jobs, "without_wait": without, "sample": excerpt.said or None}
             tables = {"methods": found, "run_times": scores.run_rows(), "anomalies": anomalies}
             print_json(head | tables | {"log": _document(log, report)})
             return
@@ -211,6 +212,8 @@ def compare(
     since: Since = None,
     started: Started = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: as many as there are cores.")] = None,
+    fast: Fast = False,
+    resume: Resume = None,
     site: SiteName = None,
     format_name: FormatName = None,
     map_name: MapName = None,
@@ -232,7 +235,7 @@ def compare(
     from streams.bulk.event_log import jobs_in
     from streams.offline.compare import compare as compared
 
-    _check_ranges(ids, rows, since)
+    _check_ranges(ids, rows, since, fast)
     _check_names(anonymise, key, earlier)
     settings = settings_without_servers(context).engine
     with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
@@ -240,10 +243,11 @@ def compare(
             _anonymise(log, report, anonymise, key, earlier)
             return
         range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
+        excerpt = _excerpt(log, range_, fast)
         _show_findings(log, report, as_json)
         with _share_of_work() as advance:
             processes = workers or os.cpu_count() or 1
-            found = compared(log, range_, settings, method or (), processes, not started, advance)
+            found = compared(excerpt, range_, settings, method or (), processes, not started, advance, resume)
         ours = _ours(settings.method, found.breakdowns, found.rivals)
         if html:
             _write_html(html, log, report, found.breakdowns, ours, found.rivals)
@@ -259,19 +263,33 @@ def compare(
     _show_verdict(found.breakdowns, ours, found.rivals)
 
 
-def _check_ranges(ids: Range | None, rows: Range | None, since: datetime | None) -> None:
+def _check_ranges(ids: Range | None, rows: Range | None, since: datetime | None, fast: bool) -> None:
     given = [option for option, value in (("--ids", ids), ("--rows", rows), ("--since", since)) if value]
     if len(given) > 1:
         raise typer.BadParameter(f"{' and '.join(given)} exclude each other.")
     for option, range_ in (("--ids", ids), ("--rows", rows)):
         if range_ and range_[0] > range_[1]:
             raise typer.BadParameter(f"{option} {range_[0]} {range_[1]}: expected the last not to be before the first.")
+    if fast and (ids or rows or since):
+        raise typer.BadParameter("--fast chooses the jobs itself, without --ids, --rows and --since.")
 
 
 def _check_names(anonymise: Path | None, key: Path | None, earlier: str | None) -> None:
     for option, given in (("--key", key), ("--earlier", earlier)):
         if given is not None and anonymise is None:
             raise typer.BadParameter(f"{option} goes with --anonymise.")
+
+
+def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
+    """What of the log is replayed; told on stderr where that is a sample."""
+    from streams.offline.excerpt import fast as sampled
+    from streams.offline.excerpt import until_scored, whole
+
+    if not fast:
+        return whole(log) if jobs.ids is None and jobs.names is None else until_scored(log, jobs)
+    excerpt = sampled(log)
+    tell(excerpt.said or "a fast replay: the log is short, so nothing is left out")
+    return excerpt
 
 
 @contextmanager

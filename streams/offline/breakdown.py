@@ -77,10 +77,19 @@ class Breakdown(msgspec.Struct):
         self.by_queue.setdefault(queue, Cell()).add(outcome)
 
 
+class SavedBreakdowns(msgspec.Struct):
+    """What `Breakdowns` has counted, and the queues of live jobs."""
+
+    found: dict[str, Breakdown]
+    queues: list[tuple[JobKey, str]]
+    same: list[Outcome]
+
+
 class Breakdowns:
     """Breaks the outcomes of a replay down, by method.
 
-    Pass the events through `follow`, so that it knows each job's queue; memory goes with the live jobs.
+    Show it each event before (`see`) and after (`forget`) its records, so that it knows each job's queue; memory goes
+    with the live jobs.
 
     Parameters:
         begin: Unix time from which weeks count.
@@ -102,14 +111,26 @@ class Breakdowns:
         self._key: tuple[str, str, int] | None = None
         self._same: list[Outcome] = []
 
-    def follow(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
-        """The events as they are."""
-        for event in events:
-            if isinstance(event, Submit | Alter) and event.queue is not None:
-                self._queues[event.key] = event.queue
-            yield event
-            if isinstance(event, End | Cancel):
-                self._queues.pop(event.key, None)
+    def see(self, event: AnyEvent) -> None:
+        """An event is about to be applied."""
+        if isinstance(event, Submit | Alter) and event.queue is not None:
+            self._queues[event.key] = event.queue
+
+    def forget(self, event: AnyEvent) -> None:
+        """The event's records are all there."""
+        if isinstance(event, End | Cancel):
+            self._queues.pop(event.key, None)
+
+    def save(self) -> SavedBreakdowns:
+        """What was counted so far."""
+        return SavedBreakdowns(self.found, list(self._queues.items()), self._same)
+
+    def restore(self, saved: SavedBreakdowns) -> None:
+        """Take back what `save` gave."""
+        self.found, self._queues, self._same = saved.found, dict(saved.queues), saved.same
+        if self._same:
+            first = self._same[0]
+            self._key = first.site, first.job, first.attempt
 
     @property
     def rivals(self) -> list[str]:

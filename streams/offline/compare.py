@@ -1,19 +1,21 @@
 """Every method on one log: the same events, one table each for waits, run times and bounds."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from models.engine.settings import EngineSettings
 from models.engine.warm_up import warm_up
-from models.records import Outcome, Submit
 from models.registry import METHODS, RUN_METHODS, TRIVIAL
-from streams.bulk.event_log import EventLog
-from streams.offline.breakdown import Breakdown, Breakdowns
-from streams.offline.replay import ReplayScores, replay, settings_for
+from streams.bulk.event_log import JobRange
+from streams.offline.breakdown import Breakdown
+from streams.offline.excerpt import Excerpt
+from streams.offline.replay import settings_for
+from streams.offline.scored import ScoredReplay
 from streams.process.compiling import compiling_alone
 
 MeasureTable = dict[str, dict[str, float]]
@@ -52,22 +54,24 @@ class Comparison(msgspec.Struct):
 
 
 def compare(
-    log: EventLog,
-    jobs: Container[str],
+    excerpt: Excerpt,
+    jobs: JobRange,
     settings: EngineSettings,
     methods: Sequence[str] = (),
     workers: int = 2,
     cancelled: bool = True,
     advance: Callable[[int], None] = lambda _: None,
+    resume: Path | None = None,
 ) -> Comparison:
     """Replay a log with every method, in several processes, each with its share of the methods.
 
     Parameters:
-        log: the log, replayed whole.
+        excerpt: what is replayed.
         jobs: those that are scored.
         methods: only these; by default all.
         cancelled: whether jobs cancelled in the queue are scored.
         advance: called with the share (of 1000) of the work that has been done.
+        resume: a file in which the state is kept, and from which those go on that have the same share of the methods.
 
     Raises:
         UserError: there is no such method.
@@ -82,7 +86,7 @@ def compare(
     with context.Manager() as manager, ProcessPoolExecutor(len(shares), mp_context=context) as pool:
         done = manager.dict()
         tasks = [(share, run_names if place == 0 else []) for place, share in enumerate(shares)]
-        futures = [pool.submit(_replayed, log, jobs, settings, *task, cancelled, done) for task in tasks]
+        futures = [pool.submit(_replayed, excerpt, jobs, settings, *task, cancelled, resume, done) for task in tasks]
         for future in _finished(futures, lambda: advance(int(1000 * sum(done.values()) / len(shares)))):
             found.add(future.result())
     return found.ordered()
@@ -104,33 +108,29 @@ def _finished(futures: Sequence[Future[Comparison]], tell: Callable[[], None]) -
 
 
 def _replayed(
-    log: EventLog,
-    jobs: Container[str],
+    excerpt: Excerpt,
+    jobs: JobRange,
     settings: EngineSettings,
     methods: list[str],
     run_methods: list[str],
     cancelled: bool,
+    resume: Path | None,
     done: Any,
 ) -> Comparison:
     """One process's share of the methods."""
     chosen = _chosen(settings, methods, run_methods)
-    scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, chosen)
-    breakdowns = Breakdowns(log.begin, chosen, jobs, cancelled)
-    submitted, every = 0, max(log.jobs // 200, 1)
+    part = " ".join(methods)
+    run = ScoredReplay(excerpt, chosen, jobs, cancelled, resume=resume, part=part)
+    submitted, every = 0, max(excerpt.jobs // 200, 1)
 
-    def events() -> Iterator[Any]:
+    def advance() -> None:
         nonlocal submitted
-        for event in breakdowns.follow(log.events()):
-            yield event
-            if isinstance(event, Submit):
-                submitted += 1
-                if submitted % every == 0:
-                    done["".join(methods)] = submitted / log.jobs
+        submitted += 1
+        if submitted % every == 0:
+            done[part] = submitted / excerpt.jobs
 
-    for record in replay(events(), chosen):
-        if isinstance(record, Outcome):
-            scores.add(record)
-            breakdowns.add(record)
+    run.run(advance)
+    scores, breakdowns = run.scores, run.breakdowns
     rows = scores.rows()
     rivals = [name for name in rows if name not in (*chosen.methods, *chosen.run_methods)]
     shown = (*methods, *TRIVIAL, *rivals)

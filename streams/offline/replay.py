@@ -1,11 +1,14 @@
 """A trace through the engine, in this process: the records that the stream would give."""
 
 import math
+import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Self
 
 import msgspec
+import numpy as np
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly, Record
@@ -30,6 +33,14 @@ def replay(events: Iterable[AnyEvent], settings: EngineSettings) -> Iterator[Rec
         engine.take_changes()  # nothing is stored here
 
 
+class SavedScores(msgspec.Struct):
+    """What `ReplayScores` has counted; `errors` are 64-bit floats in the order of the jobs."""
+
+    accuracy: dict[str, Accuracy]
+    runs: dict[str, RunAccuracy]
+    errors: dict[str, bytes]
+
+
 class ReplayScores:
     """The measures of each method over a range of jobs, exact medians included.
 
@@ -50,7 +61,7 @@ class ReplayScores:
         self._settings = settings or EngineSettings()
         self._accuracy: dict[str, Accuracy] = {}
         self._runs = {name: RunAccuracy() for name in self._settings.run_methods}
-        self._errors: dict[str, list[float]] = {}
+        self._errors: dict[str, array[float]] = {}
 
     def add(self, outcome: Outcome) -> None:
         """Add an outcome: first that of the wait, later that of the run time."""
@@ -63,7 +74,7 @@ class ReplayScores:
         wait_s, predicted_s = outcome.actual_wait_s, outcome.predicted_wait_s
         if outcome.actual_run_s is None:
             accuracy.add_wait(predicted_s, wait_s, outcome.bounds)
-            self._errors.setdefault(outcome.method, []).append(abs(outcome.error_s))
+            self._errors.setdefault(outcome.method, array("d")).append(abs(outcome.error_s))
         else:
             accuracy.add_response(predicted_s, wait_s, outcome.actual_run_s)
         if outcome.censored:
@@ -77,14 +88,25 @@ class ReplayScores:
         if name in self._runs and outcome.actual_run_s is not None:
             self._runs[name].add(outcome.predicted_run_s, outcome.actual_run_s, outcome.run_interval)
 
+    def save(self) -> SavedScores:
+        """What was counted so far."""
+        errors = {name: errors.tobytes() for name, errors in self._errors.items()}
+        return SavedScores(self._accuracy, self._runs, errors)
+
+    def restore(self, saved: SavedScores) -> None:
+        """Take back what `save` gave."""
+        self._accuracy, self._runs = saved.accuracy, saved.runs
+        self._errors = {name: array("d", errors) for name, errors in saved.errors.items()}
+
     def rows(self) -> dict[str, dict[str, float]]:
         """The measures by method, the trivial rules first."""
         methods = sorted(self._accuracy, key=lambda name: (name not in TRIVIAL, name != "zero", name))
         return {name: self._row(name) for name in methods}
 
     def _row(self, method: str) -> dict[str, float]:
-        accuracy, errors = self._accuracy[method], sorted(self._errors[method])
-        row = accuracy.measures() | {"median_min": errors[len(errors) // 2] / 60}
+        accuracy, errors = self._accuracy[method], self._errors[method]
+        place = len(errors) // 2
+        row = accuracy.measures() | {"median_min": float(np.partition(errors, place)[place]) / 60}
         for q, bound in sorted(accuracy.bounds.items()):
             row[f"cov_{q}"] = bound.held / bound.jobs
         return row
@@ -110,17 +132,40 @@ class ReplayScores:
 class RecordFile:
     """A file of records, as lines of JSON; without a path nothing is written.
 
+    Parameters:
+        size: how many bytes are there already that count; what is behind them is cut off. None begins the file anew.
+
+    Raises:
+        UserError: it cannot be written, or is shorter.
+
     >>> with RecordFile(None) as lines:
     ...     lines.write(Prediction(site="s", job="1", attempt=0, made_at=0.0, predicted_wait_s=None,
     ...         predicted_run_s=None, predicted_start=None, method="zero", reason=""))
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, size: int | None = None) -> None:
+        self._file: IO[bytes] | None = None
+        self._encoder = msgspec.json.Encoder()
+        if path is None:
+            return
         try:
-            self._file: IO[bytes] | None = path.open("wb") if path else None
+            self._file = path.open("wb" if size is None else "r+b")
+            found = self._file.seek(0, os.SEEK_END)
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
-        self._encoder = msgspec.json.Encoder()
+        if size is not None:
+            if found < size:
+                raise UserError(f"{path}: has {found} bytes, and had {size} when the replay was interrupted")
+            self._file.truncate(size)
+            self._file.seek(size)
+
+    def durable(self) -> int:
+        """Have what was written on the disk; gives how many bytes that is."""
+        if self._file is None:
+            return 0
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
 
     def write(self, record: Prediction | Outcome) -> None:
         """Write a record as a line."""

@@ -14,6 +14,7 @@ from streams.bulk.event_log import JobRange
 from streams.bulk.reading import read_log
 from streams.cli.app import main
 from streams.offline.compare import compare
+from streams.offline.excerpt import whole
 from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.sources.swf import events_of, read_swf
 from tests.support.traces import made_trace
@@ -46,7 +47,7 @@ def test_the_figures_are_those_of_a_replay_however_many_share_the_work(trace: Pa
     settings = EngineSettings(history=100)
     shares: list[int] = []
     with read_log([trace]) as (log, _):
-        found = compare(log, JobRange(), settings, methods, workers, advance=shares.append)
+        found = compare(whole(log), JobRange(), settings, methods, workers, advance=shares.append)
     chosen = settings_for(settings, methods[:3], ["closest", *methods[3:]])
     scores = ReplayScores(settings=chosen)
     for record in replay(events_of(read, read.site), chosen):

@@ -43,7 +43,7 @@ def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = 
     """Jobs by name, wait, and what each method said."""
     found = Breakdowns(0.0, SETTINGS, **more)
     for name, wait, said in jobs:
-        list(found.follow([Submit(site="s", time=0.0, job=name, queue=queue)]))
+        found.see(Submit(site="s", time=0.0, job=name, queue=queue))
         for method, predicted in said.items():
             found.add(outcome(name, method, predicted, wait, bounds={"0.9": wait} if method == "blend" else None))
     return found
@@ -85,7 +85,10 @@ def test_queues_of_jobs_that_left_are_forgotten() -> None:
     found = Breakdowns(0.0, SETTINGS)
     job = {"site": "s", "job": "1"}
     events: list[AnyEvent] = [Submit(time=0.0, queue="q", **job), Start(time=1.0, **job), End(time=2.0, **job)]
-    assert list(found.follow([*events, Cancel(site="s", time=3.0, job="2")])) and found._queues == {}
+    for event in (*events, Cancel(site="s", time=3.0, job="2")):
+        found.see(event)
+        found.forget(event)
+    assert found._queues == {}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,8 @@ class Tags(HTMLParser):
 
 def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
     found = Breakdowns(log.begin, SETTINGS)
-    for event in found.follow(log.events()):
+    for event in log.events():
+        found.see(event)
         if isinstance(event, Start):
             wait = event.time
             for method, said in {"blend": wait / 2, "zero": 0.0, "median": 60.0, HOSTILE: 1.0}.items():

@@ -1,0 +1,127 @@
+"""A replay that is scored and written to files; one that was interrupted goes on to the same bytes."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from models.engine.checkpoint import STATE_VERSION
+from models.engine.engine import Engine
+from models.engine.outgoing import Anomaly
+from models.engine.settings import EngineSettings
+from models.records import AnyEvent, Submit
+from streams.bulk.event_log import JobRange
+from streams.offline.breakdown import Breakdowns, SavedBreakdowns
+from streams.offline.excerpt import Excerpt
+from streams.offline.kept import KeptFile
+from streams.offline.replay import RecordFile, ReplayScores, SavedScores, score_and_write
+from streams.training.processes import processes
+
+KEEP_EVERY = 5000
+"""Events between two times that the state is kept; some 5 s, of which keeping it takes a hundredth."""
+
+
+class _Counted(msgspec.Struct):
+    """What is kept beside the engines; `sizes` are the files' that were written."""
+
+    scores: SavedScores
+    breakdowns: SavedBreakdowns
+    anomalies: dict[str, int]
+    sizes: list[int]
+
+
+class ScoredReplay:
+    """The events of an excerpt through the engine, with what comes of it.
+
+    Parameters:
+        jobs: those that are scored.
+        cancelled: whether jobs cancelled in the queue are scored.
+        files: for predictions and for outcomes; None writes none.
+        only: the method whose records go to the files; None: every one's.
+        resume: a file in which the state is kept, and from which it goes on if it is there.
+        part: of that file, where other processes have theirs in it.
+
+    Raises:
+        UserError: a file cannot be used, or `resume` is of another replay.
+    """
+
+    def __init__(
+        self,
+        excerpt: Excerpt,
+        settings: EngineSettings,
+        jobs: JobRange,
+        cancelled: bool = True,
+        files: tuple[Path | None, Path | None] = (None, None),
+        only: str | None = None,
+        resume: Path | None = None,
+        part: str = "",
+    ) -> None:
+        self.scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, settings)
+        self.breakdowns = Breakdowns(excerpt.log.begin, settings, jobs, cancelled)
+        self.anomalies: Counter[str] = Counter()
+        self._excerpt, self._settings, self._only = excerpt, settings, only
+        self._engines: dict[str, Engine] = {}
+        self._passed = 0
+        self._kept: KeptFile | None = None
+        sizes: Sequence[int | None] = (None, None)
+        if resume is not None:
+            log, what = excerpt.log, msgspec.structs.astuple(excerpt)[1:]
+            scored = jobs.ids, sorted(jobs.names or ()), cancelled
+            told = msgspec.msgpack.encode((STATE_VERSION, log.fingerprint, log.cuts, what, scored, settings))
+            self._kept = KeptFile(resume, blake2b(told + repr((files, only)).encode(), digest_size=16).digest(), part)
+            sizes = self._take_back(self._kept)
+        self._files = RecordFile(files[0], sizes[0]), RecordFile(files[1], sizes[1])
+
+    def _take_back(self, file: KeptFile) -> Sequence[int | None]:
+        if file.kept is None:
+            return None, None
+        counted = msgspec.msgpack.decode(file.kept.counted, type=_Counted)
+        self.scores.restore(counted.scores)
+        self.breakdowns.restore(counted.breakdowns)
+        self.anomalies.update(counted.anomalies)
+        self._engines, self._passed = file.engines(self._settings), file.kept.passed
+        return counted.sizes
+
+    def run(self, advance: Callable[[], None] = lambda: None) -> None:
+        """Replay the rest; `advance` is called at each submission, those from before an interruption too."""
+        processes()  # a training takes another core, if there is one
+        predictions, outcomes = self._files
+        with predictions, outcomes:
+            events = self._excerpt.events()
+            for event in islice(events, self._passed):
+                if isinstance(event, Submit):
+                    advance()
+            for event in events:
+                self._apply(event)
+                self._passed += 1
+                if isinstance(event, Submit):
+                    advance()
+                if self._kept is not None and self._passed % KEEP_EVERY == 0:
+                    self._keep(self._kept)
+            if self._kept is not None:
+                self._keep(self._kept)
+
+    def _apply(self, event: AnyEvent) -> None:
+        engine = self._engines.get(event.site)
+        if engine is None:
+            engine = self._engines[event.site] = Engine(event.site, self._settings)
+        self.breakdowns.see(event)
+        records = self.breakdowns.pass_on(engine.apply(event))
+        predictions, outcomes = self._files
+        for item in score_and_write(records, self.scores, predictions, outcomes, self._is_written):
+            if isinstance(item, Anomaly):
+                self.anomalies[item.reason] += 1
+        self.breakdowns.forget(event)
+        if self._kept is None:
+            engine.take_changes()  # nothing is stored here
+
+    def _is_written(self, method: str) -> bool:
+        return self._only in (None, method)
+
+    def _keep(self, file: KeptFile) -> None:
+        sizes = [written.durable() for written in self._files]
+        counted = _Counted(self.scores.save(), self.breakdowns.save(), dict(self.anomalies), sizes)
+        file.keep(self._passed, self._engines, msgspec.msgpack.encode(counted))

@@ -1,0 +1,142 @@
+"""Replays that are interrupted and go on, that end once all is scored, and those over a sample."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from models.engine.settings import EngineSettings
+from models.records import Submit
+from streams.bulk.event_log import EventLog, JobRange, jobs_in
+from streams.bulk.reading import read_log
+from streams.errors import UserError
+from streams.offline import excerpt as excerpts
+from streams.offline import scored
+from streams.offline.excerpt import fast, until_scored, whole
+from streams.offline.replay import settings_for
+from streams.offline.scored import ScoredReplay
+from tests.support.command import PATIENCE_S
+from tests.support.traces import made_trace
+
+ROOT = Path(__file__).parents[3]
+FIRST = settings_for(EngineSettings(history=80), ())
+LIGHT = settings_for(EngineSettings(), ["median"])
+
+
+class Interrupted(Exception):
+    """What ends a replay in the middle of everything."""
+
+
+def after(jobs: int) -> Callable[[], None]:
+    count = [0]
+
+    def advance() -> None:
+        count[0] += 1
+        if count[0] == jobs:
+            raise Interrupted
+
+    return advance
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    with read_log([made_trace(tmp_path / "made.swf", jobs=400)]) as (found, _):
+        yield found
+
+
+def measures(run: ScoredReplay) -> Any:
+    return run.scores.rows(), run.scores.run_rows(), run.scores.bound_rows(), run.breakdowns.found, run.anomalies
+
+
+def test_one_that_is_interrupted_again_and_again_goes_on_to_the_same_bytes(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scored, "KEEP_EVERY", 100)
+    straight, broken = (tmp_path / "sp", tmp_path / "so"), (tmp_path / "bp", tmp_path / "bo")
+    once = ScoredReplay(whole(log), FIRST, JobRange(), files=straight)
+    once.run()
+    for jobs in (90, 250, 330):
+        with pytest.raises(Interrupted):
+            ScoredReplay(whole(log), FIRST, JobRange(), files=broken, resume=tmp_path / "r").run(after(jobs))
+    last = ScoredReplay(whole(log), FIRST, JobRange(), files=broken, resume=tmp_path / "r")
+    passed = last._passed
+    last.run()
+    assert passed > 600 and measures(last) == measures(once)
+    assert [file.read_bytes() for file in broken] == [file.read_bytes() for file in straight]
+    done = ScoredReplay(whole(log), FIRST, JobRange(), files=broken, resume=tmp_path / "r")
+    assert done._passed == log.count and measures(done) == measures(once)
+
+
+def test_a_file_of_something_else_is_refused(log: EventLog, tmp_path: Path) -> None:
+    file = tmp_path / "r"
+    ScoredReplay(whole(log), LIGHT, JobRange(), resume=file).run()
+    for settings, jobs, cancelled in (
+        (FIRST, JobRange(), True),
+        (LIGHT, JobRange((1, 9)), True),
+        (LIGHT, JobRange(), False),
+    ):
+        with pytest.raises(UserError, match="r: is of another replay"):
+            ScoredReplay(whole(log), settings, jobs, cancelled, resume=file)
+    file.write_text("no database" * 100)
+    with pytest.raises(UserError, match="r: cannot be used to go on from: file is not a database"):
+        ScoredReplay(whole(log), LIGHT, JobRange(), resume=file)
+
+
+def test_one_of_some_jobs_ends_once_they_are_scored(log: EventLog) -> None:
+    jobs = jobs_in(log, ids=(50, 120))
+    shorter, longer = until_scored(log, jobs), whole(log)
+    assert shorter.length < 0.6 * longer.length
+    found = []
+    for excerpt in (shorter, longer):
+        run = ScoredReplay(excerpt, LIGHT, jobs)
+        run.run()
+        found.append(measures(run)[:4])
+    assert found[0] == found[1]
+
+
+def test_a_fast_one_predicts_some_of_the_last_jobs_by_their_number_alone(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fast(log).said == "" and fast(log).events().__next__() == next(log.events())
+    monkeypatch.setattr(excerpts, "FAST_JOBS", 120)
+    monkeypatch.setattr(excerpts, "FAST_PREDICTED", 40)
+    excerpt = fast(log)
+    assert (excerpt.skipped, excerpt.jobs, excerpt.every, excerpt.predicted) == (log.jobs - 120, 120, 3, 40)
+    assert "the last 120, of which every 3th is predicted" in excerpt.said
+    submitted = [event for event in excerpt.events() if isinstance(event, Submit)]
+    assert sum(not event.late for event in submitted) == 40
+    live = [event for event in submitted if event.time < submitted[-120].time]
+    assert live and all(event.late for event in live)
+    run = ScoredReplay(excerpt, FIRST, JobRange())
+    run.run()
+    assert run.scores.rows()[FIRST.method]["jobs"] == 40
+    assert set(run.anomalies) <= {"end_without_start"}
+
+
+def test_a_command_that_is_killed_goes_on(tmp_path: Path) -> None:
+    trace = made_trace(tmp_path / "long.swf", jobs=5000)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    kept = tmp_path / "kept"
+
+    def command(out: str, *more: str) -> list[str]:
+        options = ["--method", "median", "--out", str(tmp_path / out), *more]
+        return [sys.executable, "-m", "queuecast", "replay", str(trace), *options]
+
+    killed = command("killed", "--resume", str(kept))
+    with subprocess.Popen(killed, env=environment, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not (kept.exists() and kept.stat().st_size > 40_000):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    again, straight = (
+        subprocess.run(one, env=environment, capture_output=True, timeout=PATIENCE_S, check=True).stdout
+        for one in (killed, command("straight"))
+    )
+    assert again == straight
+    assert (tmp_path / "killed").read_bytes() == (tmp_path / "straight").read_bytes()
