@@ -88,6 +88,13 @@ def test_every_link_within_the_repository_has_its_target() -> None:
             assert "://" in link or target.as_posix() in made or (ROOT / target).exists(), f"{path}: {link}"
 
 
+def test_every_test_that_a_page_names_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/howto/fears.md").read_text())
+    assert len(named) > 20
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+
+
 def test_the_site_is_built_without_a_dead_link_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
