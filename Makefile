@@ -79,7 +79,7 @@ drawn: $(VENV)/dev
 	$(BIN)/python -m tests.drawn drawn
 
 prior: $(VENV)/dev
-	$(BIN)/python -m tests.prior $(LOGS)
+	$(BIN)/queuecast prior $(LOGS) --out models/waits/boosted/prior.bin
 
 sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json

@@ -18,6 +18,8 @@ from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory
 from models.site.topology import ask_of
+from models.waits.boosted.method import Boosted
+from models.waits.boosted.prior import Prior, shipped
 from models.waits.simulated import SimulatedEasy
 
 
@@ -53,6 +55,21 @@ class SiteMethods:
         self.rows: dict[str, Rows] = {key: method.rows for key, method in every if method.rows is not None}
         self.per_job: dict[str, PerJob[Any]]
         self.per_job = {key: method.per_job for key, method in every if method.per_job is not None}
+        self._forests = [method for _, method in every if isinstance(method, Boosted)]
+        if settings.prior != "grid":
+            for forests in self._forests:
+                forests.keep_to(shipped() if settings.prior == "wheel" else None)
+
+    def use_prior(self, encoded: bytes) -> int:
+        """Have forests start from this prior; gives how many jobs it knows.
+
+        Raises:
+            ValueError: it is none.
+        """
+        prior = Prior.decode(encoded)
+        for forests in self._forests:
+            forests.use_prior(encoded)
+        return prior.jobs
 
     @property
     def learning(self) -> dict[str, WaitMethod]:

@@ -3,14 +3,25 @@
 import msgspec
 
 from models.engine.engine import Engine
-from models.records import Capacity, ForgetJob, SetCapacity
+from models.records import Capacity, ForgetJob, SetCapacity, UsePrior
 
 
-def operate(engine: Engine, operation: ForgetJob | SetCapacity) -> str:
-    """Change the site as the operator says; returns in words what was done. O(1)."""
+def operate(engine: Engine, operation: ForgetJob | SetCapacity | UsePrior) -> str:
+    """Change the site as the operator says; returns in words what was done. O(1), a prior takes 20 ms."""
     if isinstance(operation, SetCapacity):
         return _set_capacity(engine, operation)
+    if isinstance(operation, UsePrior):
+        return _use_prior(engine, operation.prior)
     return engine.forget_job((operation.job, operation.attempt))
+
+
+def _use_prior(engine: Engine, prior: bytes) -> str:
+    if engine.settings.prior != "grid":
+        return f"nothing: engine.prior is {engine.settings.prior!r}"
+    try:
+        return f"the forests start from {engine.methods.use_prior(prior)} jobs of other sites"
+    except ValueError as error:
+        return f"nothing: {error}"
 
 
 def _set_capacity(engine: Engine, operation: SetCapacity) -> str:

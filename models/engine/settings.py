@@ -1,6 +1,6 @@
 """How a site is predicted: which methods run, with which parameters, and how much is kept."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,7 +21,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory; those that come on top are rejected. No wait is predicted while more than the share
     `withhold_down` of the site's nodes is down (Murali and Vadhiyar 2015, section 5). A requested walltime above
     `max_walltime_s` seconds counts as none. `parameters` are the methods'
-    own, by the method's name; those that are not given have the method's defaults.
+    own, by the method's name; those that are not given have the method's defaults. `prior` says from what forests
+    start: what an operator sends (`UsePrior`), and until then what the package holds ("grid"); the package's alone
+    ("wheel"); nothing ("none").
     """
 
     method: str = DEFAULT
@@ -38,6 +40,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_walltime_s: Annotated[float, Meta(gt=0.0, le=400 * 86_400.0)] = 100 * 86_400.0
     withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     parameters: dict[str, dict[str, bool | int | float | str | list[str]]] = {}
+    prior: Literal["grid", "wheel", "none"] = "grid"
 
     @property
     def methods(self) -> tuple[str, ...]:

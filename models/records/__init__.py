@@ -22,7 +22,7 @@ from models.records.events import (
 )
 from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
 from models.records.notices import Notice
-from models.records.operations import AnyOperation, DoneOperation, ForgetJob, Operation, Rebuild, SetCapacity
+from models.records.operations import AnyOperation, DoneOperation, ForgetJob, Operation, Rebuild, SetCapacity, UsePrior
 from models.records.predictions import DeadLetter, LiveState, Outcome, Prediction, StandingEstimate
 from models.records.questions import (
     BUSY,
@@ -125,6 +125,7 @@ __all__ = [
     "Suspend",
     "Text",
     "Time",
+    "UsePrior",
     "Version",
     "WaitAnswer",
     "WaitQuestion",

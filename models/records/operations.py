@@ -34,7 +34,13 @@ class Rebuild(Operation, tag="operator_rebuild", kw_only=True, frozen=True):
     """The state and the histories are made anew from what the topic still has of the site's events."""
 
 
-AnyOperation = ForgetJob | SetCapacity | Rebuild
+class UsePrior(Operation, tag="operator_prior", kw_only=True, frozen=True):
+    """From now on the site's forests start from what these sites taught: the prior itself, as it is stored."""
+
+    prior: bytes
+
+
+AnyOperation = ForgetJob | SetCapacity | Rebuild | UsePrior
 
 
 class DoneOperation(msgspec.Struct, kw_only=True, frozen=True):

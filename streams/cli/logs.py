@@ -88,6 +88,12 @@ Resume = Annotated[
         metavar="FILE", callback=_writable, help="Keep the state there; the same command goes on where it was stopped."
     ),
 ]
+PriorFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--prior", metavar="FILE", help="Start from what these sites taught (`queuecast prior`), not the package's."
+    ),
+]
 Options = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="An option of the source, such as its time zone; repeatable."),
@@ -137,6 +143,7 @@ def replay(
     started: Started = False,
     fast: Fast = False,
     resume: Resume = None,
+    prior: PriorFile = None,
     site: SiteName = None,
     format_name: FormatName = None,
     map_name: MapName = None,
@@ -163,21 +170,24 @@ def replay(
     and as a share of the mean run time, and the share within its interval.
     """
     from streams.bulk.event_log import jobs_in
+    from streams.offline.prior import read_prior
     from streams.offline.replay import settings_for
     from streams.offline.scored import ScoredReplay
 
     _check_ranges(ids, rows, since, fast)
     _check_names(anonymise, key, earlier)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
+    if prior is not None and settings.prior != "grid":
+        raise UserError(f"--prior {prior}: engine.prior is {settings.prior!r}; only with 'grid' is another one taken")
+    others = None if prior is None else read_prior(prior)
     with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
         if anonymise is not None:
             _anonymise(log, report, anonymise, key, earlier)
             return
         range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
         excerpt = _excerpt(log, range_, fast)
-        run = ScoredReplay(
-            excerpt, settings, range_, not started, (out, outcomes), None if shadows else settings.method, resume
-        )
+        written = None if shadows else settings.method
+        run = ScoredReplay(excerpt, settings, range_, not started, (out, outcomes), written, resume, prior=others)
         with progress("jobs", excerpt.jobs) as advance:
             _show_findings(log, report, as_json)
             run.run(advance)

@@ -1,5 +1,7 @@
-"""The command that runs a trace under other schedulers: simulate."""
+"""The commands that run a trace under other schedulers, and learn from logs what new sites can begin with."""
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -50,3 +52,21 @@ def simulate(
     show(found)
     if plan.left_out:
         tell(f"{plan.left_out} jobs that never ran were left out")
+
+
+@commands.command(epilog="Example: queuecast prior birch.txt cedar.txt --out grid.prior")
+def prior(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="One of each site, as of `queuecast replay`.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write it there.")],
+) -> None:
+    """Learn from the logs of several sites what a new one can begin with.
+
+    Each counts alike, by its first 12,000 jobs. The file has decision trees over
+    features of queues: no job, no user, no name. `queuecast site NAME use-prior`
+    has a site begin with it, and `queuecast replay --prior` shows what it is worth.
+    """
+    from streams.offline.prior import learnt_from
+
+    found = learnt_from(logs)
+    out.write_bytes(found.encode())
+    sys.stdout.write(f"{out}: {found.jobs} jobs of {len(logs)} logs, version {found.version}\n")

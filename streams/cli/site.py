@@ -1,7 +1,8 @@
-"""The commands about one site: show, forget-job, set-capacity, rebuild."""
+"""The commands about one site: show, forget-job, set-capacity, use-prior, rebuild."""
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -90,6 +91,24 @@ def set_capacity(
     name, by = _split(context), operator(settings_of(context))
     sizes = {"cpus": cpus, "down_nodes": down_nodes}
     _send(context, SetCapacity(site=name, time=now(), by=by, why=why, nodes=nodes, **sizes))
+
+
+@site_commands.command("use-prior", epilog="Example: queuecast site ctc use-prior grid.prior --why 'as new'")
+def use_prior(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `queuecast prior` has written.")],
+    why: Why = "",
+) -> None:
+    """Let the site's forests start from what other sites of yours taught.
+
+    Until it has a model of its own again, some jobs later, only that speaks: it is for sites that are young.
+    """
+    from models.records import UsePrior
+    from streams.offline.prior import read_prior
+    from streams.operate.site import now, operator
+
+    name, by = _split(context), operator(settings_of(context))
+    _send(context, UsePrior(site=name, time=now(), by=by, why=why, prior=read_prior(file)))
 
 
 @site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")

@@ -43,6 +43,7 @@ class ScoredReplay:
         only: the method whose records go to the files; None: every one's.
         resume: a file in which the state is kept, and from which it goes on if it is there.
         part: of that file, where other processes have theirs in it.
+        prior: what the forests start from, in place of what the package holds.
 
     Raises:
         UserError: a file cannot be used, or `resume` is of another replay.
@@ -58,11 +59,12 @@ class ScoredReplay:
         only: str | None = None,
         resume: Path | None = None,
         part: str = "",
+        prior: bytes | None = None,
     ) -> None:
         self.scores = ReplayScores(lambda outcome: outcome.job in jobs, cancelled, settings)
         self.breakdowns = Breakdowns(excerpt.log.begin, settings, jobs, cancelled)
         self.anomalies: Counter[str] = Counter()
-        self._excerpt, self._settings, self._only = excerpt, settings, only
+        self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
         self._engines: dict[str, Engine] = {}
         self._passed = 0
         self._kept: KeptFile | None = None
@@ -71,7 +73,9 @@ class ScoredReplay:
             log, what = excerpt.log, msgspec.structs.astuple(excerpt)[1:]
             scored = jobs.ids, sorted(jobs.names or ()), cancelled
             told = msgspec.msgpack.encode((STATE_VERSION, log.fingerprint, log.cuts, what, scored, settings))
-            self._kept = KeptFile(resume, blake2b(told + repr((files, only)).encode(), digest_size=16).digest(), part)
+            self._kept = KeptFile(
+                resume, blake2b(told + repr((files, only, prior)).encode(), digest_size=16).digest(), part
+            )
             sizes = self._take_back(self._kept)
         self._files = RecordFile(files[0], sizes[0]), RecordFile(files[1], sizes[1])
 
@@ -108,6 +112,8 @@ class ScoredReplay:
         engine = self._engines.get(event.site)
         if engine is None:
             engine = self._engines[event.site] = Engine(event.site, self._settings)
+            if self._prior is not None:
+                engine.methods.use_prior(self._prior)
         self.breakdowns.see(event)
         records = self.breakdowns.pass_on(engine.apply(event))
         predictions, outcomes = self._files

@@ -7,6 +7,7 @@ import pytest
 
 from deploy.local.up import as_toml
 from models.records import Start, Submit
+from models.waits.boosted.prior import shipped
 from streams.cli.app import main
 from tests.support.deployment import Deploy, until
 
@@ -62,5 +63,13 @@ def test_a_site_is_looked_at_and_mended(
         {"queued_jobs": 2, "running_jobs": 1, "free_cpus": 426},
         1,
     )
+    others = tmp_path_factory.mktemp("prior") / "grid.prior"
+    others.write_bytes(shipped().encode())
+    assert main(["site", "alder", "use-prior", str(others)]) == 0
+    until(lambda: operations() == [*kinds, "operator_prior"])
+    here.worker.kill()
+    here.worker.start()
+    until(lambda: operations() == [*kinds, "operator_prior"])
     assert main(["site", "alder", "show"]) == 0
-    assert "rebuild by" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "rebuild by" in said and f"the forests start from {shipped().jobs} jobs of other sites" in said

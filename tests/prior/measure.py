@@ -17,7 +17,7 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome, Submit
 from models.waits.boosted import method
 from models.waits.boosted.prior import Lesson, Prior
-from tests.prior.lessons import first_events, lesson_of, prior_of
+from streams.offline.prior import first_events, lesson_of, prior_of
 
 STRETCHES = ((1, 300), (301, 1000), (1001, 5000), (5001, 20_000))
 """The first and the last job of each row of the table."""

@@ -1,21 +1,37 @@
-"""The commands that train the prior and measure it, on made traces."""
+"""The commands that train a prior and measure it, on made traces."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.prior import FILE, SITE, Prior, shares
-from tests.prior.lessons import lesson_of
+from streams.cli.app import main
+from streams.errors import UserError
+from streams.offline.prior import learnt_from, lesson_of
 from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace
 
 
+@pytest.mark.parametrize("setting", ["grid", "none"])
+def test_a_replay_begins_with_what_other_sites_taught(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("QUEUECAST_ENGINE_PRIOR", setting)
+    told = tmp_path / "told.ndjson"
+    command = ["replay", str(made_trace(tmp_path / "one.swf", jobs=20)), "--method", "boosted", "--out", str(told)]
+    assert main([*command, "--prior", str(FILE)]) == (0 if setting == "grid" else 1)
+    assert ("jobs of other sites" in told.read_text()) == (setting == "grid")
+    assert main([*command, "--prior", str(tmp_path / "one.swf")]) == 1
+    assert "one.swf: not a prior" in capsys.readouterr().err
+
+
 def trained(out: Path, *arguments: str) -> bytes:
     """What the command writes."""
-    command = [sys.executable, "-m", "tests.prior", *arguments, "--out", str(out)]
+    command = [sys.executable, "-m", "streams", "prior", *arguments, "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return out.read_bytes()
 
@@ -24,7 +40,9 @@ def test_the_same_logs_give_the_same_bytes(tmp_path: Path) -> None:
     logs = [str(made_trace(tmp_path / f"{name}.swf", jobs=500, seed=seed)) for seed, name in enumerate(("one", "two"))]
     first = trained(tmp_path / "first", *logs)
     assert trained(tmp_path / "second", *reversed(logs)) == first
-    assert Prior.decode(trained(tmp_path / "third", *logs, "--without", "one")).jobs < Prior.decode(first).jobs
+    few = made_trace(tmp_path / "few.swf", jobs=50)
+    with pytest.raises(UserError, match=r"few.swf: \d+ jobs left its queue; at least 100"):
+        learnt_from([few])
 
 
 def test_a_lesson_is_the_jobs_that_left_the_queue(tmp_path: Path) -> None:

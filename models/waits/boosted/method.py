@@ -25,6 +25,9 @@ from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 _NOTE: Final = struct.Struct("<Q6I")  # rows before it, and the job's codes; the features follow
 _LEFT: Final = struct.Struct("<dd?Q")  # how the job left, and rows before that
 
+_PRIOR: Final = 1
+"""The kind under which the notes have a prior of the site's own."""
+
 _BINS: Final = 63
 """Ranges that a feature is cut into: as good as more, and faster."""
 
@@ -50,7 +53,6 @@ class BoostedParameters(NamedTuple):
     rows: Share = 0.7
     cancelled: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     quantiles: bool = True
-    prior: bool = True
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -82,10 +84,31 @@ class Boosted(WaitMethod):
         self._notes = JobNotes(ROWS_PER_JOB * p.window, schedule.behind_rows)
         self.rows = self._notes.rows
         self._maker = RowMaker(p.window * ROWS_PER_JOB // 2, extras)
-        self._prior = shipped() if p.prior else None
-        fit = _Fit(p, self._maker.names, self._prior)
-        self._others = None if self._prior is None else Forests.of_others(self._prior, fit.aims, self._maker.names)
+        self._may_change, fit = True, self._starting_from(shipped())
         self.training: Training[Forests] = Training(self._notes, fit, Forests.encode, self._decode, schedule)
+
+    def _starting_from(self, prior: Prior | None) -> "_Fit":
+        """What trains from now on; until then the prior speaks."""
+        self._prior, fit = prior, _Fit(self.parameters, self._maker.names, prior)
+        self._others = None if prior is None else Forests.of_others(prior, fit.aims, self._maker.names)
+        return fit
+
+    def keep_to(self, prior: Prior | None) -> None:
+        """Start from this prior, or from none, and from no other."""
+        self._may_change = False
+        self.training.begin_anew(self._starting_from(prior))
+
+    def use_prior(self, encoded: bytes) -> None:
+        """Start from another prior from now on; it is stored with the notes.
+
+        Raises:
+            ValueError: it is none, or says less than is asked for.
+        """
+        prior = Prior.decode(encoded)
+        if missing := {*POINT, *QUANTILES} - prior.aims:
+            raise ValueError(f"a prior that says nothing of {', '.join(map(str, missing))}")
+        self.training.begin_anew(self._starting_from(prior))
+        self._notes.put(_PRIOR, encoded)
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait, and quantiles of it; none before the first training is done where there is no prior."""
@@ -170,6 +193,8 @@ class Boosted(WaitMethod):
             number, *codes = _NOTE.unpack_from(note)
             *left, rows = _LEFT.unpack(settled)
             recent.remember(tuple(codes), number, Left(*left), rows)
+        if self._may_change and (own := self._notes.latest(_PRIOR)) is not None:
+            self.training.begin_anew(self._starting_from(Prior.decode(own)))
         self.training.load(found.training)
 
     def _decode(self, encoded: bytes) -> Forests:

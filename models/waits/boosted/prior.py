@@ -1,15 +1,15 @@
 """What the queues of other sites taught: forests that speak at a site's first job, and that its own ones start from.
 
 The features name no user and no queue, so trees that learnt from other sites understand them, once processors and work
-are shares of the site. They were trained on the jobs of public workload traces (`tests/prior`); the package holds the
-trees alone. The site's own forests learn what is left: how its waits differ from those in like states
-elsewhere (J. H. Friedman, "Greedy function approximation: a gradient boosting machine", 2001, begun at the prior's
-estimate instead of at a constant).
+are shares of the site. Those of the package learnt from public workload traces (`queuecast prior`); an operator may
+send a site others (`UsePrior`). They are trees alone. The site's own forests learn what is left: how its waits differ
+from those in like states elsewhere (J. H. Friedman, "Greedy function approximation: a gradient boosting machine", 2001,
+begun at the prior's estimate instead of at a constant).
 """
 
 import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -88,6 +88,11 @@ class Prior:
             forests[aim] = Forest.fit(binned, target, aim.quantile, parameters, NAMES)
         return cls.decode(_encode(forests, len(rows)))
 
+    @property
+    def aims(self) -> frozenset[Aim]:
+        """What it says something of."""
+        return frozenset(self._forests)
+
     def values(self, rows: Rows) -> dict[Aim, Floats]:
         """What they say of each row, (n, `NAMES` and more), on the aim's scale; 50 µs for one."""
         seen = shares(rows[:, : len(NAMES)])
@@ -99,17 +104,22 @@ class Prior:
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Prior":
-        """The inverse.
+        """The inverse; what was decoded lately is shared.
 
         Raises:
             ValueError: it is none, or one of other features.
         """
-        try:
-            read = msgspec.msgpack.decode(encoded, type=_Encoded)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"not a prior: {error}") from error
-        forests = {Aim(scale, q): Forest.decode(part, NAMES) for scale, q, part in read.forests}
-        return cls(forests, read.jobs, zlib.crc32(encoded))
+        return _decoded(encoded)
+
+
+@lru_cache(8)
+def _decoded(encoded: bytes) -> Prior:
+    try:
+        read = msgspec.msgpack.decode(encoded, type=_Encoded)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not a prior: {error}") from error
+    forests = {Aim(scale, q): Forest.decode(part, NAMES) for scale, q, part in read.forests}
+    return Prior(forests, read.jobs, zlib.crc32(encoded))
 
 
 @cache

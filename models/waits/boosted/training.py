@@ -148,6 +148,11 @@ class Training(Generic[M]):
         elif state.begun < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
             self._begin()
 
+    def begin_anew(self, fit: Callable[[Iterable[Pair]], M]) -> None:
+        """Train by another `fit` from now on: the model that counts is none of its own, and the next begins at once."""
+        self._fit, self._future, self.model = fit, None, None
+        self._state = _State(next=self._notes.count)
+
     def pending(self) -> Future[Any] | None:
         """What the next event would have to wait for; None where it would not."""
         if self._state.begun < 0:

@@ -95,7 +95,7 @@ def test_what_is_saved_beside_the_rows_is_small() -> None:
 
 
 def test_there_is_no_estimate_without_a_prior_before_the_first_model_counts() -> None:
-    alone = msgspec.structs.replace(SETTINGS, parameters={"boosted": FAST | {"prior": False}})
+    alone = msgspec.structs.replace(SETTINGS, prior="none")
     engine, made = Engine("s", alone), []
     for event in events():
         predictions = (record for record in engine.apply(event) if isinstance(record, Prediction))
@@ -143,10 +143,8 @@ def two_kinds(cancelled_share: float) -> Iterator[AnyEvent]:
 
 @pytest.mark.parametrize(("weight", "large_s"), [(0.0, 3600.0), (1.0, 1.0)])
 def test_a_cancelled_job_counts_as_much_as_it_is_told_to(weight: float, large_s: float) -> None:
-    parameters = {
-        "boosted": FAST | {"cancelled": weight, "trees": 60, "rate": 0.3, "features": 1.0, "rows": 1.0, "prior": False}
-    }
-    engine = Engine("s", msgspec.structs.replace(SETTINGS, parameters=parameters))
+    parameters = {"boosted": FAST | {"cancelled": weight, "trees": 60, "rate": 0.3, "features": 1.0, "rows": 1.0}}
+    engine = Engine("s", msgspec.structs.replace(SETTINGS, parameters=parameters, prior="none"))
     for event in two_kinds(cancelled_share=0.8):
         engine.apply(event)
     jobs = [Job("", 0, 4e6, user="ada", cpus=cpus, walltime=600.0, planned_run_s=600.0) for cpus in (1, 8)]

@@ -1,14 +1,18 @@
 """What other sites taught: before a site has jobs of its own, and as the place from which its own forests start."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from models.engine.engine import Engine
+from models.engine.operations import operate
 from models.engine.settings import EngineSettings
-from models.records import Prediction
+from models.records import Prediction, UsePrior
+from models.site.job import Job
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.forest import Boosting, Floats, Rows
-from models.waits.boosted.forests import POINT, Forests, TrainingRows
+from models.waits.boosted.forests import POINT, QUANTILES, Forests, TrainingRows
 from models.waits.boosted.method import Boosted
 from models.waits.boosted.prior import SHARES, SITE, Lesson, Prior, shares, shipped
 from tests.support.engines import workload
@@ -16,6 +20,7 @@ from tests.support.events import capacity, submit
 
 BOOSTING = Boosting(trees=40, rate=0.2, leaf_rows=5)
 QUEUED = NAMES.index("queued_all_cpus")
+AIMS = (*POINT, *QUANTILES)
 
 
 def rows_of(queued: Floats, site: float) -> Rows:
@@ -124,7 +129,7 @@ def test_a_size_that_is_not_known_keeps_it_silent() -> None:
 
 
 def test_without_it_a_site_waits_for_jobs_of_its_own() -> None:
-    settings = EngineSettings(method="boosted", shadows=(), parameters={"boosted": {"prior": False}})
+    settings = EngineSettings(method="boosted", shadows=(), prior="none")
     engine = Engine("s", settings)
     engine.apply(capacity(cpus=64, time=0.0))
     (found,) = engine.apply(submit("1", time=10.0, cpus=8))
@@ -139,3 +144,46 @@ def test_what_others_can_learn_from_a_site_is_its_rows_of_features() -> None:
     assert isinstance(method, Boosted)
     rows = method.learnt_rows()
     assert rows.features.shape == (len(rows.waits), len(NAMES)) and len(rows.waits) > 30
+
+
+def own_prior() -> bytes:
+    """One of sites where all jobs wait for an hour."""
+    rows = lesson_of(100.0).features
+    targets = {aim: np.full(len(rows), np.sqrt(3600.0) if aim.scale == "root" else np.log1p(120.0)) for aim in AIMS}
+    return Prior.fit([Lesson(rows, targets, np.ones(len(rows)))], BOOSTING).encode()
+
+
+def use(prior: bytes) -> UsePrior:
+    return UsePrior(site="s", time=20.0, by="ada", prior=prior)
+
+
+@pytest.mark.parametrize("jobs", [20, 300])
+def test_a_site_goes_on_from_what_an_operator_sends(jobs: int) -> None:
+    """Also once it is read back, before it has a model of its own and after."""
+    settings = EngineSettings(method="boosted", shadows=())
+    engine = Engine("s", settings)
+    engine.apply(capacity(cpus=64, time=0.0))
+    assert operate(engine, use(own_prior())) == "the forests start from 400 jobs of other sites"
+    (found,) = engine.apply(submit("first", time=30.0, cpus=8, walltime=3600))
+    assert isinstance(found, Prediction) and found.reason == "boosted: jobs of other sites"
+    assert found.predicted_wait_s == pytest.approx(3600.0, rel=0.1)
+    for event in workload(5, jobs=jobs):
+        engine.apply(event)
+    state, kept = engine.checkpoint()
+    again = Engine.load(state, kept.started, kept.runs, settings, kept.rows)
+    asked = [Job("", 0, 4e6, cpus=8, walltime=600.0, planned_run_s=600.0)]
+    said, told = (list(one.methods.waits["boosted"].what_ifs(asked, one.context)) for one in (engine, again))
+    assert said == told and said[0].reason == f"boosted: {'jobs of other sites' if jobs < 100 else '226 jobs'}"
+
+
+@pytest.mark.parametrize("prior", ["wheel", "none"])
+def test_where_it_is_switched_off_nothing_changes(prior: Any) -> None:
+    engine = Engine("s", EngineSettings(method="boosted", shadows=(), prior=prior))
+    assert operate(engine, use(own_prior())) == f"nothing: engine.prior is {prior!r}"
+
+
+@pytest.mark.parametrize(("prior", "why"), [(b"trees", "not a prior"), (None, "a prior that says nothing of Aim")])
+def test_what_cannot_be_used_changes_nothing(prior: bytes | None, why: str) -> None:
+    engine = Engine("s", EngineSettings(method="boosted", shadows=()))
+    known = Prior.fit([lesson_of(100.0)], BOOSTING).encode()
+    assert operate(engine, use(known if prior is None else prior)).startswith(f"nothing: {why}")
