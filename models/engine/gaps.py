@@ -8,12 +8,20 @@ MIN_JOBS_TO_RECOVER = 1000
 
 class Gaps(msgspec.Struct):
     """Whether the histories were `lost` lately; until how many jobs have started they have a gap, and until how many
-    events are missing (0: none). It is stored as it is.
+    events are missing (0: none).
     """
 
     lost: bool = False
     gap_until: int = 0
     missed_until: int = 0
+
+    def save(self) -> "Gaps":
+        """It is stored as it is."""
+        return self
+
+    def restore(self, saved: "Gaps") -> None:
+        """Take back what was saved."""
+        self.lost, self.gap_until, self.missed_until = saved.lost, saved.gap_until, saved.missed_until
 
     def see_started(self, count: int) -> None:
         """So many jobs have started."""

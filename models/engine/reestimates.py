@@ -59,6 +59,10 @@ class Reestimates:
             for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads
                 heappush(self._looks, next_look(job, self.passed))
 
+    def save(self) -> Look:
+        """What is stored: the last look that was taken."""
+        return self.passed
+
     def restore(self, passed: Look) -> None:
         """Go on from the last look that was taken."""
         self.passed = passed

@@ -29,6 +29,14 @@ class Arrays:
         self.early: dict[str, int] = {}
         """How many tasks of an array that was never seen submitted have left already."""
 
+    def save(self) -> dict[str, int]:
+        """What is stored: the tasks that have left early."""
+        return self.early
+
+    def restore(self, saved: dict[str, int]) -> None:
+        """Take back what was saved."""
+        self.early = dict(saved)
+
     def row_of(self, event: Submit | Start | End | Cancel) -> Job | None:
         """The row of which a task is, while it queues."""
         if event.array is None or event.attempt:  # a later attempt queues by itself

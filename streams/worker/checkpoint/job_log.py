@@ -18,7 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from models.engine.checkpoint import Cut
-from models.engine.state import EngineState
+from models.engine.engine import Engine
 from models.records import JobKey
 
 TAIL_BYTES = 48 << 10
@@ -241,7 +241,7 @@ class JobLog:
         """The same, and those that are to be deleted."""
         return [*self._freed, *self.keys]
 
-    def cut(self, engine: EngineState) -> tuple[Cut, Written]:
+    def cut(self, engine: Engine) -> tuple[Cut, Written]:
         """What is to be stored of an engine as it is now: its cut, and of the jobs what is to be written."""
         cut, before = engine.cut(), self._tail.bytes
         self._take_in(cut)
@@ -252,7 +252,7 @@ class JobLog:
         freed, self._freed = self._freed, []
         return cut, Written(self._tail.encoded(), segments, freed, self._runs())
 
-    def fill(self, engine: EngineState, replaced: Iterable[bytes] = ()) -> None:
+    def fill(self, engine: Engine, replaced: Iterable[bytes] = ()) -> None:
         """Have everything of an engine stored by the next cut, and nothing of what was before count any more.
 
         O(live jobs), 4 µs each: where the loop must not wait for that, in another thread.
@@ -298,7 +298,7 @@ class JobLog:
             self._tail.forget_name(number)
         self._first_name = cut.first_name
 
-    def _clean(self, engine: EngineState, most: int) -> None:
+    def _clean(self, engine: Engine, most: int) -> None:
         """Move what counts from the oldest segments into the tail, so many bytes at most, and drop what is empty."""
         moved, tail = 0, self._tail
         for _ in range(MAX_SCANNED):

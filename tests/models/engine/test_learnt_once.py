@@ -2,8 +2,8 @@
 
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
+from models.engine.parts import LEARNT_ROWS
 from models.engine.settings import EngineSettings
-from models.engine.state import LEARNT_ROWS
 from models.records import AnyEvent, Outcome
 from models.site.learnt import LearntJobs
 from tests.support.events import end, start, submit
@@ -42,7 +42,7 @@ def test_after_a_restart_too() -> None:
 
 def test_what_is_older_than_all_that_is_known_is_not_taken_for_new() -> None:
     engine = Engine("s", SETTINGS)
-    engine._live.learnt = LearntJobs(most=1)
+    engine.parts.live.learnt = LearntJobs(most=1)
     assert learnt(engine, jobs(0, 10_000)) == 20_000
     assert learnt(engine, jobs(0, 10_000)) == 0
     assert engine.anomalies["forgotten_job"] > 1000 and engine.context.history.count == 10_000

@@ -56,4 +56,4 @@ def test_members_that_have_started_or_left_count_no_longer() -> None:
     told(engine, "1", 10.0, cpus=2, eligible=5000.0, het_group="g")
     applied(engine, [start("1", 20.0), end("1", 30.0)])
     assert told(engine, "2", 40.0, cpus=1, het_group="g").predicted_wait_s == 0.0
-    assert [*engine._groups._members["g"]] == [("2", 0)]
+    assert [*engine.parts.groups._members["g"]] == [("2", 0)]

@@ -1,0 +1,155 @@
+"""A job leaves: it ends, is cancelled in the queue, or is given up."""
+
+from collections.abc import Iterator
+
+from models.engine.attempts.handler import AttemptHandler
+from models.engine.events.arrays import is_row, scored_as
+from models.engine.outgoing import Anomaly, Record, bounds_of
+from models.engine.past import PAST_BOUND
+from models.method import Happened
+from models.records import Cancel, End
+from models.site.job import Job, Phase
+
+PREEMPTED = "preempted"
+"""The state of an end or a requeue by which a job made room for others."""
+
+INTERRUPTED = (PREEMPTED, "node_fail")
+"""The states of ends that say nothing of how long a job would have run."""
+
+SKEW_S = 60.0
+"""Clocks differ: a start at most this long before its submit counts as one at it, an end before its start likewise."""
+
+
+def end_of(tells_run_time: bool) -> Happened:
+    """What the end of an attempt is."""
+    return Happened.ENDED if tells_run_time else Happened.INTERRUPTED
+
+
+class Ends(AttemptHandler):
+    """Jobs that leave; what they waited and ran is learnt where it is known."""
+
+    def end(self, event: End) -> Iterator[Record]:
+        """A job has left its processors, as far as it had them."""
+        job = self._live.get(event.key)
+        if job is None and self._live.has_left(event.key):
+            yield Anomaly("duplicate_end", f"job {event.job} has left already")
+        elif job is None:
+            self._live.remember(event.key)
+            row = self._arrays.row_of(event)
+            if row is None:
+                self._arrays.left(event.array)
+            else:
+                row.unscored = True  # its first task may have been this one
+                self._arrays.lose(row)
+            yield Anomaly("end_without_start", f"job {event.job} was never seen submitted or started")
+        elif job.phase is Phase.ENDED_BEFORE_START:
+            yield Anomaly("duplicate_end", f"job {event.job} has ended already")
+        elif is_row(job):
+            self._live.leave(job)
+            self._methods.forget(job.key)
+            yield Anomaly("end_of_array", f"job {event.job}: what is left of the array has ended")
+        elif job.start is None:
+            yield from self._end_before_start(job, event)
+        elif event.time < job.start - SKEW_S:
+            self.leave(job)
+            yield Anomaly("end_before_start", f"job {event.job}: end {event.time} < start {job.start}")
+        else:
+            yield from self.finish(job, event.time, event.state)
+
+    def _end_before_start(self, job: Job, event: End) -> Iterator[Record]:
+        """The end of a job that is queued as far as is known: it leaves the queue, and its start may still come."""
+        self._live.move(job, Phase.ENDED_BEFORE_START)
+        job.end = event.time
+        if event.state in INTERRUPTED:
+            job.progress = job.progress.but(interrupted=event.state)
+        self._live.remember(job.key)
+        yield Anomaly("end_seen_before_start", f"job {event.job} ended and its start has not been seen")
+
+    def finish(self, job: Job, end: float, state: str | None) -> Iterator[Record]:
+        """A running job has ended: its run time is known; that of one that was interrupted says nothing of the job."""
+        assert job.start is not None
+        preempted = state == PREEMPTED
+        run_s = job.ran_s(end)
+        self.leave(job)
+        clear = job.start >= job.submit - SKEW_S  # else it is unknown which of its times is right
+        told = clear and state not in INTERRUPTED
+        if told:
+            for run_method in self._methods.runs.values():
+                run_method.learn(job, run_s, self._context.runs)
+            self._histories.add_run(job, run_s)
+        self._observe(job, end_of(told), end)
+        if not job.unscored:
+            wait_s, job = max(job.start - job.ready, 0.0), scored_as(job)
+            self._methods.ended(job, wait_s, run_s, self._context)
+            if job.progress.past:
+                return
+            if not preempted:
+                self._scores.add_ended(job, wait_s, run_s)
+            yield from self._outgoing.outcomes(job, end, wait_s, run_s, preempted=preempted)
+
+    def leave(self, job: Job) -> None:
+        """A job that has started is live no more."""
+        self._live.leave(job)
+        if not job.requested:
+            self._arrays.left(job.extras.array)
+
+    def cancel(self, event: Cancel) -> Iterator[Record]:
+        """A job has left the queue without having started."""
+        job = self._live.get(event.key)
+        if job is None:
+            known, row = self._live.has_left(event.key), self._arrays.row_of(event)
+            self._live.remember(event.key)
+            if row is not None and not known:
+                yield from self._cancel_task(row, event.time)
+                return
+            if not known:
+                self._arrays.left(event.array)
+            yield Anomaly("duplicate_cancel" if known else "cancel_without_submit", f"job {event.job} is not here")
+        elif job.phase is Phase.ENDED_BEFORE_START:
+            yield Anomaly("cancel_after_end", f"job {event.job} has ended already")
+        elif job.start is not None:
+            yield Anomaly("cancel_while_running", f"job {event.job} is running: taken for its end")
+            yield from self.end(End(site=event.site, time=event.time, job=event.job, attempt=event.attempt))
+        elif event.time < job.submit - SKEW_S:
+            self._live.leave(job)
+            self._methods.forget(job.key)
+            yield Anomaly("cancel_before_submit", f"job {event.job}: cancel {event.time} < submit {job.submit}")
+        else:
+            yield from self._abandon(job, event.time)
+
+    def _cancel_task(self, row: Job, at: float) -> Iterator[Record]:
+        """A task of an array is cancelled in its row; with the last one the array is."""
+        if row.tasks_left == 1:
+            yield from self._abandon(row, at)
+        else:
+            self._arrays.lose(row)
+
+    def _abandon(self, job: Job, at: float) -> Iterator[Record]:
+        """A queued job leaves without having started: its wait is censored."""
+        self._live.leave(job)
+        self._observe(job, Happened.WITHDRAWN, at)
+        waited_s = max(at - job.ready, 0.0)
+        if not job.unscored:
+            self._methods.cancelled(job, waited_s, self._context)
+        self._methods.forget(job.key)
+        if job.unscored:
+            return
+        self.note_past(job, waited_s)
+        if job.progress.past:
+            return
+        self._scores.add_cancelled(job, waited_s)
+        yield from self._outgoing.outcomes(job, at, waited_s, censored=True)
+
+    def note_past(self, job: Job, waited_s: float) -> None:
+        """A job has left the queue: what was predicted beside what happened, by the method that counts."""
+        method = self._settings.method
+        told = job.estimates.get(method)
+        bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(PAST_BOUND)
+        self._past.left(self._parts.clock.now, None if told is None else told.wait_s, bound_s, waited_s)
+
+    def give_up(self) -> Iterator[Record]:
+        """Jobs whose end was never reported leave: unscored, and history for no method."""
+        for job in self._live.give_up():
+            if job.start is None:
+                self._methods.forget(job.key)
+            yield Anomaly(f"gave_up_{job.phase}", f"job {job.id} has been {job.phase} for too long to be true")

@@ -1,0 +1,154 @@
+"""A job enters the queue: it is submitted, or requeued. Those that queue are estimated again."""
+
+from collections.abc import Iterator
+
+from models.engine.attempts.ends import SKEW_S, Ends
+from models.engine.attempts.handler import AttemptHandler
+from models.engine.declared import obstacle
+from models.engine.events.arrays import extras_of_task
+from models.engine.outgoing import Anomaly, Record, count_from_eligible, nodes_down, withhold
+from models.engine.parts import Parts
+from models.engine.reestimates import worth_telling
+from models.method import Happened
+from models.records import Requeue, Submit
+from models.site.extras import PROGRESS
+from models.site.job import Job, Phase
+
+
+class Submits(AttemptHandler):
+    """Jobs that enter the queue are predicted, and so are those that queue on."""
+
+    def __init__(self, parts: Parts, ends: Ends) -> None:
+        super().__init__(parts)
+        self._ends = ends
+
+    def submit(self, event: Submit) -> Iterator[Record]:
+        """A job is submitted, or an array of them."""
+        job = Job.of(event)
+        if event.past:
+            job.progress = job.progress.but(past=True)
+        if self._parts.clock.too_late(event.time, self._parts.arrived):
+            job.unscored = True
+            yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
+        elif event.late:
+            job.unscored, job.progress = True, job.progress.but(late=True)
+        if job.walltime is not None and job.walltime > self._settings.max_walltime_s:
+            job.walltime = None
+            yield Anomaly("unlimited_walltime", f"job {job.id} asks for {event.walltime} s: taken for no limit")
+        if event.array_size is not None and event.key not in self._context.state.jobs:
+            yield from self._submit_of_tasks(job)
+        if job.tasks_left:
+            yield from self._admit(job)
+        row = self._arrays.row_of(event)
+        if row is not None and row is not job and self._live.get(job.key) is job:
+            self._arrays.lose(row)
+
+    def _submit_of_tasks(self, row: Job) -> Iterator[Record]:
+        """An array is submitted of which tasks have started: their request is known now; its row is without them."""
+        tasks, gone = self._arrays.began(row.id), self._arrays.early.pop(row.id, 0)
+        if not tasks and not gone:
+            return
+        for task in tasks:
+            self._fill_in(task, Job(task.id, task.attempt, row.submit, **row.request | {"extras": extras_of_task(row)}))
+            yield Anomaly("submit_after_start", f"job {task.id}: its array was submitted after it had started")
+        row.progress, row.unscored = row.progress.but(tasks_gone=gone + len(tasks)), True
+        if not row.tasks_left:
+            self._live.remember(row.key)
+
+    def _admit(self, job: Job) -> Iterator[Record]:
+        """A job enters the queue, unless it is known already."""
+        known = self._context.state.jobs.get(job.key)
+        if known is not None and not known.requested:
+            self._fill_in(known, job)
+            yield Anomaly("submit_after_start", f"job {job.id} was submitted after it had started")
+        elif known is not None or self._live.has_left(job.key):
+            yield Anomaly("duplicate_submit", f"job {job.id} was submitted before")
+        elif self._live.full:
+            yield self._live.no_room(job.id)
+        elif job.progress.late:
+            self._predict_run(job)
+            self._live.enter(job)
+            self._queues.see(job)
+            self._observe(job, Happened.SUBMITTED, job.submit)
+        else:
+            yield from self._enter(job)
+
+    def _enter(self, job: Job) -> Iterator[Record]:
+        """A new job: predict it from the state that it finds, then add it to that state."""
+        context = self._context
+        self._suspensions.keep_still(job.submit)
+        self._predict_run(job)
+        self._methods.predict_wait(job, context)
+        withhold(job, obstacle(job, context, self._settings.withhold_down))
+        self._groups.wait_together(job)
+        count_from_eligible(job)
+        last_task_s = self._methods.last_task_s(job, context)
+        self._live.enter(job)
+        self._observe(job, Happened.SUBMITTED, job.submit)
+        self._groups.join(job)
+        self._reestimates.watch(job)
+        self._queues.see(job)
+        if not job.progress.past:
+            self._scores.count_waits(job)
+            yield from self._outgoing.predictions(job, self._parts.degraded, last_task_s)
+
+    def _fill_in(self, job: Job, request: Job) -> None:
+        """A submit that comes after its start: the request is known now, the wait stays unscored."""
+        self._predict_run(request)
+        self._live.alter(
+            job,
+            submit=min(request.submit, job.submit),
+            **request.request,
+            run_estimates=request.run_estimates,
+            run_s=request.run_s,
+            planned_run_s=request.planned_run_s,
+            requested=True,
+        )
+
+    def requeue(self, event: Requeue) -> Iterator[Record]:
+        """A job goes back to the queue, as the next attempt."""
+        job = self._live.get(event.key)
+        if job is None:
+            known = self._live.has_left(event.key)
+            self._live.remember(event.key)
+            yield Anomaly("duplicate_requeue" if known else "requeue_of_unknown_job", f"job {event.job} is not here")
+        elif job.phase is Phase.ENDED_BEFORE_START:
+            yield Anomaly("requeue_after_end", f"job {event.job} has ended already")
+        elif event.time < (job.submit if job.start is None else job.start) - SKEW_S:
+            yield Anomaly("requeue_before_start", f"job {event.job}: requeue at {event.time}", rejected=True)
+        else:
+            yield from self._enter_again(job, event)
+
+    def _enter_again(self, job: Job, event: Requeue) -> Iterator[Record]:
+        """This attempt is over, whether or not its start was seen; the next one enters the queue."""
+        if job.start is None:
+            self._methods.forget(job.key)
+            yield Anomaly("requeue_seen_before_start", f"job {job.id} was requeued and its start has not been seen")
+        self._ends.leave(job)
+        self._observe(job, Happened.INTERRUPTED if job.start is not None else Happened.WITHDRAWN, event.time)
+        again = Job(job.id, job.attempt + 1, event.time, **job.request)
+        again.extras = again.extras.again
+        if event.state is not None or event.past:
+            again.progress = PROGRESS.but(requeued=event.state, past=event.past)
+        yield from self._admit(again)
+
+    def estimate_again(self) -> Iterator[Record]:
+        """Look again at the queued jobs whose turn it is; tell the estimates that have moved."""
+        context, method, now = self._context, self._methods.counting, self._parts.clock.now
+        withhold_down = self._settings.withhold_down
+        if context.areas is None and nodes_down(context.capacity, withhold_down) is not None:
+            return
+        self._suspensions.keep_still(now)
+        for job in self._reestimates.take(now):
+            if job.progress.past:
+                continue
+            if context.areas is not None and obstacle(job, context, withhold_down) is not None:
+                continue
+            told = self._methods.re_estimate(job, context, now)
+            if told is not None and job.extras.het_group is not None:
+                told = self._groups.latest(job, method.name, told, again=True)
+            later = worth_telling(job, method.name, told, now)
+            if later is not None and not job.unscored:
+                job.later = later
+                self._live.touch(job)
+                yield self._outgoing.again(job, later, self._parts.degraded)

@@ -1,0 +1,97 @@
+"""What an engine consists of: each part knows, changes and saves its own."""
+
+from typing import Any, Protocol
+
+from models.engine.events.alters import Alters
+from models.engine.events.arrays import Arrays
+from models.engine.events.eligibility import Eligibility
+from models.engine.events.groups import Groups
+from models.engine.events.rivals import Rivals
+from models.engine.events.suspensions import Suspensions
+from models.engine.gaps import Gaps
+from models.engine.histories import Histories
+from models.engine.live import LiveJobs
+from models.engine.methods import SiteMethods
+from models.engine.outgoing import Outgoing, degradation
+from models.engine.past import Past
+from models.engine.queues import Queues
+from models.engine.reestimates import Reestimates
+from models.engine.scores import Scores
+from models.engine.settings import EngineSettings
+from models.method import Happened, SiteContext
+from models.site.clock import SiteClock
+from models.site.history import History
+from models.site.job import Job
+from models.site.state import SiteState
+
+LEARNT_ROWS = "engine.learnt"
+"""The key of the rows that say which jobs have left, beside those of the methods."""
+
+
+class SavesItself(Protocol):
+    """A part that is stored whole with each state; it is bounded."""
+
+    def save(self) -> Any:
+        """What is stored."""
+
+    def restore(self, saved: Any) -> None:
+        """Take back what was saved."""
+
+
+class Parts:
+    """The parts of an engine. `context` is what is known of the site, `methods` predict and learn from it, `scores`
+    measure how well, and `live` has the jobs that queue or run.
+    """
+
+    def __init__(self, site: str, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.methods = SiteMethods(site, settings)
+        runtimes = self.methods.runs[settings.runtimes]
+        history = History(settings.history)
+        self.context = SiteContext(SiteState(), history, self.methods.run_history(), runtimes)
+        self.scores = Scores(settings)
+        self.queues = Queues()
+        self.past = Past()
+        self.gaps = Gaps()
+        self.outgoing = Outgoing(site, settings, self.scores.rivals)
+        self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
+        self.live = LiveJobs(
+            self.context, settings.live_jobs, settings.remembered, self.methods.forget, self.methods.per_job
+        )
+        self.arrays = Arrays(self.live, self.methods.forget)
+        self.groups = Groups(self.live)
+        self.eligibility = Eligibility(self.live, self.reestimates.watch)
+        self.alters = Alters(self.live, settings, self.eligibility)
+        self.suspensions = Suspensions(self.live)
+        self.rivals = Rivals(self.live, self.scores)
+        self.histories = Histories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
+        self.arrived: float | None = None
+        """When the event that is being applied arrived at the broker."""
+
+    @property
+    def whole(self) -> dict[str, SavesItself]:
+        """The parts that are stored whole, by their names in `SavedState`."""
+        return {
+            "scores": self.scores,
+            "gaps": self.gaps,
+            "queues": self.queues,
+            "past": self.past,
+            "early_tasks": self.arrays,
+            "looked": self.reestimates,
+        }
+
+    @property
+    def clock(self) -> SiteClock:
+        """Tells the site's time, and which times are not believed."""
+        return self.live.clock
+
+    @property
+    def degraded(self) -> str | None:
+        """Why predictions are worse than usual now, if they are."""
+        started = self.context.history.count
+        gap, missed = started < self.gaps.gap_until, started < self.gaps.missed_until
+        return degradation(self.context.capacity, self.gaps.lost, gap, missed, self.methods.counting.degraded)
+
+    def observe(self, job: Job, what: Happened, at: float) -> None:
+        """Methods see what befalls an attempt, whether or not it is scored."""
+        self.methods.observe(job, what, at, self.context)
