@@ -9,7 +9,6 @@ from models.site.job import Job
 from models.site.topology import fitting
 from models.waits.blend.conditional import Told
 from models.waits.boosted import forest
-from models.waits.order import rivals
 from models.waits.simulated import SimulatedEasy
 
 
@@ -21,7 +20,6 @@ def warm_up(settings: EngineSettings | None = None) -> None:
     seen.warm_up()
     fitting.warm_up()
     forest.warm_up()
-    rivals.warm_up()
     Told({"0.5": 0.0, "0.9": 60.0}).after(0.0, [0.5])
     _run(settings)
     _run(settings, Pool(name="nodes", nodes=4, cpus=4))

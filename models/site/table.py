@@ -1,6 +1,6 @@
 """The live jobs of a site as columns, for methods that look at all of them at each prediction."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -106,10 +106,15 @@ class LiveTable:
         """How many jobs are live."""
         return len(self._rows)
 
+    @property
+    def records(self) -> npt.NDArray[np.void]:
+        """The same as `columns`, as one array of records, which costs a kernel's caller less."""
+        return self._table[: max(len(self.keys), 2)]
+
     def columns(self) -> Columns:
         """The rows so far, dead ones among them. Read them at once: the next event changes them. O(1), 2 µs."""
         if self._view is None:
-            rows = self._table[: max(len(self.keys), 2)]
+            rows = self.records
             self._view = Columns(*(rows[name] for name in Columns._fields))
         return self._view
 
@@ -133,6 +138,10 @@ class LiveTable:
         Only whether two are equal means anything: after a restart the numbers are others.
         """
         return self._kinds[kind].of(name)
+
+    def codes(self, kind: str) -> "_Codes":
+        """The codes of users, queues or accounts."""
+        return self._kinds[kind]
 
     def names(self, kind: str) -> Sequence[str]:
         """The users, queues or accounts of the live jobs by their codes; "" for a code that none has."""
@@ -227,12 +236,40 @@ class LiveTable:
         self._view = None
 
 
+class ByCode:
+    """Numbers that stand for the names of a table, in the order of its codes, kept until either change.
+
+    Parameters:
+        number: of a name, or of None.
+    """
+
+    def __init__(self, number: Callable[[str | None], int]) -> None:
+        self._number = number
+        self._of: tuple[_Codes | None, int] = None, 0
+        self._found = np.zeros(0, np.int64)
+
+    def of(self, table: LiveTable, kind: str) -> npt.NDArray[np.int64]:
+        """Those of the "user", "queue" or "account" of each code, from code -1 on, (codes + 2,): the first and the last
+        are that of None.
+        """
+        codes = table.codes(kind)
+        if self._of != (codes, codes.changes):
+            self._of = codes, codes.changes
+            self._found = np.array([*map(self._number, (None, *codes.names, None))], np.int64)
+        return self._found
+
+    def forget(self) -> None:
+        """The numbers have changed."""
+        self._of = None, 0
+
+
 class _Codes:
-    """Numbers for names while somebody uses them."""
+    """Numbers for names while somebody uses them; `changes` counts how often one came to stand for another name."""
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
         self.names: list[Any] = []  # by code
+        self.changes = 0
         self._uses: list[int] = []
         self._unused: list[int] = []
 
@@ -246,6 +283,7 @@ class _Codes:
         if code is not None:
             self._uses[code] += 1
             return code
+        self.changes += 1
         if self._unused:
             code = self._unused.pop()
             self.names[code], self._uses[code] = name, 1

@@ -6,6 +6,7 @@ there, that number is a limit. A site that merely prefers some jobs has starts o
 """
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from models.waits.order.schedule import Limits
@@ -14,6 +15,8 @@ Counts = NDArray[np.float32]
 
 STEPS = 100
 """Of shares of the machine, or numbers of jobs, up to which it is counted."""
+
+STARTED, REFUSED = 0, 1
 
 ALONE, SEVERAL, JOBS = 0, 1, 2
 """Of a user's only running job, the share of the machine; of one beside others, their share together; and how many."""
@@ -43,60 +46,78 @@ class LimitsSeen:
     """
 
     def __init__(self) -> None:
-        self._started: Counts = np.zeros((3, STEPS + 1), np.float32)
-        self._refused: Counts = np.zeros((3, STEPS + 1), np.float32)
-        self._found: tuple[float, ...] | None = None  # the limits as steps, until something is counted
+        self.counts: Counts = np.zeros((2, 3, STEPS + 1), np.float32)
+        """Of what started, then of what was refused."""
 
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors has started, whose user held so many, with so many running jobs."""
-        self._found = None
-        self._started *= KEPT
-        self._refused *= KEPT
-        _count(self._started, held, runs, cpus, site_cpus)
+        started(self.counts, held, runs, cpus, site_cpus)
 
     def refused(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors could have started, and has not."""
-        self._found = None
-        _count(self._refused, held, runs, cpus, site_cpus)
+        count(self.counts[REFUSED], held, runs, cpus, site_cpus)
 
     def limits(self, site_cpus: int) -> Limits:
-        """The limits that have been found; 20 µs where something was counted since."""
-        if self._found is None:
-            self._found = tuple(limit_of(*counts) for counts in zip(self._started, self._refused, strict=True))
-        alone, several, jobs = self._found
-        return Limits(alone * site_cpus / STEPS, several * site_cpus / STEPS, jobs)
+        """The limits that have been found."""
+        return Limits(*limits_of(self.counts, site_cpus))
 
     def save(self) -> bytes:
         """The counts."""
-        return self._started.tobytes() + self._refused.tobytes()
+        return self.counts.tobytes()
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        self._started, self._refused = np.frombuffer(saved, np.float32).reshape(2, *self._started.shape).copy()
-        self._found = None
+        self.counts = np.frombuffer(saved, np.float32).reshape(self.counts.shape).copy()
 
 
-def _count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-    counts[SEVERAL if runs else ALONE, step_of(held + cpus, site_cpus, STEPS)] += 1
+@njit(cache=True, nogil=True)
+def started(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
+    """Count in a job of so many processors that has started, whose user held so many, with so many running jobs."""
+    counts *= np.float32(KEPT)
+    count(counts[STARTED], held, runs, cpus, site_cpus)
+
+
+@njit(cache=True, nogil=True)
+def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
+    """Add such a job to the counts, (3, `STEPS` + 1)."""
+    counts[SEVERAL if runs > 0 else ALONE, step_of(held + cpus, site_cpus, counts.shape[1] - 1)] += 1
     counts[JOBS, min(runs + 1, STEPS)] += 1
 
 
+@njit(cache=True, nogil=True)
 def step_of(cpus: int, site_cpus: int, steps: int) -> int:
     """The share of the machine that these processors are, as one of so many steps, rounded up."""
     return min(-(-cpus * steps // max(site_cpus, 1)), steps)
 
 
+@njit(cache=True, nogil=True)
+def limits_of(counts: Counts, site_cpus: int) -> tuple[float, float, float]:
+    """What a user may have running: processors of one job, processors of several, and jobs; infinity for no limit."""
+    alone = limit_of(counts[STARTED, ALONE], counts[REFUSED, ALONE])
+    several = limit_of(counts[STARTED, SEVERAL], counts[REFUSED, SEVERAL])
+    jobs = limit_of(counts[STARTED, JOBS], counts[REFUSED, JOBS])
+    return alone * site_cpus / STEPS, several * site_cpus / STEPS, jobs
+
+
+@njit(cache=True, nogil=True)
 def limit_of(started: Counts, refused: Counts) -> float:
-    """The step up to which jobs are started; infinity where there is no limit."""
-    starts_above, refused_above = _above(started), _above(refused)
-    found = np.flatnonzero((refused_above >= MIN_REFUSED) & (starts_above <= MAX_STARTED * refused_above))
-    if not len(found):
-        return np.inf
-    lowest = int(found[0])
-    below = refused_above[lowest] - refused_above[lowest:]
-    return float(lowest + np.flatnonzero(below <= MAX_REFUSED_BELOW * refused_above[lowest])[-1])
+    """The step up to which jobs are started; infinity where there is no limit. O(steps), 0.3 µs for 100."""
+    starts, refusals = above(started), above(refused)
+    for lowest in range(len(starts)):
+        most = refusals[lowest]
+        if most >= np.float32(MIN_REFUSED) and starts[lowest] <= np.float32(MAX_STARTED) * most:
+            step = len(starts) - 1
+            while most - refusals[step] > np.float32(MAX_REFUSED_BELOW) * most:
+                step -= 1
+            return float(step)
+    return np.inf
 
 
-def _above(counts: Counts) -> Counts:
-    """Of each step, the sum of the counts above it."""
-    return np.asarray(np.cumsum(counts[::-1], dtype=np.float32)[::-1] - counts)
+@njit(cache=True, nogil=True)
+def above(counts: Counts) -> Counts:
+    """Of each step, the sum of the counts above it, and no more than float32 tells."""
+    found, whole = np.empty_like(counts), np.float32(0.0)
+    for step in range(len(counts) - 1, -1, -1):
+        whole += counts[step]
+        found[step] = whole - counts[step]
+    return found

@@ -1,5 +1,6 @@
 """The method: the order of the queue is learnt at each start, and the schedule is simulated in that order."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 from models.method import Floats, Happened, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
-from models.waits.order.features import Ints, features_of
+from models.waits.order.features import Ints
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
@@ -19,14 +20,11 @@ from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.order.sight import Sight, Sums, expected_run_s, look, with_job
+from models.waits.order.step import SETTLED_S, Foretold, before_task, compare, foretell, see_start
 from models.waits.order.usage import SavedUsage, Usage
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
 """Users and accounts whose usage is kept."""
-
-SETTLED_S = 120.0
-"""A job that has queued so long, while nothing ended, and could have started, was refused: schedulers take a minute."""
-
 
 MOST_OFF, RUNS_KEPT = 0.2, 200.0
 """Run times are known while those predicted were off by no more than this share of what the last so many jobs ran."""
@@ -62,9 +60,8 @@ class PrioritiesSeen(msgspec.Struct, array_like=True):
     pairs: float = 0.0
     agreeing: float = 0.0
 
-    def see(self, started: float, others: Floats) -> None:
-        """A job of this priority started, and those of the others could have; NaN where none is told."""
-        higher, lower = int(np.count_nonzero(started > others)), int(np.count_nonzero(started < others))
+    def see(self, higher: int, lower: int) -> None:
+        """A job started that has a higher priority than so many that could have, and a lower one than so many."""
         kept = (1.0 - 1.0 / PAIRS_KEPT) ** (higher + lower)
         self.pairs = kept * self.pairs + higher + lower
         self.agreeing = kept * self.agreeing + higher
@@ -122,9 +119,49 @@ class LearntOrder(WaitMethod):
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; none where the job is larger than the site, or the size of the site is not known."""
+        found = None if context.layout is not None else self._foretell(job, context)
+        if found is not None and not found.by_pieces:
+            return self._told(job, context, found.start_s, found.place, found.queued, found.running)
         ordered = self.ordered(context, job.submit)
         self._see_refused(ordered, context)
         return self._estimate(job, context, ordered)
+
+    def _foretell(self, job: Job, context: SiteContext) -> Foretold:
+        """What `predict` is about, all at once; it may be left to be done by pieces."""
+        table, seen, cpus, now = context.state.table, context.state.table.seen(), context.cpus, job.submit
+        run_s, trusted = expected_run_s(job), self._priorities.trusted
+        by_users, by_accounts = self._sums
+        users, accounts = by_users.slots.of(table, "user"), by_accounts.slots.of(table, "account")
+        user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
+        return Foretold(
+            *foretell(
+                table.records,
+                seen.rows,
+                seen.stands_for,
+                seen.whole,
+                float(now),
+                cpus,
+                self.preference.places.of(table, "queue"),
+                users,
+                by_users.table,
+                accounts,
+                by_accounts.table,
+                self.preference.weights,
+                self.limits.counts,
+                self.queue_limits.counts,
+                trusted,
+                now >= self._last_end + SETTLED_S,
+                job.cpus,
+                float(run_s),
+                float(job.walltime or run_s),
+                float(now - job.ready),
+                user or (len(users) - 1 if job.user is not None else 0),
+                by_users.slot(job.user),
+                account or (len(accounts) - 1 if job.account is not None else 0),
+                by_accounts.slot(job.account),
+                self.preference.place(job.queue),
+            )
+        )
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """See which jobs were not started though they could have been."""
@@ -159,18 +196,21 @@ class LearntOrder(WaitMethod):
         return found
 
     def _estimate(self, job: Job, context: SiteContext, ordered: Ordered) -> Estimate:
+        found = Ahead(np.inf, 0, 0.0) if job.cpus > context.cpus else self.ahead(job, context, ordered)
+        queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
+        return self._told(job, context, found.start_s, found.place, queued, running)
+
+    def _told(self, job: Job, context: SiteContext, start_s: float, place: int, queued: int, running: int) -> Estimate:
         if context.cpus <= 0:
             return Estimate(None, "size of the site unknown")
         if job.cpus > context.cpus:
             return Estimate(None, f"larger than the site: {job.cpus} of {context.cpus} processors")
-        found = self.ahead(job, context, ordered)
-        if not np.isfinite(found.start_s):
+        if not math.isfinite(start_s):
             return Estimate(None, "order: by what its users may hold, it never starts")
-        queued, running = int(ordered.jobs[-1]), len(ordered.sight.running.cpus)
-        where = f"place {found.place + 1} of {queued + 1} by the learnt order, {running} running jobs"
+        where = f"place {place + 1} of {queued + 1} by the learnt order, {running} running jobs"
         reason = f"order: {where}, run times by {context.runtimes.name}"
         reason += context.state.table.seen().bound + self.bound(context)
-        return Estimate(max(found.start_s - (job.ready - job.submit), 0.0), reason)
+        return Estimate(max(start_s - (job.ready - job.submit), 0.0), reason)
 
     def bound(self, context: SiteContext) -> str:
         """That the nodes of an area are not looked at one by one, to be added to a reason; else empty."""
@@ -220,25 +260,54 @@ class LearntOrder(WaitMethod):
         assert job.start is not None
         self.preference.see(job.queue)
         row = context.state.table.row(job.key)
-        sight = look(context, job.start, self._sums, self.preference, self._runs.known, as_queued=row)
-        started = int(np.searchsorted(sight.rows, row))
+        if context.layout is not None:
+            self._started_in_rooms(job, row, context)
+            return
         if job.counted_cpus > context.cpus:
             return
-        user = sight.queued.user[started]
+        table, seen = context.state.table, context.state.table.seen()
+        if job.queue is not None:
+            self.queue_limits.begin(job.queue, self.preference.place(job.queue))
+        by_users, by_accounts = self._sums
+        higher, lower = see_start(
+            table.records,
+            seen.rows,
+            seen.stands_for,
+            float(job.start),
+            context.cpus,
+            self.preference.places.of(table, "queue"),
+            by_users.slots.of(table, "user"),
+            by_users.table,
+            by_accounts.slots.of(table, "account"),
+            by_accounts.table,
+            self.preference.weights,
+            self.preference.squares,
+            self.limits.counts,
+            self.queue_limits.counts,
+            row,
+            job.counted_cpus,
+            job.queue is not None,
+            job.extras.array is not None,
+        )
+        self._priorities.see(higher, lower)
+
+    def _started_in_rooms(self, job: Job, row: int, context: SiteContext) -> None:
+        """The same at a site that tells its topology."""
+        assert job.start is not None
+        sight = look(context, job.start, self._sums, self.preference, self._runs.known, as_queued=row)
+        if job.counted_cpus > context.cpus:
+            return
+        queued, people, started = sight.queued, sight.people, int(np.searchsorted(sight.rows, row))
+        user = queued.user[started]
         if user:
-            held, runs = int(sight.people.held[user]), int(sight.people.runs[user])
+            held, runs = int(people.held[user]), int(people.runs[user])
             self.limits.started(held, runs, job.counted_cpus, context.cpus)
-        if job.queue is not None and sight.rooms is None:
-            place = int(sight.queued.queue[started])
-            self.queue_limits.started(job.queue, place, sight.held_in_queue(place), job.counted_cpus, context.cpus)
         earlier = before(sight)
         if job.extras.array is not None:
-            earlier[started] = _before_array(sight, started)
+            earlier[started] = before_task(queued, started, sight.stands_for * sight.tasks)
         others, nth = rivals_of(sight, started, earlier, self.preference, self._limits(context.cpus))
-        jobs, came = np.concatenate(([started], others)), np.concatenate(([0], nth))
-        self._priorities.see(float(sight.queued.priority[started]), sight.queued.priority[jobs[1:]])
-        features = features_of(sight.queued, jobs, earlier[jobs] + came, sight.people, sight.cpus)
-        self.preference.learn(features, sight.queued.queue[jobs])
+        weights, squares = self.preference.weights, self.preference.squares
+        self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
 
     def _ran(self, job: Job, what: Happened, end: float) -> None:
         """An attempt is over: its user and account have used what it held, but for the time that it stood still."""
@@ -286,13 +355,6 @@ def _waits(sight: Sight, place: int, context: SiteContext, but_for: Callable[[st
     key = table.keys[sight.rows[place]]
     reason = None if key is None else context.state.jobs[key].extras.pending_reason
     return reason is None or not but_for(reason)
-
-
-def _before_array(sight: Sight, task: int) -> float:
-    """How many of its user's queued jobs came before the array of a task: the task has a row since its start alone."""
-    queued = sight.queued
-    older = (queued.user == queued.user[task]) & (queued.age_s > queued.age_s[task])
-    return float((sight.stands_for * sight.tasks)[older].sum()) if queued.user[task] else 0.0
 
 
 def _first_of_each(codes: Ints, jobs: Sequence[int]) -> Iterable[tuple[int, int]]:

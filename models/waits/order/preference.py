@@ -3,13 +3,12 @@
 Logistic regression on the differences of their features, by AdaGrad (Duchi, Hazan and Singer 2011).
 """
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from models.site.table import ByCode
 from models.waits.order.features import BEFORE, COUNT, HELD, NAMES, People, Queued, features_of
 
 Floats = NDArray[np.float64]
@@ -49,38 +48,38 @@ class Preference:
         self.weights = np.zeros(NO_QUEUE + 1)
         for name, weight in PRIOR.items():
             self.weights[NAMES.index(name)] = weight
-        self._squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
+        self.squares = np.full(NO_QUEUE + 1, FIRST_SQUARES)
         self._queues: dict[str, int] = {}
+        self.places = ByCode(self.place)
+        """Where the weights of a table's queues are."""
 
-    def places(self, queues: Sequence[str | None]) -> Ints:
-        """Where the weights of queues are."""
-        found = (NO_QUEUE if name is None else self._queues.get(name, NO_QUEUE) for name in queues)
-        return np.fromiter(found, np.int64, len(queues))
+    def place(self, queue: str | None) -> int:
+        """Where the weight of a queue is."""
+        return NO_QUEUE if queue is None else self._queues.get(queue, NO_QUEUE)
 
     def see(self, queue: str | None) -> None:
         """A job of this queue has started: from now on the queue has a weight."""
         if queue is None:
             return
         place = self._queues.pop(queue, None)
-        if place is None and len(self._queues) < MOST_QUEUES:
-            place = COUNT + len(self._queues)
-        elif place is None:
-            place = self._queues.pop(next(iter(self._queues)))
-            self.weights[place], self._squares[place] = 0.0, FIRST_SQUARES
+        if place is None:
+            self.places.forget()
+            if len(self._queues) < MOST_QUEUES:
+                place = COUNT + len(self._queues)
+            else:
+                place = self._queues.pop(next(iter(self._queues)))
+                self.weights[place], self.squares[place] = 0.0, FIRST_SQUARES
         self._queues[queue] = place
-
-    def learn(self, features: Floats, places: Ints) -> None:
-        """The first of these jobs started, and any of the others could have; 0.3 µs each."""
-        _learn(features, places, self.weights, self._squares)
 
     def saved(self) -> SavedPreference:
         """What was learnt."""
-        return SavedPreference(self._queues, self.weights.tobytes(), self._squares.tobytes())
+        return SavedPreference(self._queues, self.weights.tobytes(), self.squares.tobytes())
 
     def restore(self, saved: SavedPreference) -> None:
         """Take back what was learnt."""
         self._queues = saved.queues
-        self.weights, self._squares = (np.frombuffer(raw).copy() for raw in (saved.weights, saved.squares))
+        self.places.forget()
+        self.weights, self.squares = (np.frombuffer(raw).copy() for raw in (saved.weights, saved.squares))
 
 
 @njit(cache=True)
@@ -107,8 +106,9 @@ def scores_of(
     return found
 
 
-@njit(cache=True)
-def _learn(features: Floats, places: Ints, weights: Floats, squares: Floats) -> None:
+@njit(cache=True, nogil=True)
+def learn(features: Floats, places: Ints, weights: Floats, squares: Floats) -> None:
+    """The first of these jobs started, and any of the others could have; 0.3 µs each."""
     count = features.shape[1]
     difference = np.empty(count)
     for other in range(1, len(features)):

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from models.waits.order.limits import KEPT, Counts, limit_of, step_of
-from models.waits.order.schedule import UNLIMITED
+from models.waits.order.features import COUNT
+from models.waits.order.limits import KEPT, REFUSED, STARTED, Counts, limit_of, step_of
+from models.waits.order.preference import NO_QUEUE
 
 STEPS = 25
 """Of shares of the machine up to which it is counted."""
@@ -15,8 +17,6 @@ MIN_STARTED = 50.0
 """Starts, with others of the queue running, before a limit is looked for: one job that is kept by something else is
 refused again and again.
 """
-
-STARTED, REFUSED = 0, 1
 
 SavedQueueLimits = dict[int, tuple[str, bytes]]
 """The names of queues and their counts, float32, by the places of the queues' weights."""
@@ -38,48 +38,57 @@ class QueueLimitsSeen:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._counts: dict[int, Counts] = {}
-        self._found: dict[int, float] | None = None  # the limits as steps, until something is counted
+        self.counts: Counts = np.zeros((NO_QUEUE + 1, 2, STEPS + 1), np.float32)
+        """By the places of the queues' weights."""
+
+    def begin(self, name: str, place: int) -> None:
+        """A job of this queue, which has this place, is to be counted."""
+        if self._names.get(place) != name:
+            self._names[place] = name
+            self.counts[place] = 0.0
 
     def started(self, name: str, place: int, held: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors has started, whose queue's jobs held so many."""
-        if self._names.get(place) != name:
-            self._names[place] = name
-            self._counts[place] = np.zeros((2, STEPS + 1), np.float32)
-        self._counts[place] *= KEPT
-        self._count(STARTED, place, held, cpus, site_cpus)
+        self.begin(name, place)
+        started_in(self.counts[place], held, cpus, site_cpus)
 
     def refused(self, place: int, held: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors could have started, and has not."""
-        if place in self._counts:
-            self._count(REFUSED, place, held, cpus, site_cpus)
-
-    def _count(self, which: int, place: int, held: int, cpus: int, site_cpus: int) -> None:
-        self._found = None
-        if held > 0:
-            self._counts[place][which, step_of(held + cpus, site_cpus, STEPS)] += 1
+        count_in(self.counts[place, REFUSED], held, cpus, site_cpus)
 
     def limits(self, site_cpus: int) -> NDArray[np.float64]:
-        """The limits that have been found, processors by place, infinity for none; 10 µs a queue where something was
-        counted since.
-        """
-        if self._found is None:
-            known = {place: counts for place, counts in self._counts.items() if counts[STARTED].sum() >= MIN_STARTED}
-            steps = {place: limit_of(*counts) for place, counts in known.items()}
-            self._found = {place: step for place, step in steps.items() if step < np.inf}
-        if not self._found:
-            return UNLIMITED
-        limits = UNLIMITED.copy()
-        for place, step in self._found.items():
-            limits[place] = step * site_cpus / STEPS
-        return limits
+        """The limits that have been found, processors by place, infinity for none."""
+        return np.asarray(queue_limits(self.counts, site_cpus))
 
     def save(self) -> SavedQueueLimits:
         """What was counted; 0.3 kB a queue."""
-        return {place: (name, self._counts[place].tobytes()) for place, name in self._names.items()}
+        return {place: (name, self.counts[place].tobytes()) for place, name in self._names.items()}
 
     def load(self, saved: Mapping[int, tuple[str, bytes]]) -> None:
         """Take back what `save` gave."""
         for place, (name, raw) in saved.items():
-            self._names[place], self._counts[place] = name, np.frombuffer(raw, np.float32).reshape(2, -1).copy()
-        self._found = None
+            self._names[place], self.counts[place] = name, np.frombuffer(raw, np.float32).reshape(2, -1)
+
+
+@njit(cache=True, nogil=True)
+def started_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
+    """Count in a job that has started in a queue with these counts, (2, `STEPS` + 1), whose jobs held so many."""
+    counts *= np.float32(KEPT)
+    count_in(counts[STARTED], held, cpus, site_cpus)
+
+
+@njit(cache=True, nogil=True)
+def count_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
+    """Add such a job to the counts, (`STEPS` + 1,), unless it is the only one of its queue."""
+    if held > 0:
+        counts[step_of(held + cpus, site_cpus, len(counts) - 1)] += 1
+
+
+@njit(cache=True, nogil=True)
+def queue_limits(counts: Counts, site_cpus: int) -> NDArray[np.float64]:
+    """What the jobs of a queue may hold together, processors by the place of its weight, infinity for no limit."""
+    found = np.full(len(counts), np.inf)
+    for place in range(COUNT, NO_QUEUE):
+        if counts[place, STARTED].sum() >= MIN_STARTED:
+            found[place] = limit_of(counts[place, STARTED], counts[place, REFUSED]) * site_cpus / STEPS
+    return found

@@ -1,11 +1,11 @@
 """Which queued jobs could have started instead of the one that did: from them the order is learnt."""
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from models.waits.order.features import Floats, Ints
-from models.waits.order.line import scores_in
-from models.waits.order.preference import Preference
+from models.waits.order.features import Floats, Ints, People, Queued, Running
+from models.waits.order.preference import Preference, scores_of
 from models.waits.order.schedule import Limits, are_full, are_over
 from models.waits.order.sight import Sight
 from models.waits.schedules import reservation
@@ -32,57 +32,89 @@ def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference
         started: the place in `sight.queued` of the job that started.
         before: of each queued job, how many of its user's queued jobs came before it.
     """
-    could = _fit(sight, started) & _alike(sight, started) & ~sight.queued.barred
-    could[started] = False
-    if sight.rooms is None:
-        kept = np.asarray(are_over(sight.queued, sight.people, limits) | are_full(sight.queued, sight.running, limits))
-        could &= ~kept & ~_of_its_user(sight, started)
-        could &= _leave_head(sight, started, before, preference, limits, ~kept)
-    others = np.flatnonzero(could)
-    many = sight.tasks[others]
-    each, nth = np.repeat(others, many), np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
-    most = min(len(each), MOST_OTHERS)
-    some = np.arange(most) * len(each) // max(most, 1)
-    return each[some], nth[some]
+    if sight.rooms is not None:
+        could = alike(sight.queued, started) & sight.rooms.rivals(started)
+    else:
+        could = could_start(
+            sight.queued,
+            sight.running,
+            sight.people,
+            sight.cpus,
+            sight.free,
+            started,
+            before,
+            preference.weights,
+            limits,
+        )
+    jobs, nth = chosen(could, sight.tasks)
+    return jobs, nth
 
 
-def _alike(sight: Sight, started: int) -> Flags:
-    queued = sight.queued
-    cpus, planned_s = queued.cpus / queued.cpus[started], queued.planned_s / max(queued.planned_s[started], 1.0)
-    alike = (cpus <= ALIKE_CPUS) & (cpus >= 1 / ALIKE_CPUS)
-    return np.asarray(alike & (planned_s <= ALIKE_PLANNED) & (planned_s >= 1 / ALIKE_PLANNED))
-
-
-def _fit(sight: Sight, started: int) -> Flags:
-    return sight.queued.cpus <= sight.free if sight.rooms is None else sight.rooms.rivals(started)
-
-
-def _of_its_user(sight: Sight, started: int) -> Flags:
-    user = sight.queued.user
-    return np.asarray((user > 0) & (user == user[started]))
-
-
-def _leave_head(
-    sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits, may: Flags
+@njit(cache=True, nogil=True)
+def could_start(
+    queued: Queued,
+    running: Running,
+    people: People,
+    site_cpus: int,
+    free: int,
+    started: int,
+    before: Floats,
+    weights: Floats,
+    limits: Limits,
 ) -> Flags:
-    """Those that leave alone what is reserved for the head of the queue: the first in the learnt order of those that
-    `may` start and find no room. Where the job that started goes before it, nothing is; and where that does not leave
-    it alone, the order is not known well enough, and nobody is a rival.
+    """Which jobs could have started instead at a site without a topology, and are much like the one that did; O(jobs).
+
+    They leave alone what is reserved for the head of the queue: the first in the learnt order of those that may start
+    and find no room. Where the job that started goes before it, nothing is; and where that does not leave it alone, the
+    order is not known well enough, and nobody is a rival.
     """
-    queued, running = sight.queued, sight.running
-    wide = np.flatnonzero(may & (queued.cpus > sight.free))
-    jobs = np.append(wide, started)
-    scores = scores_in(sight, jobs, before[jobs], preference, limits)
-    if not len(wide) or scores[:-1].max() <= scores[-1]:
-        return np.ones(len(queued.cpus), np.bool_)
-    head = wide[np.argmax(scores[:-1])]
-    releases = np.argsort(running.planned_s, kind="mergesort")
-    start_s, extra = reservation(queued.cpus[head], sight.free, 0.0, running.cpus, running.planned_s, releases)
-    leave = (queued.planned_s <= start_s) | (queued.cpus <= extra)
-    return np.asarray(leave & leave[started])
+    kept = are_over(queued, people, limits) | are_full(queued, running, limits)
+    wide = np.flatnonzero(~kept & (queued.cpus > free))
+    jobs = np.empty(len(wide) + 1, np.int64)
+    jobs[:-1], jobs[-1] = wide, started
+    scores = scores_of(queued, jobs, before[jobs], people, site_cpus, weights, limits.several < np.inf)
+    start_s, extra = np.inf, np.int64(0)
+    if len(wide) and scores[:-1].max() > scores[-1]:
+        head = wide[np.argmax(scores[:-1])]
+        releases = np.argsort(running.planned_s, kind="mergesort")
+        start_s, extra = reservation(queued.cpus[head], free, 0.0, running.cpus, running.planned_s, releases)
+    could: Flags = alike(queued, started)
+    if queued.planned_s[started] > start_s and queued.cpus[started] > extra:
+        could[:] = False
+    for job in range(len(could)):
+        leaves = queued.planned_s[job] <= start_s or queued.cpus[job] <= extra
+        its = queued.user[job] > 0 and queued.user[job] == queued.user[started]
+        could[job] = could[job] and leaves and not its and not kept[job] and queued.cpus[job] <= free
+    return could
 
 
-def warm_up() -> None:
-    """Have compiled what is needed only when a job starts before the head of a queue."""
-    nothing = np.zeros(0, np.int64)
-    reservation(np.int64(1), 1, 0.0, nothing, np.zeros(0), nothing)
+@njit(cache=True, nogil=True)
+def alike(queued: Queued, started: int) -> Flags:
+    """Which other jobs are much like the one that started, and wait for nothing of their own."""
+    found = np.empty(len(queued.cpus), np.bool_)
+    for job in range(len(found)):
+        cpus = queued.cpus[job] / queued.cpus[started]
+        planned = queued.planned_s[job] / max(queued.planned_s[started], 1.0)
+        near = 1 / ALIKE_CPUS <= cpus <= ALIKE_CPUS and 1 / ALIKE_PLANNED <= planned <= ALIKE_PLANNED
+        found[job] = near and not queued.barred[job] and job != started
+    return found
+
+
+@njit(cache=True, nogil=True)
+def chosen(could: Flags, tasks: Ints) -> tuple[Ints, Ints]:
+    """Of all tasks of the jobs that could have started, at most `MOST_OTHERS`: their jobs, and of each how many tasks
+    of its job come before it.
+    """
+    whole = 0
+    for job in range(len(could)):
+        whole += tasks[job] if could[job] else 0
+    most = min(whole, MOST_OTHERS)
+    jobs, nth = np.empty(most, np.int64), np.empty(most, np.int64)
+    found = passed = 0
+    for job in range(len(could)):
+        many = tasks[job] if could[job] else 0
+        while found < most and found * whole // most < passed + many:
+            jobs[found], nth[found] = job, found * whole // most - passed
+            found += 1
+        passed += many
+    return jobs, nth

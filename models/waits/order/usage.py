@@ -1,15 +1,17 @@
 """What users and accounts have used of a site lately: processor-seconds, with exponential decay."""
 
 from collections.abc import Sequence
-from itertools import repeat
 
 import msgspec
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from models.durations import DAY_S
+from models.site.table import ByCode
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 HALF_LIVES_S = (1.0 * DAY_S, 6.0 * DAY_S)
 """After how many seconds a use counts half. Sites' fairshare has half-lives of a day to a fortnight."""
@@ -33,6 +35,9 @@ class SavedUsage(msgspec.Struct, array_like=True):
 class Usage:
     """Decayed sums by name, of jobs that have ended; at most `most` names: the one with the least use leaves.
 
+    `table` has a row a name: when it was last added to, and the sums then, to the precision at which they are stored,
+    so that a restart changes nothing. Its last row is that of names that are not kept, which have used nothing.
+
     >>> usage = Usage(most=2)
     >>> usage.add("ada", cpus=4, start=0.0, end=100.0)
     >>> usage.of(["ada", "bob"], now=100.0 + HALF_LIVES_S[0]).round()
@@ -43,8 +48,13 @@ class Usage:
     def __init__(self, most: int) -> None:
         self._most = most
         self._slots: dict[str, int] = {}  # in their order
-        self._times = np.zeros(most)
-        self._sums = np.zeros((most, len(HALF_LIVES_S)), np.float32)  # as stored, so that a restart changes nothing
+        self.table = np.zeros((most + 1, 1 + len(HALF_LIVES_S)))
+        self.slots = ByCode(self.slot)
+        """The rows of a table's users or accounts."""
+
+    def slot(self, name: str | None) -> int:
+        """The row of a name."""
+        return self._most if name is None else self._slots.get(name, self._most)
 
     def add(self, name: str, cpus: int, start: float, end: float) -> None:
         """A job has held so many processors between two times (Unix seconds). O(1); O(names) where one has to leave."""
@@ -53,11 +63,7 @@ class Usage:
         slot = self._slots.get(name)
         if slot is None:
             slot = self._take_slot(name, end)
-        time = max(self._times[slot], end)
-        used = cpus * HALVES / LN_2 * -np.expm1(-max(end - start, 0.0) / HALVES * LN_2)
-        kept = self._sums[slot] * np.exp2((self._times[slot] - time) / HALVES)
-        self._sums[slot] = kept + used * np.exp2((end - time) / HALVES)
-        self._times[slot] = time
+        _add(self.table[slot], float(cpus), float(start), float(end))
 
     def _take_slot(self, name: str, now: float) -> int:
         names = list(self._slots)
@@ -68,24 +74,45 @@ class Usage:
             slot = int(np.argmin(self.of(names, now)[:, -1]))
             names[slot] = name
         self._slots = {name: place for place, name in enumerate(names)}
-        self._times[slot], self._sums[slot] = now, 0.0
+        self.slots.forget()
+        self.table[slot, 0], self.table[slot, 1:] = now, 0.0
         return slot
 
     def of(self, names: Sequence[str], now: float) -> Floats:
         """What each name had used, (names, half-lives), processor-seconds as they count `now`; 0 where unknown."""
-        slots = np.array([*map(self._slots.get, names, repeat(-1))], np.int64)
-        ages_s = np.maximum(now - self._times[slots], 0.0)
-        used = self._sums[slots] * np.exp2(-ages_s[:, None] / HALVES)
-        return np.where(slots[:, None] >= 0, used, 0.0)
+        return np.asarray(used_by(np.array([*map(self.slot, names)], np.int64), self.table, float(now)))
 
     def saved(self) -> SavedUsage:
         """What is kept; 30 bytes a name."""
-        count = len(self._slots)
-        return SavedUsage(list(self._slots), self._times[:count].tobytes(), self._sums[:count].tobytes())
+        kept = self.table[: len(self._slots)]
+        return SavedUsage(list(self._slots), kept[:, 0].tobytes(), kept[:, 1:].astype(np.float32).tobytes())
 
     def restore(self, saved: SavedUsage) -> None:
         """Take back what was saved."""
         count = len(saved.names)
         self._slots = {name: slot for slot, name in enumerate(saved.names)}
-        self._times[:count] = np.frombuffer(saved.times)
-        self._sums[:count] = np.frombuffer(saved.sums, np.float32).reshape(count, len(HALF_LIVES_S))
+        self.slots.forget()
+        self.table[:count, 0] = np.frombuffer(saved.times)
+        self.table[:count, 1:] = np.frombuffer(saved.sums, np.float32).reshape(count, len(HALF_LIVES_S))
+
+
+@njit(cache=True, nogil=True)
+def used_by(slots: Ints, table: Floats, now: float) -> Floats:
+    """What those of these rows had used, (slots, half-lives), processor-seconds as they count `now`; O(slots)."""
+    used = np.empty((len(slots), len(HALVES)))
+    for place in range(len(slots)):
+        kept = table[slots[place]]
+        age_s = max(now - kept[0], 0.0)
+        for half in range(len(HALVES)):
+            used[place, half] = kept[1 + half] * 2.0 ** (-age_s / HALVES[half])
+    return used
+
+
+@njit(cache=True, nogil=True)
+def _add(kept: Floats, cpus: float, start: float, end: float) -> None:
+    time = max(kept[0], end)
+    for half in range(len(HALVES)):
+        used = cpus * HALVES[half] / LN_2 * -np.expm1(-max(end - start, 0.0) / HALVES[half] * LN_2)
+        before = kept[1 + half] * 2.0 ** ((kept[0] - time) / HALVES[half])
+        kept[1 + half] = np.float32(before + used * 2.0 ** ((end - time) / HALVES[half]))
+    kept[0] = time

@@ -12,7 +12,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Capacity, End, Requeue, Resume, Start, Submit, Suspend
 from models.waits.order import LearntOrder
-from models.waits.order.queue_limits import STARTED
+from models.waits.order.limits import STARTED
 
 SITE = "alder"
 SETTINGS = EngineSettings(method="order", shadows=(), bounds="", what_if="order", history=200)
@@ -67,7 +67,7 @@ def test_each_task_of_an_array_is_evidence_against_a_limit() -> None:
             yield array_of(8, user, time, cpus=1)
             yield from (task(user, one, time + 1.0) for one in range(8))
 
-    started = learnt(events(60)).limits._started
+    started = learnt(events(60)).limits.counts[0]
     assert started[2, 8] == pytest.approx(60, rel=0.5), "eight jobs of one user ran at once, sixty times"
     assert started[2].sum() == pytest.approx(480, rel=0.5)
 
@@ -162,11 +162,10 @@ def test_arrays_requeues_and_preemption_teach_what_jobs_one_by_one_do(day: Day) 
     now = 100_000.0
     for user in {f"u{who}" for who, *_ in day}:
         assert used(whole, user, now) == pytest.approx(used(single, user, now), rel=1e-4)
-    assert np.allclose(whole.limits._started, single.limits._started)
+    assert np.allclose(whole.limits.counts[0], single.limits.counts[0])
     assert whole.limits.limits(1000)[:3] == single.limits.limits(1000)[:3]
     assert whole.knows_run_times == single.knows_run_times
     assert np.allclose(whole.preference.weights, single.preference.weights)
-    queues, one_by_one = (method.queue_limits._counts for method in (whole, single))
-    assert queues.keys() == one_by_one.keys() != set()
-    for place, counts in queues.items():
-        assert np.allclose(counts[STARTED], one_by_one[place][STARTED])
+    queues, one_by_one = (method.queue_limits for method in (whole, single))
+    assert queues.save().keys() == one_by_one.save().keys() != set()
+    assert np.allclose(queues.counts[:, STARTED], one_by_one.counts[:, STARTED])

@@ -1,0 +1,319 @@
+"""What the method does at a submission and at a start, compiled as a whole: each Python call in between costs as much
+as all of it. At a site without a topology, whose scheduler tells no priorities to go by; else it is done piece by piece
+(`line`, `rivals`), by the same kernels.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from models.waits.order.aging import FIRST_S, Aging
+from models.waits.order.features import Floats, Ints, People, Queued, Running, before_each, features_of
+from models.waits.order.limits import REFUSED, Counts, count, limits_of, started
+from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
+from models.waits.order.preference import learn, scores_of
+from models.waits.order.queue_limits import count_in, queue_limits, started_in
+from models.waits.order.rivals import chosen, could_start
+from models.waits.order.schedule import Limits, Line, are_full, are_over, held_in, schedule
+from models.waits.order.sight import Records, seen_by
+from models.waits.order.usage import used_by
+
+SETTLED_S = 120.0
+"""A job that has queued so long, while nothing ended, and could have started, was refused: schedulers take a minute."""
+
+
+class Foretold(NamedTuple):
+    """Seconds until a job starts (infinity: never), its place in the order, and how many jobs queue and run.
+
+    `by_pieces` says that nothing was done: priorities decide, or why a job was refused has to be asked of it.
+    """
+
+    start_s: float
+    place: int
+    queued: int
+    running: int
+    by_pieces: bool
+
+
+@njit(cache=True, nogil=True)
+def foretell(
+    table: Records,
+    seen: Ints,
+    stands_for: Floats,
+    whole: bool,
+    now: float,
+    site_cpus: int,
+    places: Ints,
+    users: Ints,
+    by_users: Floats,
+    accounts: Ints,
+    by_accounts: Floats,
+    weights: Floats,
+    counts: Counts,
+    queue_counts: Counts,
+    trusted: bool,
+    settled: bool,
+    cpus: int,
+    run_s: float,
+    planned_s: float,
+    age_s: float,
+    user: int,
+    user_slot: int,
+    account: int,
+    account_slot: int,
+    queue: int,
+) -> tuple[float, int, int, int, bool]:
+    """When a job starts that comes last into the queue, as `Ordered.ahead` says: as of `Foretold`.
+
+    Where all has `settled`, those that could have started and have not are counted (`limits`, `queue_limits`).
+    O(queued² + queued·running) at worst.
+
+    Parameters:
+        table, seen, stands_for, now, places, users, by_users, accounts, by_accounts: as of `seen_by`.
+        trusted: whether the scheduler's own priorities are the order, where all tell one.
+        cpus, run_s, planned_s, age_s, queue: those of the job, as of `Queued`.
+        user, account: its codes plus 1; the last one of those there are where it has no other live job.
+        user_slot, account_slot: their rows in `by_users` and `by_accounts`.
+    """
+    nowhere = np.int64(-1)
+    _, many, tasks, on, queued, running, people = seen_by(
+        table, seen, stands_for, now, site_cpus, nowhere, places, users, by_users, accounts, by_accounts
+    )
+    size, free = len(queued.cpus), max(site_cpus - running.cpus.sum(), 0)
+    if trusted and size > 0 and np.isfinite(queued.priority).all():
+        return np.inf, 0, size, len(on), True
+    alone, several, most_jobs = limits_of(counts, site_cpus)
+    limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, site_cpus))
+    limited = limits.several < np.inf
+    before = before_each(queued.user, len(people.users), many * tasks)
+    scores = scores_of(queued, np.arange(size), before, people, site_cpus, weights, limited)
+    order = np.argsort(-scores, kind="mergesort")
+    most = MAX_SIMULATED if whole else MAX_SIMULATED_OF_PART
+    work, jobs = _sums(queued, order, many)
+    simulated = order[:most] if whole else _repeated(order, jobs, most)
+    first_s = FIRST_S if whole else np.inf
+    if settled:
+        due = _due(free, queued, running, people, simulated, site_cpus, weights)
+        if queued.barred[due].any():
+            return np.inf, 0, size, len(on), True
+        _refuse(due, queued, running, people, limits, site_cpus, counts, queue_counts)
+    if user == len(people.users) - 1:
+        people.users[user] = used_by(np.array([user_slot]), by_users, now)[0]
+    if account == len(people.accounts) - 1:
+        people.accounts[account] = used_by(np.array([account_slot]), by_accounts, now)[0]
+    every = _with_job(queued, cpus, run_s, planned_s, age_s, user, account, queue)
+    earlier = 0.0
+    for job in range(size):
+        earlier += many[job] * tasks[job] if user and queued.user[job] == user else 0.0
+    score = scores_of(every, np.array([size]), np.array([earlier]), people, site_cpus, weights, limited)[0]
+    place = np.searchsorted(-scores[order], -score, side="right")
+    nth, asked = jobs[place], jobs[place]
+    if nth < most:
+        line = np.empty(len(simulated) + 1, np.int64)
+        line[:nth], line[nth], line[nth + 1 :] = simulated[:nth], size, simulated[nth:]
+    else:
+        line, asked = simulated, nowhere
+    aging = Aging(every, line, people, site_cpus, weights, limited, first_s)
+    begun_s = schedule(free, running, _line(every, line), aging, limits, asked, np.bool_(False))
+    if nth < most:
+        return begun_s[nth], nth, jobs[-1], len(on), False
+    last_s, rest = 0.0, work[place] - (work[most] if whole else _work(queued, simulated))
+    for begins_s in begun_s:
+        last_s = max(last_s, begins_s) if np.isfinite(begins_s) else last_s
+    return last_s + rest / max(site_cpus - free, 1), nth, jobs[-1], len(on), False
+
+
+@njit(cache=True, nogil=True)
+def _sums(queued: Queued, order: Ints, many: Floats) -> tuple[Floats, Ints]:
+    """By place in the order, and one more: the work of the jobs before, and how many they are."""
+    work, jobs, whole = np.zeros(len(order) + 1), np.zeros(len(order) + 1, np.int64), 0.0
+    for place in range(len(order)):
+        job = order[place]
+        work[place + 1] = work[place] + queued.cpus[job] * queued.run_s[job] * many[job]
+        whole += many[job]
+        jobs[place + 1] = int(np.rint(whole))
+    return work, jobs
+
+
+@njit(cache=True, nogil=True)
+def _work(queued: Queued, jobs: Ints) -> float:
+    """That of these jobs, processor-seconds."""
+    return float((queued.cpus[jobs] * queued.run_s[jobs]).sum())
+
+
+@njit(cache=True, nogil=True)
+def _repeated(order: Ints, jobs: Ints, most: int) -> Ints:
+    """Each job of the order as often as it stands for one, `most` of them at most; `jobs` are those before each."""
+    found = np.empty(min(jobs[-1], most), np.int64)
+    for place in range(len(order)):
+        found[min(jobs[place], most) : min(jobs[place + 1], most)] = order[place]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _due(
+    free: int, queued: Queued, running: Running, people: People, simulated: Ints, site_cpus: int, weights: Floats
+) -> Ints:
+    """Which jobs could have started a while ago if there were no limits, as places in the queue, in their order."""
+    if len(simulated) == 0 or queued.cpus.min() > free:
+        return simulated[:0].copy()
+    none = Limits(np.inf, np.inf, np.inf, np.full(len(weights), np.inf))
+    aging = Aging(queued, simulated, people, site_cpus, weights, none.several < np.inf, np.inf)
+    nobody = np.int64(-1)
+    starts_s = schedule(free, running, _line(queued, simulated), aging, none, nobody, np.bool_(True))
+    due: Ints = simulated[np.isfinite(starts_s) & (queued.age_s[simulated] >= SETTLED_S)]
+    return due
+
+
+@njit(cache=True, nogil=True)
+def _refuse(
+    due: Ints,
+    queued: Queued,
+    running: Running,
+    people: People,
+    limits: Limits,
+    site_cpus: int,
+    counts: Counts,
+    queue_counts: Counts,
+) -> None:
+    """Count the jobs that were refused, as `LearntOrder._see_refused` says: one of each user, and one of each queue."""
+    full, over = are_full(queued, running, limits), are_over(queued, people, limits)
+    in_queue = held_in(running, len(limits.queues))
+    users, queues = np.zeros(len(people.users), np.bool_), np.zeros(len(limits.queues), np.bool_)
+    for job in due:
+        user, queue = queued.user[job], queued.queue[job]
+        if user > 0 and not full[job] and not users[user]:
+            users[user] = True
+            count(counts[REFUSED], people.held[user], people.runs[user], queued.cpus[job], site_cpus)
+        if not over[job] and not queues[queue]:
+            queues[queue] = True
+            count_in(queue_counts[queue, REFUSED], in_queue[queue], queued.cpus[job], site_cpus)
+
+
+@njit(cache=True, nogil=True)
+def _with_job(
+    queued: Queued, cpus: int, run_s: float, planned_s: float, age_s: float, user: int, account: int, queue: int
+) -> Queued:
+    """The queue and one more job, which came last."""
+    size = len(queued.cpus)
+    every = Queued(
+        np.empty(size + 1, np.int64),
+        np.empty(size + 1),
+        np.empty(size + 1),
+        np.empty(size + 1),
+        np.empty(size + 1, np.int64),
+        np.empty(size + 1, np.int64),
+        np.empty(size + 1, np.int64),
+        np.empty(size + 1),
+        np.empty(size + 1, np.bool_),
+    )
+    every.cpus[:size], every.cpus[size] = queued.cpus, cpus
+    every.run_s[:size], every.run_s[size] = queued.run_s, run_s
+    every.planned_s[:size], every.planned_s[size] = queued.planned_s, planned_s
+    every.age_s[:size], every.age_s[size] = queued.age_s, age_s
+    every.user[:size], every.user[size] = queued.user, user
+    every.account[:size], every.account[size] = queued.account, account
+    every.queue[:size], every.queue[size] = queued.queue, queue
+    every.priority[:size], every.priority[size] = queued.priority, np.nan
+    every.barred[:size], every.barred[size] = queued.barred, False
+    return every
+
+
+@njit(cache=True, nogil=True)
+def _line(queued: Queued, places: Ints) -> Line:
+    """The jobs at these places of the queue."""
+    return Line(
+        queued.cpus[places],
+        queued.run_s[places],
+        queued.planned_s[places],
+        queued.user[places],
+        queued.account[places],
+        queued.queue[places],
+    )
+
+
+@njit(cache=True, nogil=True)
+def see_start(
+    table: Records,
+    seen: Ints,
+    stands_for: Floats,
+    now: float,
+    site_cpus: int,
+    places: Ints,
+    users: Ints,
+    by_users: Floats,
+    accounts: Ints,
+    by_accounts: Floats,
+    weights: Floats,
+    squares: Floats,
+    counts: Counts,
+    queue_counts: Counts,
+    row: int,
+    allocated: int,
+    named: bool,
+    is_task: bool,
+) -> tuple[int, int]:
+    """Learn from a job that started at a site without a topology; gives how many of those that it is compared with have
+    a lower priority of the scheduler's than it, and how many a higher one.
+
+    Parameters:
+        row: its row in the table, where it runs by now; what it was `allocated`, processors.
+        named: whether it names a queue, for which there are counts.
+        is_task: whether it is a task of an array, which has a row since its start alone.
+    """
+    rows, many, tasks, _, queued, running, people = seen_by(
+        table, seen, stands_for, now, site_cpus, row, places, users, by_users, accounts, by_accounts
+    )
+    its, stand_for = np.searchsorted(rows, row), many * tasks
+    user, queue = queued.user[its], queued.queue[its]
+    if user > 0:
+        started(counts, people.held[user], people.runs[user], allocated, site_cpus)
+    if named:
+        held = held_in(running, len(weights))[queue]
+        started_in(queue_counts[queue], held, allocated, site_cpus)
+    before = before_each(queued.user, len(people.users), stand_for)
+    if is_task:
+        before[its] = before_task(queued, its, stand_for)
+    alone, several, most_jobs = limits_of(counts, site_cpus)
+    limits = Limits(alone, several, most_jobs, queue_limits(queue_counts, site_cpus))
+    free = max(site_cpus - running.cpus.sum(), 0)
+    could = could_start(queued, running, people, site_cpus, free, its, before, weights, limits)
+    others, nth = chosen(could, tasks)
+    higher, lower = compare(queued, people, site_cpus, its, others, nth, before, weights, squares)
+    return higher, lower
+
+
+@njit(cache=True, nogil=True)
+def before_task(queued: Queued, task: int, stand_for: Floats) -> float:
+    """How many of its user's queued jobs came before the array of a task: the task has a row since its start alone."""
+    found = 0.0
+    for job in range(len(stand_for)):
+        older = queued.user[job] == queued.user[task] and queued.age_s[job] > queued.age_s[task]
+        found += stand_for[job] if older and queued.user[task] else 0.0
+    return found
+
+
+@njit(cache=True, nogil=True)
+def compare(
+    queued: Queued,
+    people: People,
+    site_cpus: int,
+    its: int,
+    others: Ints,
+    nth: Ints,
+    before: Floats,
+    weights: Floats,
+    squares: Floats,
+) -> tuple[int, int]:
+    """Learn that a job started and none of the `others`; gives what `see_start` does.
+
+    Parameters:
+        nth: how many tasks of its array come before each of the others.
+    """
+    jobs, ahead = np.empty(len(others) + 1, np.int64), np.empty(len(others) + 1)
+    jobs[0], jobs[1:] = its, others
+    ahead[0], ahead[1:] = before[its], before[others] + nth
+    learn(features_of(queued, jobs, ahead, people, site_cpus), queued.queue[jobs], weights, squares)
+    higher = (queued.priority[its] > queued.priority[others]).sum()
+    return higher, (queued.priority[its] < queued.priority[others]).sum()
