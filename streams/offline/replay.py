@@ -260,8 +260,8 @@ def jobs_in(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, i
     low, high = ids or (-math.inf, math.inf)
     names = {str(job.number) for job in jobs if low <= job.number <= high}
     if not names:
+        if rows is not None:
+            raise UserError(f"{trace.path}: no job at these positions; they are 1 to {len(trace.jobs)}")
         first, last = min(job.number for job in trace.jobs), max(job.number for job in trace.jobs)
-        raise UserError(
-            f"{trace.path}: no job in that range; there are {len(trace.jobs)}, with ids from {first} to {last}"
-        )
+        raise UserError(f"{trace.path}: no job with these numbers; they are {first} to {last}")
     return names

@@ -43,6 +43,7 @@ class Page(msgspec.Struct, frozen=True):
 PAGES = {
     "/": Page("ask.html", "queuecast", "app.js", skip="Skip to the question"),
     "/jobs": Page("jobs.html", "My jobs – queuecast", "jobs-page.js"),
+    "/job": Page("job.html", "A job – queuecast", "job-page.js"),
     "/site": Page("site.html", "A site – queuecast", "site-page.js", head=CHARTS),
     "/status": Page("status.html", "Status – queuecast", "status-page.js"),
 }

@@ -180,7 +180,7 @@ def test_a_range_holds_its_ends(tmp_path: Path) -> None:
 def test_an_empty_range_is_an_error(tmp_path: Path, where: dict[str, tuple[int, int]]) -> None:
     path = tmp_path / "t.swf"
     path.write_text("".join(swf_line(number) for number in range(1, 11)))
-    with pytest.raises(UserError, match="no job in that range; there are 10, with ids from 1 to 10"):
+    with pytest.raises(UserError, match=r"no job .*; they are 1 to 10"):
         jobs_in(read_swf(path), **where)
 
 

@@ -80,7 +80,7 @@ def test_every_third_job_of_the_stretch_is_predicted() -> None:
     }
     assert (stretch.in_range, len(stretch.trace.jobs), stretch.steps) == (7, 16, 48)
     assert list(stretch_of(trace, None, (19, 99), 1).jobs) == ["19", "20"]
-    with pytest.raises(UserError, match="no job in that range; there are 20, with ids from 1 to 20"):
+    with pytest.raises(UserError, match="no job with these numbers; they are 1 to 20"):
         stretch_of(trace, None, None, 1)
 
 
@@ -129,7 +129,7 @@ def test_what_was_found_is_told_as_json_too(trace: Trace, capsys: Capture) -> No
         (["--seed", "3"], 2, "--seed says nothing of qespera."),
         (["--method", "ibl", "--jobs", "3"], 2, "--jobs says nothing of ibl."),
         (["--method", "ibl", "--resume", "no/s.json"], 1, "no/s.json: cannot be written: there is no such directory"),
-        ([], 1, "made.swf: no job in that range; there are 240, with ids from 1 to 240"),
+        ([], 1, "made.swf: no job with these numbers; they are 1 to 240"),
         (["--rows", "1", "9", "--save", "no/such.toml"], 1, "no/such.toml: cannot be written: there is no such"),
     ],
 )

@@ -4,8 +4,8 @@ import { h } from "./text.js";
 
 const HEIGHT = 220;
 const DAYS = [1, 2, 7, 14, 28].map((days) => days * 86_400);
-const DATE = { timeZone: "UTC", day: "numeric", month: "short" };
-const CLOCK = { hour: "2-digit", minute: "2-digit" };
+const DATE = { day: "numeric", month: "short" };
+const CLOCK = { hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
 const drawn = new Map();
 const { uPlot } = window;
 
@@ -27,14 +27,15 @@ export function chart(place, { times, series, words, apart, day = false, least =
     return h("span", {}, line, name);
   }));
   place.replaceChildren(key, canvas, told);
-  const written = new Intl.DateTimeFormat("en-GB", { ...DATE, year: "numeric", ...(day ? {} : CLOCK) });
-  const short = new Intl.DateTimeFormat("en-GB", DATE);
+  const zone = day ? { timeZone: "UTC" } : {};
+  const written = new Intl.DateTimeFormat("en-GB", { ...DATE, ...zone, year: "numeric", ...(day ? {} : CLOCK) });
+  const short = new Intl.DateTimeFormat("en-GB", { ...DATE, ...zone });
   const grid = { stroke: ink("--line"), width: 1 };
   const axis = { stroke: ink("--soft"), grid, ticks: { show: false }, font: "12px system-ui" };
   const range = (_, low, high) => [Math.min(least, low ?? least), most ?? Math.max((high ?? 0) * 1.08, 1)];
   const plot = new uPlot({
     width: Math.max(width, 200), height: HEIGHT, legend: { show: false },
-    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+    tzDate: (at) => (day ? uPlot.tzDate(new Date(at * 1000), "Etc/UTC") : new Date(at * 1000)),
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: { x: { time: true }, y: { range } },
     axes: [
@@ -49,7 +50,7 @@ export function chart(place, { times, series, words, apart, day = false, least =
     hooks: { setCursor: [({ cursor: { idx } }) => {
       if (idx == null) return (told.textContent = "");
       const values = series.map(({ name, values }) => `${name} ${values[idx] == null ? "–" : words(values[idx])}`);
-      told.textContent = `${written.format(times[idx] * 1000)}${day ? "" : " UTC"}: ${values.join(", ")}`;
+      told.textContent = `${written.format(times[idx] * 1000)}${day ? " (UTC)" : ""}: ${values.join(", ")}`;
     }] },
   }, [times, ...series.map(({ values }) => values)], canvas);
   drawn.set(place, { plot, again: () => chart(place, { times, series, words, apart, day, least, most }) });

@@ -23,7 +23,7 @@ async function ask() {
     say(said, summary(found));
     const sites = found.sites.filter(({ jobs }) => jobs.length);
     update(place, h("div", { id: "job-list" }, sites.map(ofSite)));
-    document.getElementById("jobs-at").textContent = `As of ${localClock()}. Times are your own clock’s.`;
+    document.getElementById("jobs-at").textContent = `As of ${localClock()}.`;
   } catch (error) {
     if (signal.aborted) return;
     place.replaceChildren();
@@ -45,7 +45,7 @@ function summary({ user, sites, unanswered }) {
 function ofSite({ site, jobs, more, made_at: now }) {
   const title = h("h2", {}, h("a", { href: sitePage(site) }, name(site)));
   const rest = more ? h("p", { class: "hint" }, `${plural(more, "older job")} left out.`) : null;
-  return h("div", { class: "site-jobs" }, title, jobTable(`Jobs at ${site}`, jobs, now), ...(rest ? [rest] : []));
+  return h("div", { class: "site-jobs" }, title, jobTable(`Jobs at ${site}`, site, jobs, now), ...(rest ? [rest] : []));
 }
 
 form.addEventListener("submit", (event) => {

@@ -1,20 +1,20 @@
 // Tables of live jobs.
 
 import { cell, explainedRow, table } from "./table.js";
-import { clockTime, duration, fromNow, h, name, number, probability, seconds } from "./text.js";
+import { clockTime, duration, fromNow, h, jobPage, name, number, probability, seconds } from "./text.js";
 
 const COLUMNS = [
   ["Job"], ["Waited", "figure"], ["Expected"], ["At the latest"], ["CPUs", "figure"], ["Walltime", "figure"], ["Queue"],
 ];
 
-/** A table of live jobs; `now` is the site's time (Unix seconds). Why a job still queues stands below it. */
-export function jobTable(caption, jobs, now) {
-  return table(caption, COLUMNS, jobs.map((job) => explainedRow(cells(job, now), sentences(job))), "jobs blocks");
+/** A table of a site's live jobs; `now` is its time (Unix seconds). Why a job still queues stands below it. */
+export function jobTable(caption, site, jobs, now) {
+  return table(caption, COLUMNS, jobs.map((job) => explainedRow(cells(site, job, now), sentences(job))), "jobs blocks");
 }
 
-function cells(job, now) {
+function cells(site, job, now) {
   return [
-    cell([name(job.job), job.attempt ? ` (attempt ${job.attempt})` : null], { head: true }),
+    cell([h("a", { href: jobPage(site, job.job) }, name(job.job)), job.attempt ? ` (attempt ${job.attempt})` : null], { head: true }),
     cell(job.phase === "held" ? "held" : seconds((job.start ?? now) - job.submit), { kind: "figure" }),
     cell(expected(job, now)),
     cell(atLatest(job, now)),
@@ -48,7 +48,8 @@ function atLatest({ start, submit, bounds, held_back }, now) {
   if (start != null || held_back || !known) return "–";
   const [q, bound] = known;
   const left = submit + bound - now;
-  const told = left < 0 ? `passed ${duration(-left)} ago` : fromNow(left);
+  if (left < 0) return "later than was told";
+  const told = fromNow(left);
   return [
     h("data", { value: submit + bound }, `${told} (${probability(q)})`),
     h("span", { class: "line" }, clockTime(submit + bound)),

@@ -4,10 +4,10 @@ import { Refused, explained, get } from "./api.js";
 import { axis, band, Scale } from "./draw.js";
 import { cell, explainedRow, table } from "./table.js";
 import { behind, count, duration, h, localClock, name, percent, plural, probability } from "./text.js";
-import { seconds, sitePage, siteTime, size } from "./text.js";
+import { seconds, sitePage, clockText, size } from "./text.js";
 
 const FIRST = 12;
-const SHOWN = ["0.5", "0.9", "0.95"];
+const SHOWN = ["0.9", "0.95"];
 
 /** The form and its result. `refused` is told of a refusal before it is shown. */
 export class Ask {
@@ -228,7 +228,7 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   if (live?.gpus) state.push(`${count(live.free_gpus)} of ${plural(live.gpus, "GPU")} free`);
   if (live) state.push(`${plural(live.queued_jobs, "job")} queued`);
   if (speed != null && speed !== 1) state.push(`speed ${speed}`);
-  if (age.as_of) state.push(`as of ${siteTime(age.as_of)}${behind(age)}`);
+  if (age.as_of) state.push(`as of ${clockText(age.as_of)}${behind(age)}`);
   const facts = state.length ? [`${sentence(state.join(", "))}.`] : [];
   if (source === "standing") facts.push("From its standing estimate: no worker answered in time.");
   if (weak) facts.push(`Ranked behind the others, for it rests on little: ${weak}.`);

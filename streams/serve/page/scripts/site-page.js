@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { contents } from "./site.js";
 import { cell, table, update, wide } from "./table.js";
-import { dayOf, days, duration, h, localClock, number, percent, seconds, siteTime } from "./text.js";
+import { clockTime, dayOf, days, duration, h, localClock, number, percent, seconds } from "./text.js";
 
 const site = new URLSearchParams(location.search).get("name") ?? "";
 const said = document.getElementById("site-said");
@@ -27,6 +27,7 @@ async function refresh() {
   const refusal = now.reason ?? left.reason;
   say(said, refusal ? explained(refusal, site) : "", Boolean(refusal));
   if (!refusal) document.getElementById("site-at").textContent = `As of ${localClock()}.`;
+  block("now-title").hidden = !known && !outcomes;
   update(place, h("div", { id: "site-now" }, ...contents(site, known, outcomes, "h3")));
   if (past.value) draw(past.value);
   if (known) coverage(known);
@@ -43,9 +44,9 @@ function fill(id, used, caption, columns, rows) {
 }
 
 function draw({ hours, days: kept }) {
-  const count = [["Hour (UTC)"], ["Queued", "figure"], ["Running", "figure"]];
+  const count = [["Hour"], ["Queued", "figure"], ["Running", "figure"]];
   const queue = fill("by-hour", hours.length > 1, "Jobs by the hour", count, hours.toReversed().map((hour) => [
-    cell(siteTime(hour.time), { head: true }),
+    cell(clockTime(hour.time), { head: true }),
     cell(number(hour.queued_jobs), { kind: "figure" }),
     cell(number(hour.running_jobs), { kind: "figure" }),
   ]));

@@ -3,10 +3,10 @@
 import { bar, scatter, withinTwice } from "./draw.js";
 import { jobTable } from "./jobs.js";
 import { cell, table, wide } from "./table.js";
-import { behind, datum, days, duration, h, name, number } from "./text.js";
-import { percent, plural, probability, seconds, siteTime } from "./text.js";
+import { behind, clockTime, datum, days, duration, h, name, number } from "./text.js";
+import { percent, plural, probability, seconds, utcText } from "./text.js";
 
-const HEAD = 8;
+const HEAD = window.matchMedia("(max-width: 40rem)").matches ? 3 : 8;
 const RULES = { zero: "always zero", median: "median of the last" };
 const BOUNDS = ["0.9", "0.95"];
 
@@ -28,8 +28,8 @@ function about(known) {
     known.down_nodes ? ["Down", [plural(known.down_nodes, "node")]] : null,
     ["Learnt from", [plural(known.history_jobs, "job")]],
     ["Method", [known.method]],
-    ["Site’s time", [h("time", { datetime: new Date(known.made_at * 1000).toISOString() }, siteTime(known.made_at))]],
-    known.as_of ? ["Last event", [siteTime(known.as_of), behind(known)]] : null,
+    ["Site’s time", [clockTime(known.made_at), ` (${utcText(known.made_at)})`]],
+    known.as_of ? ["Last event", [clockTime(known.as_of), behind(known)]] : null,
   ];
   const { queued, live } = known;
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];
@@ -38,10 +38,10 @@ function about(known) {
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(known.partitions ? [partitionTable(known.partitions)] : []),
-    head.length ? jobTable("Waiting longest", head, known.made_at) : h("p", { class: "hint" }, "Nobody waits."),
+    head.length ? jobTable("Waiting longest", known.site, head, known.made_at) : h("p", { class: "hint" }, "Nobody waits."),
     h("details", { class: "numbers", hidden: rest.length ? null : "" },
       h("summary", {}, `${rest.length} more of ${plural(live.queued_jobs, "job")} that wait`),
-      jobTable("Waiting less long", rest, known.made_at)),
+      jobTable("Waiting less long", known.site, rest, known.made_at)),
   ];
 }
 
@@ -158,8 +158,8 @@ function latest(outcomes) {
 function happened(outcomes, site, heading) {
   const title = h(heading, {}, "Predicted and actual waits");
   const jobs = latest(outcomes);
-  if (!jobs.length) return [title, h("p", { class: "hint" }, "No job has started lately.")];
   const drawn = jobs.filter(({ predicted_wait_s: wait }) => wait != null);
+  if (!drawn.length) return [title, h("p", { class: "hint" }, "No job that had an estimate has started lately.")];
   const withheld = jobs.length - drawn.length;
   const close = drawn.filter(({ predicted_wait_s: said, actual_wait_s: wait }) => withinTwice(said, wait));
   const note = `Of the last ${plural(drawn.length, "prediction")}, ${close.length} lay within a factor of 2 (the band).`

@@ -36,7 +36,7 @@ function sections({ now, sites, workers }) {
     h("section", { class: "chapter" }, h("h2", {}, "Workers"), workers.length ? workerTable(workers, now)
       : h("p", { class: "hint" }, "No worker has answered.")),
     h("section", { class: "chapter" }, h("h2", {}, "Dead letters"), ...deadLetters(workers)),
-    h("p", { class: "hint" }, `As of ${localClock()}. Times are your own clock’s.`),
+    h("p", { class: "hint" }, `As of ${localClock()}.`),
   ];
 }
 

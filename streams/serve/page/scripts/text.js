@@ -44,7 +44,8 @@ export const percent = (share) => (share == null ? "–" : `${Math.round(share *
 /** A probability as it is written in records: "90 %" of "0.9". */
 export const probability = (text) => `${Number((Number(text) * 100).toFixed(4))}${NBSP}%`;
 
-const moment = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", dateStyle: "medium", timeStyle: "short" });
+// One rule: a time of day is on the reader's clock, with its zone; a day that is counted as a whole is UTC's.
+const utc = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", dateStyle: "medium", timeStyle: "short" });
 const day = new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", day: "numeric", month: "short" });
 const clock = new Intl.DateTimeFormat("en-GB", {
   hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
@@ -55,20 +56,24 @@ const thisYear = new Intl.DateTimeFormat("en-GB", local);
 const anyYear = new Intl.DateTimeFormat("en-GB", { ...local, year: "numeric" });
 
 /** A time (Unix seconds) on the reader's clock, with its zone: "6 Feb, 14:03 CET"; with the year where it is another. */
-export function clockTime(time) {
+export function clockText(time) {
   const date = new Date(time * 1000);
-  const written = date.getFullYear() === new Date().getFullYear() ? thisYear : anyYear;
-  return h("time", { datetime: date.toISOString() }, written.format(date));
+  return (date.getFullYear() === new Date().getFullYear() ? thisYear : anyYear).format(date);
 }
 
-/** A site's time (Unix seconds): "6 Feb 1996, 14:03 UTC". */
-export const siteTime = (time) => `${moment.format(time * 1000)} UTC`;
+/** The same as an element; its title says the time in UTC. */
+export const clockTime = (time) =>
+  h("time", { datetime: new Date(time * 1000).toISOString(), title: utcText(time) }, clockText(time));
+export const utcText = (time) => `${utc.format(time * 1000)} UTC`;
 export const days = (begin, end) => day.formatRange(begin * 1000, end * 1000);
 export const dayOf = (time) => day.format(time * 1000);
 export const localClock = () => clock.format(new Date());
 
 /** Where a site's own page is. */
 export const sitePage = (site) => `site?${new URLSearchParams({ name: site })}`;
+
+/** Where a job's is. */
+export const jobPage = (site, job) => `job?${new URLSearchParams({ site, name: job })}`;
 
 /** An element; strings among the children become text, null nothing. */
 export function h(tag, attributes = {}, ...children) {
