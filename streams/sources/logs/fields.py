@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 MAX_COUNT = 1_000_000_000
 MAX_BYTES = 1 << 60
@@ -17,6 +18,10 @@ _UNITS |= {"gw": 30, "t": 40, "tb": 40, "tw": 40, "p": 50, "pb": 50, "pw": 50}
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]{0,2})", re.ASCII)
 WORD_BYTES = 8
 """Bytes of a word, in which PBS and Torque may say memory."""
+
+
+Object = dict[str, Any]
+"""An object of JSON."""
 
 
 class BadRecord(Exception):
@@ -133,3 +138,10 @@ def job_of(text: str, field: str) -> str:
     if 0 < len(text) <= MAX_NAME and text.isprintable():
         return text
     raise BadRecord(field, text, f"a job's id of 1 to {MAX_NAME} printable characters")
+
+
+def inside(found: object, *names: str) -> Object:
+    """The object at this path; an empty one where there is none."""
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -4,14 +4,13 @@ from functools import lru_cache
 from typing import Any
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import MAX_COUNT, MAX_SECONDS, MAX_TEXT, BadRecord, count_of, name_of
+from streams.sources.logs.fields import MAX_COUNT, MAX_SECONDS, MAX_TEXT, BadRecord, Object, count_of, inside, name_of
 from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Stories
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 MAX_DEPTH = 10
 """Of resources within resources in a jobspec."""
 
-Object = dict[str, Any]
 
 STATES = {"timeout": "timeout", "cancel": "cancelled", "node-failure": "node_fail", "preempt": "preempted"}
 """Types of exceptions, and how their jobs ended."""
@@ -164,7 +163,7 @@ def request(jobspec: object) -> dict[str, Any]:
         return {}
     totals = {"node": 0, "core": 0, "gpu": 0}
     _add(totals, jobspec.get("resources"), 1, 0)
-    system = _inside(jobspec, "attributes", "system")
+    system = inside(jobspec, "attributes", "system")
     duration, dependencies = system.get("duration"), system.get("dependencies")
     limit = float(duration) if isinstance(duration, int | float) else 0.0
     found: dict[str, Any] = {
@@ -174,7 +173,7 @@ def request(jobspec: object) -> dict[str, Any]:
         "walltime": limit if 0 < limit <= MAX_SECONDS else None,
         "queue": _name(system.get("queue")),
         "account": _name(system.get("bank")) or _name(system.get("project")),
-        "executable": _name(_inside(system, "job").get("name")),
+        "executable": _name(inside(system, "job").get("name")),
         "dependency": _dependencies(dependencies),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -210,10 +209,10 @@ def _dependencies(found: object) -> str | None:
 
 def allocation(allocated: object) -> dict[str, Any]:
     """What a job was given, R, as the fields of a `start`; what is unknown is absent."""
-    ranks = _inside(allocated, "execution").get("R_lite")
+    ranks = inside(allocated, "execution").get("R_lite")
     nodes = cores = gpus = 0
     for group in ranks if isinstance(ranks, list) else ():
-        children = _inside(group, "children")
+        children = inside(group, "children")
         many = _ids(group.get("rank") if isinstance(group, dict) else None)
         nodes += many
         cores += many * _ids(children.get("core"))
@@ -231,13 +230,6 @@ def _ids(text: object) -> int:
         if begin is not None and end is not None:
             total += max(end - begin + 1, 0)
     return total
-
-
-def _inside(found: object, *names: str) -> Object:
-    """The object at this path; an empty one where there is none."""
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _name(value: object) -> str | None:

@@ -28,10 +28,10 @@ from streams.sources.contract import (
     refuse,
     steps_of,
 )
-from streams.sources.logs.fields import BadRecord
+from streams.sources.logs.fields import BadRecord, Object, inside
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories, told_late
-from streams.sources.schedulers.kueue_workloads import Object, Workloads, inside, time_of
+from streams.sources.schedulers.kueue_workloads import Workloads, time_of
 
 GROUP, PLURAL = "kueue.x-k8s.io", "workloads"
 VERSIONS = ("v1beta2", "v1beta1")

@@ -11,10 +11,8 @@ from functools import lru_cache
 from typing import Any
 
 from models.records import AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, job_of, name_of
+from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, Object, inside, job_of, name_of
 from streams.sources.logs.stories import HELD, RUNNING, Stories
-
-Object = dict[str, Any]
 
 MAX_CONTAINERS = 1000
 
@@ -223,13 +221,6 @@ def time_of(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return seconds if 0 < seconds <= MAX_SECONDS else None
-
-
-def inside(found: object, *names: str) -> Object:
-    """The object at this path; an empty one where there is none."""
-    for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def _text(value: object) -> str | None:

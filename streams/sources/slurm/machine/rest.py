@@ -3,6 +3,7 @@
 import msgspec
 
 from models.records import Partition, Reservation
+from streams.sources.logs.fields import Object, inside
 from streams.sources.slurm.json_jobs.accounting_job import Tres, resources_of_list
 from streams.sources.slurm.machine.capacity import Node, gpus_of, hosts, listed, reservation_of, state_of
 from streams.sources.slurm.machine.limits import Association, Most, Qos
@@ -77,46 +78,9 @@ class _Reservations(msgspec.Struct, frozen=True):
     reservations: list[_Reservation]
 
 
-class _PerTres(msgspec.Struct, frozen=True):
-    user: list[Tres] | None = None
-    account: list[Tres] | None = None
-
-
-class _MostTres(msgspec.Struct, frozen=True):
-    total: list[Tres] | None = None
-    per: _PerTres = _PerTres()
-
-
-class _PerJobs(msgspec.Struct, frozen=True):
-    user: Number = None
-    account: Number = None
-    count: Number = None
-
-
-class _ActiveJobs(msgspec.Struct, frozen=True):
-    count: Number = None
-    per: _PerJobs = _PerJobs()
-
-
-class _MostJobs(msgspec.Struct, frozen=True):
-    active_jobs: _ActiveJobs = _ActiveJobs()
-    per: _PerJobs = _PerJobs()
-    active: Number = None
-
-
-class _Most(msgspec.Struct, frozen=True):
-    tres: _MostTres = _MostTres()
-    jobs: _MostJobs = _MostJobs()
-    active_jobs: _ActiveJobs = _ActiveJobs()
-
-
-class _QosLimits(msgspec.Struct, frozen=True):
-    max: _Most = _Most()
-
-
 class _Qos(msgspec.Struct, frozen=True):
     name: str
-    limits: _QosLimits = _QosLimits()
+    limits: Object = {}
 
 
 class _AllQos(msgspec.Struct, frozen=True):
@@ -128,7 +92,7 @@ class _Association(msgspec.Struct, frozen=True):
     user: str = ""
     cluster: str = ""
     parent_account: str | None = None
-    max: _Most = _Most()
+    max: Object = {}
 
 
 class _Associations(msgspec.Struct, frozen=True):
@@ -218,16 +182,14 @@ def qos_from_json(data: bytes) -> list[Qos]:
     Raises:
         ValueError: it is no such document.
     """
-    return [
-        Qos(
-            one.name,
-            _most(most.tres.total, most.active_jobs.count),
-            _most(most.tres.per.user, most.jobs.active_jobs.per.user),
-            _most(most.tres.per.account, most.jobs.active_jobs.per.account),
-        )
-        for one in msgspec.json.decode(data, type=_AllQos, strict=False).qos
-        if one.name and (most := one.limits.max)
-    ]
+    found: list[Qos] = []
+    for one in msgspec.json.decode(data, type=_AllQos, strict=False).qos:
+        tres, jobs = inside(one.limits, "max", "tres"), inside(one.limits, "max", "jobs", "active_jobs", "per")
+        each = inside(tres, "per")
+        whole = _most(tres.get("total"), inside(one.limits, "max", "active_jobs").get("count"))
+        user, account = (_most(each.get(whose), jobs.get(whose)) for whose in ("user", "account"))
+        found.append(Qos(one.name, whole, user, account))
+    return found
 
 
 def associations_from_json(data: bytes) -> list[Association]:
@@ -236,18 +198,16 @@ def associations_from_json(data: bytes) -> list[Association]:
     Raises:
         ValueError: it is no such document.
     """
-    return [
-        Association(
-            one.cluster,
-            one.account,
-            one.user,
-            one.parent_account or "",
-            _most(one.max.tres.total, one.max.jobs.per.count, one.max.jobs.active if one.user else None),
-        )
-        for one in msgspec.json.decode(data, type=_Associations, strict=False).associations
-    ]
+    found: list[Association] = []
+    for one in msgspec.json.decode(data, type=_Associations, strict=False).associations:
+        together = inside(one.max, "jobs", "per").get("count")
+        each = inside(one.max, "jobs").get("active") if one.user else None
+        most = _most(inside(one.max, "tres").get("total"), together, each)
+        found.append(Association(one.cluster, one.account, one.user, one.parent_account or "", most))
+    return found
 
 
-def _most(tres: list[Tres] | None, *jobs: Number) -> Most:
-    counts = [int(number) for one in jobs if not is_infinite(one) and (number := number_of(one)) is not None]
-    return Most(resources_of_list(tres), min(counts, default=None))
+def _most(tres: object, *jobs: object) -> Most:
+    shaped = [msgspec.convert(one, Number, strict=False) for one in jobs]
+    counts = [int(number) for one in shaped if not is_infinite(one) and (number := number_of(one)) is not None]
+    return Most(resources_of_list(msgspec.convert(tres, list[Tres] | None, strict=False)), min(counts, default=None))
