@@ -26,6 +26,7 @@ SOURCES = {
     "kueue-log": "streams.sources.schedulers.kueue:KueueLogSource",
     "lsf": "streams.sources.schedulers.lsf:LsfSource",
     "pbs": "streams.sources.schedulers.pbs:PbsSource",
+    "qstat": "streams.sources.schedulers.pbs_qstat:QstatSource",
     "slurm": "streams.sources.slurm.source:SlurmSource",
     "swf": "streams.sources.swf:SwfSource",
     "table": "streams.sources.tables.source:TableSource",

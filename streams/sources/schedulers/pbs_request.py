@@ -48,6 +48,13 @@ class Fields:
         self._text = " " + text
         self._found: dict[str, str] | None = None
 
+    @classmethod
+    def of(cls, found: dict[str, str]) -> "Fields":
+        """The attributes of a record that were told otherwise."""
+        fields = cls(" ".join(f"{name}=" for name in found))
+        fields._found = found
+        return fields
+
     def get(self, name: str, default: str = "") -> str:
         """The value of an attribute; `default` where it is not there."""
         return self.all.get(name, default)

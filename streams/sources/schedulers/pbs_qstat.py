@@ -1,0 +1,160 @@
+"""What `qstat -f -F json` of PBS prints, with `-x` for the jobs that have left: anybody may ask it, without the logs.
+
+Each answer is a look at all jobs; several may be appended to one file. Its jobs become the records that the accounting
+would have of them. Times are the site's, such as `Mon Sep 16 10:23:45 2024`; jobs that have left show of which zone.
+"""
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import msgspec
+
+from models.records import AnyEvent
+from streams.errors import UNDECODABLE
+from streams.sources.logs.fields import BadRecord, Object, job_of
+from streams.sources.logs.source import LogSource
+from streams.sources.logs.stories import HELD
+from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, PbsRecords
+from streams.sources.schedulers.pbs_request import LIST, Fields
+
+FIRST = re.compile(rb'^\s*\{[^{]{0,2000}?"timestamp"\s*:\s*(\d{9,10})[^{]{0,2000}?"pbs_version"', re.DOTALL)
+
+NAMES = {
+    "Account_Name": "account",
+    "egroup": "group",
+    "project": "project",
+    "Job_Name": "jobname",
+    "queue": "queue",
+    "exec_host": "exec_host",
+    "exec_vnode": "exec_vnode",
+    "array_indices_submitted": "array_indices",
+    "depend": "depend",
+    "Exit_status": "Exit_status",
+}
+"""qstat's names of attributes, and the accounting's."""
+
+TIMES = {"ctime": "ctime", "qtime": "qtime", "etime": "etime", "stime": "start", "mtime": "end", "obittime": "end"}
+"""The same of times, the later ones before the earlier where both are told."""
+
+RUNS, LEFT, SUSPENDED = frozenset("REBSU"), frozenset("FXM"), frozenset("SU")
+"""States of jobs that run (or stand still), that have left, and that stand still."""
+
+
+class _Answer(msgspec.Struct):
+    timestamp: float
+    jobs: dict[str, Object] = msgspec.field(name="Jobs", default={})
+
+
+class QstatRecords(PbsRecords):
+    """Answers, each from a line that begins with a brace to one that is nothing else."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._lines: list[str] = []
+
+    @property
+    def is_open(self) -> bool:  # type: ignore[override]
+        """Whether an answer has begun and is not complete."""
+        return bool(self._lines)
+
+    def take(self, line: str) -> list[AnyEvent]:
+        """The events of an answer, with its last line."""
+        self.lines_before = len(self._lines)
+        if line.startswith("{") == bool(self._lines):
+            before, self._lines = self._lines, [line] if line.startswith("{") else []
+            if before or line.strip():
+                raise BadRecord(None, repr((before or [line])[0][:40]), "a whole answer of `qstat -f -F json`")
+            return []
+        self._lines.append(line)
+        if line.rstrip() != "}" and not (self.lines_before == 0 and line.rstrip().endswith("}}")):
+            return []
+        text, self._lines = "\n".join(self._lines), []
+        try:
+            answer = msgspec.json.decode(text, type=_Answer, strict=False)
+        except UNDECODABLE as error:
+            raise BadRecord(None, str(error), "an answer of `qstat -f -F json`") from None
+        return self._look(answer)
+
+    def _look(self, answer: _Answer) -> list[AnyEvent]:
+        told: list[AnyEvent] = []
+        if self.zone is None:
+            self._learn_zone(answer)
+        for name, job in answer.jobs.items():
+            try:
+                told += self._job(job_of(name, "Jobs"), job, answer.timestamp)
+            except BadRecord as bad:
+                told += self.leave_out(f"jobs without a right {bad.field}")
+        return told
+
+    def _job(self, job: str, told: Object, at: float) -> list[AnyEvent]:
+        """What became of a job since the last look."""
+        state, fields = str(told.get("job_state", "")), self._fields(told)
+        if state in LEFT and state != "M" and "start" in fields.all:
+            return self.ended(job, at, fields)  # which tells the submission, too
+        known = self.stories.phase(job)
+        events = self.queued(job, at, fields) if known is None else []
+        if state in LEFT:
+            return events + self._left(job, float(fields.get("end") or at))
+        if state == "H" and known != HELD:
+            return events + self.stories.hold(job, at)
+        if state != "H" and known == HELD:
+            events += self.stories.release(job, at)
+        if state in RUNS and "start" in fields.all:
+            events += self.started(job, at, fields)
+            events += self.stories.suspend(job, at) if state in SUSPENDED else self.stories.resume(job, at)
+        return events
+
+    def _fields(self, told: Object) -> Fields:
+        found = {ours: str(told[name]) for name, ours in NAMES.items() if name in told}
+        found["user"] = str(told.get("Job_Owner", "")).partition("@")[0]
+        asked = told.get("Resource_List")
+        found |= {f"{LIST}{name}": str(value) for name, value in (asked if isinstance(asked, dict) else {}).items()}
+        for name, ours in TIMES.items():
+            if (seconds := self._time(told.get(name))) is not None:
+                found[ours] = f"{seconds:.0f}"
+        return Fields.of(found)
+
+    def _time(self, told: object) -> float | None:
+        if isinstance(told, int | float):
+            return float(told)
+        local = _local(told) if isinstance(told, str) else None
+        if local is None:
+            return None
+        if self.zone is not None:
+            return local.replace(tzinfo=self.zone).timestamp()
+        return local.replace(tzinfo=UTC).timestamp() - self.memory.offset
+
+    def _learn_zone(self, answer: _Answer) -> None:
+        """A job that has left tells both ways when that was, a few seconds apart."""
+        for job in answer.jobs.values():
+            left, local = job.get("history_timestamp"), _local(str(job.get("mtime", "")))
+            if isinstance(left, int) and local is not None:
+                apart_s = local.replace(tzinfo=UTC).timestamp() - left
+                self.memory.offset = round(apart_s / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
+                return
+
+    def _learn_offset(self, at: float, told: float) -> None:
+        """Nothing: times here are all told in one way."""
+
+
+@lru_cache(4096)
+def _local(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%a %b %d %H:%M:%S %Y")
+    except ValueError:
+        return None
+
+
+class QstatSource(LogSource):
+    """A file of answers of `qstat -f -F json`."""
+
+    name: ClassVar[str] = "qstat"
+    records_of = QstatRecords
+
+    @classmethod
+    def first_time(cls, head: bytes) -> float | None:
+        """The time of the first answer."""
+        found = FIRST.search(head)
+        return None if found is None else float(found[1])

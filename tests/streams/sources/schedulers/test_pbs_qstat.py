@@ -1,0 +1,99 @@
+"""Answers of PBS's qstat as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+from streams.sources.formats import format_of
+from streams.sources.schedulers.pbs_qstat import QstatSource
+from tests.support.logs import plain, read
+from tests.support.source_contract import BadPart, SourceContract
+
+T = 1_700_000_000
+"""2023-11-14 22:13:20 UTC; the site is in Paris, an hour ahead."""
+
+JOB = {
+    "Job_Name": "md",
+    "Job_Owner": "ada@login1",
+    "queue": "workq",
+    "project": "_pbs_project_default",
+    "ctime": "Tue Nov 14 23:13:20 2023",
+    "qtime": "Tue Nov 14 23:13:20 2023",
+    "etime": "Tue Nov 14 23:13:20 2023",
+    "mtime": "Tue Nov 14 23:13:20 2023",
+    "Resource_List": {"mem": "8gb", "ncpus": 16, "nodect": 2, "select": "2:ncpus=8:mem=4gb", "walltime": "02:00:00"},
+}
+STARTED = {"job_state": "R", "stime": "Tue Nov 14 23:15:00 2023", "exec_host": "n1/0*8+n2/0*8"}
+ENDED = STARTED | {
+    "job_state": "F",
+    "mtime": "Tue Nov 14 23:31:40 2023",
+    "Exit_status": 0,
+    "history_timestamp": T + 1101,
+}
+SUBMIT = {"type": "submit", "time": float(T), "job": "7.srv", "user": "ada", "queue": "workq", "executable": "md"}
+REQUEST = {"cpus": 16, "nodes": 2, "memory": 8 << 30, "walltime": 7200.0}
+
+
+def answer(after_s: int, indent: int | None = 4, **jobs: dict[str, Any]) -> str:
+    told = {"timestamp": T + after_s, "pbs_version": "23.06", "pbs_server": "srv"}
+    told["Jobs"] = {f"{name.removeprefix('j')}.srv": JOB | job for name, job in jobs.items()}
+    return json.dumps(told, indent=indent) + "\n"
+
+
+LEFT = ENDED | {"job_state": "F"}
+
+
+def test_a_job_that_has_left_is_told_whole(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(answer(5000, j7=LEFT))
+    assert format_of(tmp_path / "log") is QstatSource
+    for indent in (4, None):
+        found = plain(read("qstat", tmp_path, answer(5000, indent, j7=LEFT)).whole)
+        assert found == [
+            SUBMIT | REQUEST,
+            {"type": "start", "time": T + 100.0, "job": "7.srv", "cpus": 16, "nodes": 2},
+            {"type": "end", "time": T + 1100.0, "job": "7.srv"},
+        ]
+
+
+def test_looks_one_after_the_other(tmp_path: Path) -> None:
+    held, queued = {"job_state": "H"}, {"job_state": "Q"}
+    gone = {"job_state": "F", "mtime": "Tue Nov 14 23:20:00 2023"}
+    looks = (
+        (10, {"j7": queued, "j8": held}),
+        (60, {"j7": queued, "j8": queued}),
+        (200, {"j7": STARTED, "j8": queued}),
+        (300, {"j7": STARTED | {"job_state": "S"}, "j8": queued}),
+        (350, {"j7": STARTED, "j8": queued}),
+        (1200, {"j7": ENDED, "j8": gone}),
+    )
+    text = "".join(answer(after, **jobs) for after, jobs in looks)
+    found = [
+        f"{event.time - T:.0f} {event.kind} {event.job}"
+        for event in read("qstat", tmp_path, text, timezone="Europe/Paris").live
+    ]
+    assert found == [
+        "0 submit 7.srv",
+        "0 submit 8.srv",
+        "10 hold 8.srv",
+        "60 release 8.srv",
+        "100 start 7.srv",
+        "300 suspend 7.srv",
+        "350 resume 7.srv",
+        "1100 end 7.srv",
+        "400 cancel 8.srv",
+    ]
+
+
+class TestQstat(SourceContract):
+    name = "qstat"
+    options: ClassVar = {"pause_s": 0.0}
+    events = 9
+    bad = (
+        BadPart(line=1, field=None, expected="a whole answer of"),
+        BadPart(line=2, field=None, expected="an answer of"),
+    )
+
+    def write(self, directory: Path) -> str:
+        lines = ["what is this\n", '{"timestamp": "soon", "Jobs": {}}\n', answer(5000, j7=LEFT, j8=LEFT, j9=LEFT)]
+        (directory / "looks.json").write_text("".join(lines))
+        return str(directory / "looks.json")
