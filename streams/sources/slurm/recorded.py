@@ -30,11 +30,11 @@ SURE_ROWS, FEW_ROWS = 2, 10
 """So many rows make sure that there is a cluster of this name; in a file of few rows one does."""
 NEWLINE = b"\n"
 
-_NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)$")
+_NAME = re.compile(r"\d+-(squeue|sacct)\.(json|txt)(\.gz|\.bz2|\.xz)?$")
 
 
 class Recorded(Way):
-    """A folder of looks, in the order of their names: `0001-squeue.json`, `0002-sacct.txt`, `0003-sacct.json` …
+    """A folder of looks, in the order of their names: `0001-squeue.json`, `0002-sacct.txt.gz`, `0003-sacct.json` …
 
     Beside `0001-squeue.json` there may be `0001-nodes.txt`, `0001-partitions.txt` and `0001-reservations.txt`, as
     scontrol prints them in one line each. Times are UTC. A look's own time is the latest in it.
@@ -65,9 +65,14 @@ class Recorded(Way):
             yield Look(document.rows, at, queue=queue, machine=_machine(path) if queue else None)
 
     def _read(self, path: Path) -> JobsDocument:
-        if path.suffix == ".json":
-            return read_jobs(path.read_bytes(), self._on_skipped, str(path))
-        lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+        with closing(open_log(path)) as file:
+            try:
+                data = b"".join(iter(lambda: file.read(BLOCK_BYTES), b""))
+            except BROKEN as error:
+                raise ValueError(f"cannot be read: {error}") from None
+        if ".json" in path.suffixes:
+            return read_jobs(data, self._on_skipped, str(path))
+        lines = data.decode("utf-8", "replace").split("\n")
         return JobsDocument(list(read_sacct(lines, self._on_skipped, str(path))))
 
 

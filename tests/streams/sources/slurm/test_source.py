@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from models.records import AnyEvent
+from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import MAX_CURSOR_BYTES, Skipped
 from streams.sources.formats import format_of
 from streams.sources.slurm.source import SlurmSource
+from streams.sources.slurm.table import BY
 from tests.support.made_slurm import NOON, MadeJob, history, records, sacct, squeue
 from tests.support.source_contract import BadPart, SourceContract, events_there
 
@@ -133,6 +135,18 @@ def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> 
     assert {key[1:] for key in kinds(by_both)} >= {key[1:] for key in expected if key[1] != "requeue"}
     together = SlurmSource.open(f"{tmp_path / 'accounting'}+{tmp_path / 'records'}", "here")
     assert kinds([event for event, _ in events_there(together)]) == expected
+
+
+def test_looks_that_a_cron_keeps_have_slurms_own_estimates_scored(tmp_path: Path) -> None:
+    jobs = history(1)
+    for job in jobs:
+        job.expected = None if job.start is None else job.start + 30
+    for at in range(60, 4000, 60):
+        (tmp_path / f"{NOON + at}-squeue.json.gz").write_bytes(gzip.compress(squeue(jobs, at)))
+    (tmp_path / f"{NOON + 4000}-squeue.json.gz").write_bytes(gzip.compress(squeue(jobs, 4000))[:-30])
+    with read_log([tmp_path], "alder") as (log, report):
+        assert log.surveys["alder"].expected_by[BY] > 5
+        assert [parts.found[:14] for parts in report.skipped.values()] == ["cannot be read"]
 
 
 @pytest.mark.parametrize("kind", ["text", "json", "records"])
