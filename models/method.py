@@ -205,7 +205,7 @@ class WaitMethod(Method):
         return None
 
     re_estimates: ClassVar[bool] = False
-    """Whether it estimates queued jobs anew."""
+    """Whether it estimates queued jobs again."""
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait of a job that is being submitted and is not yet part of the state."""

@@ -208,7 +208,7 @@ def degradation(
     """Why predictions are worse than usual now, if they are; `method` is what the method itself says of that."""
     found = []
     if history_lost:
-        found.append("history lost: begun anew")
+        found.append("history lost: begun again")
     if gap:
         found.append("history has a gap")
     if events_missed:

@@ -1,4 +1,4 @@
-"""Which jobs that still queue are to be estimated anew, and whether the new estimate is worth telling."""
+"""Which jobs that still queue are to be estimated again, and whether the new estimate is worth telling."""
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
@@ -36,7 +36,7 @@ class Reestimates:
 
     Parameters:
         state: the site's live jobs.
-        active: whether the site's method estimates queued jobs anew; without it nothing is kept.
+        active: whether the site's method estimates queued jobs again; without it nothing is kept.
     """
 
     def __init__(self, state: SiteState, active: bool) -> None:

@@ -36,7 +36,7 @@ def _renumber(state: SavedState, started: list[Started], runs: list[Run], rows: 
     """Make a state go on with those of its entries that are left; the state is changed to count these alone.
 
     What is left moves together: entries are numbered without a gap up to the last number that the state counts. The
-    numbers are new, so all have to be stored anew, away from the old ones; they are what is returned.
+    numbers are new, so all have to be stored again, away from the old ones; they are what is returned.
     """
     counted, window = state.histories, state.histories.window
     found = sorted((row for row in started if row.number in window), key=lambda row: row.number)

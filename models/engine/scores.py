@@ -50,7 +50,7 @@ class Scores:
     scored as the literature does: as if they had started then and run for no time. `run_accuracy` measures the methods
     for run times over the jobs that ended. `predictions` and `run_predictions` count the estimates that were made, and
     `degraded` those for waits of which the method itself said that they are worse than usual.
-    `later` measures the last estimate of the jobs that were estimated anew while they queued, by the method that
+    `later` measures the last estimate of the jobs that were estimated again while they queued, by the method that
     counts, and `later_first` the first estimate of the same jobs.
     `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
     the method that counts over the same jobs, those that started.

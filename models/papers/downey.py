@@ -77,7 +77,7 @@ class Downey(RunMethod):
 
     A job that has not started will run for t_min at least, so that is its a. (Smith's comparison has every job run for
     a second already: 5 min more of the median's mean error on KTH's jobs, 9 on CTC's first 20,000.) A distribution is
-    fitted anew for each prediction, in the order of what `runs` holds, so that it is the same after a restore:
+    fitted again for each prediction, in the order of what `runs` holds, so that it is the same after a restore:
     O(64 log 64), 40 µs.
 
     Parameters:

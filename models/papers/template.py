@@ -281,7 +281,7 @@ class Templates(RunMethod):
             return None
         cached = self._points[place]
         points = cached.get(category)
-        if points is None or points.runs is not kept:  # a category that was forgotten begins anew
+        if points is None or points.runs is not kept:  # a category that was forgotten begins again
             if points is None and len(cached) * len(self.set) >= MAX_CACHED_CATEGORIES:
                 del cached[next(iter(cached))]
             points = cached[category] = _Points(self.set[place], kept)

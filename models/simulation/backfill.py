@@ -24,7 +24,7 @@ class Reservation:
 class Backfilling(Scheduler):
     """Knows when each running job is planned to give back its processors.
 
-    A job that outlives its estimate is estimated anew, given how long it has run.
+    A job that outlives its estimate is estimated again, given how long it has run.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Conservative(Backfilling):
 
     Smith, Taylor and Foster 1999, section 2.1.4: whenever a job comes or ends, the queue is gone through in the order
     of arrival; what can run now is started, and for what cannot, processors are reserved at the earliest possible time,
-    anew each time.
+    again each time.
     """
 
     def _dispatch(self) -> None:
@@ -166,8 +166,8 @@ class EasyKill(Conservative):
     """Gibbons' EASY (1997, sections 2.4 and 5.5): a job that exceeds its estimate is killed.
 
     "Jobs will only be backfilled if they do not delay a previously submitted job": any, not just the head of the queue,
-    and all are scheduled anew whenever one ends (5.5.3), so this is conservative backfilling. With true run times it is
-    his EASY-act. Of a killed job, estimates learn how long it has run, as the site's records have it.
+    and all are scheduled again whenever one ends (5.5.3), so this is conservative backfilling. With true run times it
+    is his EASY-act. Of a killed job, estimates learn how long it has run, as the site's records have it.
     """
 
     def _expire(self, running: Running) -> None:

@@ -47,7 +47,7 @@ class Scheduler(ABC):
         cpus: the machine's processors.
         start_time: when the clock begins.
         estimates: the run times to plan with; by default the walltimes. A queued job is estimated as it comes, and
-            anew when a job of its user has ended, if estimates learn from that.
+            again when a job of its user has ended, if estimates learn from that.
         enforced: whether jobs are killed at their walltimes.
     """
 
@@ -146,7 +146,7 @@ class Scheduler(ABC):
             self._queued_of[job.user][job.job] = job
 
     def _plan(self, job: SimulatedJob) -> None:
-        """Estimate a queued job, for the first time or anew."""
+        """Estimate a queued job, for the first time or again."""
         if self.plans:
             self.planned[job.job] = self._estimate(job)
 

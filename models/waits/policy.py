@@ -35,7 +35,7 @@ MAX_ERROR_RATIO = 0.9
 """The error of a policy, as a share of the usual one's, up to which it is preferred to that."""
 
 ERROR_DECAY = 0.998
-"""The decay of errors, since schedulers are configured anew."""
+"""The decay of errors, since schedulers are configured again."""
 
 LIVE_JOBS_PER_STEP, MAX_LIVE_JOBS = 100, 3000
 """Live jobs that double the cost of a try; and those above which a try takes too long."""

@@ -26,7 +26,7 @@ and means, `QesperaParameters()` what did best there.
 - *The distance threshold* is as far as the minimiser looks, so it is asked wherever the waits cluster. The regression
   extrapolates: far from everything seen, where a smaller threshold would leave a job to it, it was worst.
 - *Tuning.* The paper tunes per trace, as `models.papers.search.tuning` does. Here one setting serves all: choosing
-  anew, every 50 to 100 jobs, the best of up to 24 settings over the last 300 to 5000 and more jobs was on average
+  again, every 50 to 100 jobs, the best of up to 24 settings over the last 300 to 5000 and more jobs was on average
   within 1.5 % of it, as often worse as better.
 - *The regression's answer* counts if it is neither negative nor longer than the longest wait of the history.
 """

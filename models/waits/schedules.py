@@ -168,7 +168,7 @@ def _easy(live: Live, whole: bool, to_the_end: bool) -> tuple[Floats, Floats, In
 def conservative(live: Live, whole: bool) -> Floats:
     """Conservative backfilling: a later job starts where, by the plan, it delays no earlier one.
 
-    Whenever a job ends, processors are reserved anew for each job at the earliest time, in the order of arrival
+    Whenever a job ends, processors are reserved again for each job at the earliest time, in the order of arrival
     (Smith, Taylor and Foster 1999, section 2.1.4). Where all run as planned, this changes nothing, and planning once,
     O(n²), is enough. Otherwise it is planned until `MAX_PLAN_STEPS` steps were taken; jobs that then still queue are
     planned once more, by their run times.

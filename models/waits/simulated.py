@@ -56,7 +56,7 @@ MAX_SIMULATED = 500
 """Jobs of the queue that are simulated where not all are looked at (`models.site.seen`): the first by the policy."""
 
 
-class Rest(NamedTuple):
+class Unsimulated(NamedTuple):
     """The queued jobs in the policy's order, (jobs,): the work that the policy goes by, and how long the site takes for
     those that are not simulated, up to each of them, in seconds.
     """
@@ -79,7 +79,7 @@ class Site(NamedTuple):
     rows: Ints
     outlived: Outlived
     queued: int
-    rest: Rest | None = None
+    rest: Unsimulated | None = None
     bound: str = ""
 
 
@@ -191,7 +191,7 @@ class Simulated(WaitMethod):
         jobs = np.diff(np.minimum(ends, MAX_SIMULATED), prepend=0)
         line = np.repeat(order, jobs)
         rest_s = (np.diff(ends, prepend=0) - jobs) * queued.cpus[order] * queued.run_s[order]
-        rest = Rest(work[order], np.cumsum(rest_s) / max(int(running.cpus.sum()), 1))
+        rest = Unsimulated(work[order], np.cumsum(rest_s) / max(int(running.cpus.sum()), 1))
         first = Jobs._make(column[line] for column in queued)
         return Site(Live(cpus, running, first), rows[line], outlived, int(ends[-1]), rest, seen.bound)
 

@@ -201,7 +201,7 @@ def workers(client: KafkaAdminClient, settings: Settings) -> CheckResult:
             lags[_named(place, names.events)] = lag
     if cut := [name for name, lag in lags.items() if lag < 0]:
         text = f"more events done than the topic {names.events} has: {', '.join(cut)}"
-        advice = "it was made again or cut short; workers that start now go on from its beginning"
+        advice = "it was recreated or cut short; workers that start now go on from its beginning"
         return CheckResult("workers", "warn", text, advice)
     text = f"{members} running, {f'events to do: {_listed(lags)}' if lags else 'nothing to do'}"
     if not members:

@@ -29,7 +29,7 @@ from streams.broker.topics import (
 )
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
-from streams.worker.checkpoint.job_log import Run, keys_of, new_writer, site_of
+from streams.worker.checkpoint.job_log import SegmentRange, keys_of, new_writer, site_of
 from streams.worker.checkpoint.server import check_redis, remember_partitions
 from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
 
@@ -266,7 +266,7 @@ def _copy_segments(site: str, state: StoredState, segments: Mapping[bytes, bytes
     if any(key not in segments for key in keys):
         raise UserError(f"parts of the state of {site!r} are missing; start the workers once, which mend that")
     writer = new_writer()
-    state.runs = [Run(writer, 0, len(keys) - 1)] if keys else []
+    state.runs = [SegmentRange(writer, 0, len(keys) - 1)] if keys else []
     for new, old in zip(keys_of(site, state.runs), keys, strict=True):
         segment = decode_segment(segments[old])
         segment.partition = home

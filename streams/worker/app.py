@@ -178,16 +178,16 @@ def _add_pages(app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics
 
     @app.page("/readyz")
     async def show_readiness(*_: Any) -> Response:
-        hindrance = await _hindrance(owner, health)
-        return Response(text="ready\n") if hindrance is None else Response(status=503, text=f"{hindrance}\n")
+        obstacle = await _obstacle(owner, health)
+        return Response(text="ready\n") if obstacle is None else Response(status=503, text=f"{obstacle}\n")
 
 
-async def _hindrance(owner: Owner, health: Health) -> str | None:
+async def _obstacle(owner: Owner, health: Health) -> str | None:
     """Why this worker can't process events now; None when it can."""
     if not owner.partitions:
         return "no partitions: joining, reading back their states, or more workers than partitions"
-    if owner.trouble is not None:
-        return owner.trouble
+    if owner.obstacle is not None:
+        return owner.obstacle
     await health.look()
     return health.broker or health.store
 
@@ -227,7 +227,7 @@ def _options(settings: Settings, partitions: int) -> dict[str, Any]:
         "canonical_url": f"http://worker/{quote(worker.name, safe='')}",
         "broker_session_timeout": worker.session_seconds,
         "broker_heartbeat_interval": HEARTBEAT_S,
-        "table_standby_replicas": 0,  # what they keep in memory Faust reads anew all the same when they take over
+        "table_standby_replicas": 0,  # what they keep in memory Faust reads again all the same when they take over
         "stream_wait_empty": False,  # what is not acknowledged yet comes again; waiting for it would never end
         "broker_commit_livelock_soft_timeout": float("inf"),  # a lag alone is no error; the metrics tell it
         "producer_acks": -1,

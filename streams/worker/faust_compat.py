@@ -302,7 +302,7 @@ class Consumer(aiokafka.Consumer):  # type: ignore[misc]  # faust's classes are 
 
         Mends Faust 0.15.3: while it reads the table it fetches events too and drops them; afterwards it seeks back, but
         only in partitions with a committed offset. A committed offset beyond the end counts as none: the topic was made
-        anew.
+        again.
         """
         await super().perform_seek()
         for tp, end in (await self.highwaters(*self.assignment())).items():

@@ -156,7 +156,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning(deploy: Deploy, c
     assert {where: list(dict.fromkeys(values)) for where, values in here.said().items()} == here.expected(events)
     assert told["queuecast_events_topic_renewals_total"]
     assert not again["queuecast_events_topic_renewals_total"]
-    assert "the events topic was made anew or cut short" in here.log
+    assert "the events topic was recreated or cut short" in here.log
 
 
 def test_while_kafka_is_away_the_log_stays_readable(here: Deployment, stack: LocalStack) -> None:

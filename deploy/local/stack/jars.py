@@ -90,7 +90,7 @@ def kafka_jars(
 
     A jar takes its place in the cache by one rename, after its checksum was found right: an interrupted fetch
     goes on with the next jar. Those in the cache are checked each time too: one that was changed since then is
-    fetched anew. StackUnavailable where one can't be had.
+    fetched again. StackUnavailable where one can't be had.
     """
     jars = pinned() if jars is None else jars
     directory = cache_dir() / f"kafka-{version}"

@@ -255,7 +255,7 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
 
 
 def _expected(engine: Engine) -> list[AnswerAccuracy]:
-    """How right the last estimates were of jobs that were estimated anew while they queued."""
+    """How right the last estimates were of jobs that were estimated again while they queued."""
     last, first = engine.scores.later, engine.scores.later_first
     return [answer_accuracy("expected", last, first)] if last.jobs else []
 

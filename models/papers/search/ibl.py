@@ -35,7 +35,7 @@ MIDDLES: tuple[Middle, ...] = get_args(Middle)
 Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Query(msgspec.Struct, frozen=True):
     """A job to predict: its attributes, how many jobs had been learnt by then, and its wait or run time in seconds."""
 
     seen: Seen
@@ -48,7 +48,7 @@ class Examples(msgspec.Struct):
 
     target: Target
     learnt: list[tuple[Seen, float]] = msgspec.field(default_factory=list)
-    asked: list[Asked] = msgspec.field(default_factory=list)
+    asked: list[Query] = msgspec.field(default_factory=list)
 
     @property
     def fingerprint(self) -> str:
@@ -81,9 +81,9 @@ class Recorder(WaitMethod):
         seen = self._seen[job.key] = Seen(request_of(job), state_of(context, job.submit))
         truth = self._jobs.get(job.id)
         if truth is not None:
-            self.waits.asked.append(Asked(seen, len(self.waits.learnt), truth.wait_s))
+            self.waits.asked.append(Query(seen, len(self.waits.learnt), truth.wait_s))
             if truth.run_s > 0.0:
-                self.runs.asked.append(Asked(Seen(seen.request), len(self.runs.learnt), truth.run_s))
+                self.runs.asked.append(Query(Seen(seen.request), len(self.runs.learnt), truth.run_s))
         return Estimate(None, "not predicted")
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:

@@ -17,7 +17,7 @@ from streams.worker.checkpoint.arrivals import Arrivals
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition of it."""
 
 MAX_UNREAD_EVENTS = 10_000
@@ -57,16 +57,16 @@ class Freshness:
 
     def __init__(
         self,
-        place: Callable[[Any], Place] = lambda _: ("", 0),
-        end: Callable[[Place], int | None] = lambda _: None,
+        place: Callable[[Any], TopicPartition] = lambda _: ("", 0),
+        end: Callable[[TopicPartition], int | None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._place = place
         self._end = end
         self._clock = clock
-        self._read: dict[Place, tuple[int, float]] = {}  # the last offset that was read there, and its stamp
+        self._read: dict[TopicPartition, tuple[int, float]] = {}  # the last offset that was read there, and its stamp
 
-    def read(self, place: Place, offset: int, stamp: float) -> None:
+    def read(self, place: TopicPartition, offset: int, stamp: float) -> None:
         """A message of a topic of events was read, which had come to the broker at `stamp`."""
         self._read[place] = max((offset, stamp), self._read.get(place, (offset, stamp)))
 
@@ -89,7 +89,7 @@ class Freshness:
             marks["degraded"] = "; ".join(filter(None, (f"stale: {fresh.stale}", said.degraded)))  # type: ignore[attr-defined]
         return msgspec.structs.replace(said, **marks)
 
-    def _lag(self, place: Place, now: float) -> tuple[int, float]:
+    def _lag(self, place: TopicPartition, now: float) -> tuple[int, float]:
         offset, stamp = self._read.get(place, (-1, 0.0))
         end = self._end(place)
         unread = 0 if end is None or offset < 0 else max(end - offset - 1, 0)

@@ -29,7 +29,7 @@ BOUND = "0.9"
 """The bound that is scored."""
 
 
-class Told(NamedTuple):
+class ToldWait(NamedTuple):
     """What was told: the wait in seconds (None: no estimate), and the bound within which 9 in 10 such jobs start."""
 
     wait_s: float | None
@@ -51,11 +51,11 @@ class KindScores(NamedTuple):
 class _Standing:
     """A site's standing estimates, and which of them has been read for which request."""
 
-    def __init__(self, estimates: Mapping[Shape, Told]) -> None:
+    def __init__(self, estimates: Mapping[Shape, ToldWait]) -> None:
         self._estimates = estimates
-        self._read: dict[tuple[object, ...], Told | None] = {}
+        self._read: dict[tuple[object, ...], ToldWait | None] = {}
 
-    def covering(self, event: Submit) -> Told | None:
+    def covering(self, event: Submit) -> ToldWait | None:
         """The estimate that holds for a job; None where there is none."""
         request = event.cpus, event.walltime, event.queue, event.gpus
         if request not in self._read:
@@ -74,10 +74,10 @@ class AnswerScores:
     def __init__(self) -> None:
         self.sites: dict[str, dict[str, KindScores]] = {}
         self._standing: dict[str, _Standing] = {}
-        self._asked: OrderedDict[tuple[object, ...], tuple[float, Told]] = OrderedDict()
-        self._noted: OrderedDict[tuple[str, str, int], dict[str, Told]] = OrderedDict()
+        self._asked: OrderedDict[tuple[object, ...], tuple[float, ToldWait]] = OrderedDict()
+        self._noted: OrderedDict[tuple[str, str, int], dict[str, ToldWait]] = OrderedDict()
 
-    def published(self, site: str, estimates: Mapping[Shape, Told]) -> None:
+    def published(self, site: str, estimates: Mapping[Shape, ToldWait]) -> None:
         """These are a site's standing estimates from now on; none where they are too old to go by."""
         self._standing[site] = _Standing(estimates)
 
@@ -89,7 +89,7 @@ class AnswerScores:
         """A question was answered."""
         if told.stale is None and told.predicted_wait_s is not None:
             key = _request(question)
-            self._asked[key] = told.made_at, Told(told.predicted_wait_s, (told.bounds or {}).get(BOUND))
+            self._asked[key] = told.made_at, ToldWait(told.predicted_wait_s, (told.bounds or {}).get(BOUND))
             self._asked.move_to_end(key)
             while len(self._asked) > MAX_ASKED:
                 self._asked.popitem(last=False)
@@ -107,7 +107,7 @@ class AnswerScores:
             while len(self._noted) > MAX_NOTED_JOBS:
                 self._noted.popitem(last=False)
 
-    def _answer_to(self, event: Submit) -> Told | None:
+    def _answer_to(self, event: Submit) -> ToldWait | None:
         """The last answer to who asked about such a job, with its user or without."""
         if not self._asked:
             return None

@@ -1,7 +1,7 @@
 """Standing estimates: how long a job of each shape would wait if it came now, kept fresh beside the events.
 
 They are made in slices between which events come in, and no state and no offset depends on them: one that is lost when
-a worker dies is made anew by the next. So they go out without waiting for a checkpoint.
+a worker dies is made again by the next. So they go out without waiting for a checkpoint.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from models.site.state import SITE
 from models.site.topology import Topology
 from streams.settings import EstimateSettings
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import BOUND, AnswerScores, Told
+from streams.worker.answers.scores import BOUND, AnswerScores, ToldWait
 from streams.worker.answers.turns import Turns
 from streams.worker.checkpoint.stored import SiteHandle
 
@@ -201,7 +201,7 @@ class StandingEstimates:
         self.estimates[engine.site] = estimates
         estimates.stale = self._freshness.of(handle).stale is not None
         sent: list[Awaitable[Any]] = []
-        told: dict[Shape, Told] = {}
+        told: dict[Shape, ToldWait] = {}
         estimates.drain_s = await self._turns.take(partial(drain_s, engine, now), share, always=True)
         left = zip(shapes, standing(engine, shapes, now), strict=True)
         while made := await self._turns.take(partial(_some, left), share, always=True):
@@ -209,7 +209,7 @@ class StandingEstimates:
                 if self._handles.get(engine.site) is not handle:
                     return  # another worker's now
                 estimates.waits[shape] = estimate.predicted_wait_s
-                told[shape] = Told(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
+                told[shape] = ToldWait(estimate.predicted_wait_s, (estimate.bounds or {}).get(BOUND))
                 record = estimates.records[shape] = _encode(self._freshness.marked(estimate, handle))
                 sent.append(await self._send(key_of(engine.site, shape), record, handle.partition))
         withdrawn = estimates.withdrawn

@@ -65,7 +65,7 @@ class Histories:
                 await self._make_good(site)
 
     async def _make_good(self, site: str) -> None:
-        """Claim a site anew, and have Redis hold again all that the site's stored state counts.
+        """Claim a site again, and have Redis hold again all that the site's stored state counts.
 
         Raises:
             RuntimeError: that cannot be. Who starts afresh goes on with what is left, and says so.
@@ -76,7 +76,7 @@ class Histories:
         stored = decode_stored(value)
         handle, mended = await self._loader.load(site, stored)
         if handle.generation != stored.generation:
-            raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be made anew from its events")
+            raise RuntimeError(f"Redis has lost entries of the site {site!r} that cannot be made again from its events")
         if mended:
             changes, oldest = handle.engine.take_changes(), handle.engine.context.history.oldest
             again = SiteChanges(site, changes, oldest, stored.generation)

@@ -45,7 +45,7 @@ KEY_MARK = b"\xff"
 _WRITER = 8  # hexadecimal digits of a writer, and of a number
 
 
-class Run(msgspec.Struct, array_like=True, frozen=True):
+class SegmentRange(msgspec.Struct, array_like=True, frozen=True):
     """Segments that one process has written one after the other: those from number `first` to `last`."""
 
     writer: str
@@ -78,7 +78,7 @@ class Written(NamedTuple):
     tail: bytes
     segments: list[tuple[bytes, bytes]]
     freed: list[bytes]
-    runs: list[Run]
+    runs: list[SegmentRange]
 
 
 class _Tail:
@@ -162,12 +162,12 @@ def site_of(key: bytes) -> bytes:
     return key[1 + 2 * _WRITER :] if key.startswith(KEY_MARK) else key
 
 
-def keys_of(site: str, runs: Iterable[Run]) -> Iterator[bytes]:
+def keys_of(site: str, runs: Iterable[SegmentRange]) -> Iterator[bytes]:
     """The keys of segments, in their order."""
     return (segment_key(site, *place) for place in _places(runs))
 
 
-def _places(runs: Iterable[Run]) -> Iterator[tuple[str, int]]:
+def _places(runs: Iterable[SegmentRange]) -> Iterator[tuple[str, int]]:
     return ((run.writer, number) for run in runs for number in range(run.first, run.last + 1))
 
 
@@ -191,7 +191,7 @@ class JobLog:
         self._freed: list[bytes] = []
 
     @classmethod
-    def read(cls, site: str, runs: Iterable[Run], tail: bytes, segments: Iterable[bytes | None]) -> "Contents":
+    def read(cls, site: str, runs: Iterable[SegmentRange], tail: bytes, segments: Iterable[bytes | None]) -> "Contents":
         """What a head tells of, as far as it is there; 1 µs a job.
 
         Parameters:
@@ -344,14 +344,14 @@ class JobLog:
         self._entries += piece.jobs_in_all
         self._where.update(dict.fromkeys(piece.jobs, piece))
 
-    def _runs(self) -> list[Run]:
-        runs: list[Run] = []
+    def _runs(self) -> list[SegmentRange]:
+        runs: list[SegmentRange] = []
         for piece in self._pieces:
             writer, number = piece.place
             if runs and (runs[-1].writer, runs[-1].last + 1) == piece.place:
-                runs[-1] = Run(writer, runs[-1].first, number)
+                runs[-1] = SegmentRange(writer, runs[-1].first, number)
             else:
-                runs.append(Run(writer, number, number))
+                runs.append(SegmentRange(writer, number, number))
         return runs
 
 

@@ -20,7 +20,7 @@ from streams.worker.checkpoint.stored import Events, SiteHandle, StoredState, de
 log = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN = 100
-"""Messages that are read anew before other tasks get their turn."""
+"""Messages that are read again before other tasks get their turn."""
 
 STATES_AT_A_TIME = (64, 1024, None)
 """Messages at the changelog's end among which an earlier state is looked for, in turn; None: all there are."""
@@ -70,7 +70,7 @@ class SiteLoader:
     async def begin_anew(self, handle: SiteHandle, offset: int) -> tuple[SiteHandle, int]:
         """A site as its events before `offset` make it, as far as the topic has them still, and how many these are.
 
-        What it had learnt is left in Redis until the new state is stored, so a crash in between begins this anew.
+        What it had learnt is left in Redis until the new state is stored, so a crash in between begins this again.
 
         Raises:
             EngineFailed: the engine fails at one of these events.
@@ -93,7 +93,7 @@ class SiteLoader:
         return fresh, len(messages)
 
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
-        """A site as it was stored, and whether it had to be mended, so that it is to be stored anew."""
+        """A site as it was stored, and whether it had to be mended, so that it is to be stored again."""
         while True:
             try:
                 return await self._load(site, stored)
@@ -146,7 +146,7 @@ class SiteLoader:
     ) -> SiteHandle:
         """Go on though entries are lost: from the events if that is possible, else with the entries that are left."""
         if again := await self._go_back(site, stored, saved, entries):
-            log.warning("Redis has lost entries (%s); made anew from the events", error, extra=_where(site, stored))
+            log.warning("Redis has lost entries (%s); made again from the events", error, extra=_where(site, stored))
             return again
         generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
         if entries.started or entries.runs:
@@ -154,7 +154,7 @@ class SiteLoader:
             engine = salvage(saved, entries.started, entries.runs, entries.rows, self._settings)
         else:
             log.error(
-                "Redis has lost entries, all of them; the histories begin anew, degraded", extra=_where(site, stored)
+                "Redis has lost entries, all of them; the histories begin again, degraded", extra=_where(site, stored)
             )
             engine = Engine.load(saved, None, None, self._settings)
         handle = _handle(engine, stored)
@@ -164,7 +164,7 @@ class SiteLoader:
     async def _mend_jobs(self, site: str, stored: StoredState, read: ReadState, entries: Stored) -> SiteHandle:
         """Go on though live jobs are lost: from the events if that is possible, else with the jobs that are left."""
         if again := await self._go_back(site, stored, read.saved, entries):
-            log.warning("live jobs are lost (%s); made anew from the events", read.fault, extra=_where(site, stored))
+            log.warning("live jobs are lost (%s); made again from the events", read.fault, extra=_where(site, stored))
             return again
         log.error("live jobs are lost (%s); the rest is kept, degraded", read.fault, extra=_where(site, stored))
         try:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class LogGaps:
-    """Compares what the logs hold with what the states count: events that were deleted unread, topics made anew."""
+    """Compares what the logs hold with what the states count: events that were deleted unread, topics recreated."""
 
     def __init__(self, events: Events, retries: Retries, table: OwnedTable) -> None:
         self._events = events
@@ -60,7 +60,7 @@ class LogGaps:
         Their offsets have begun again. This is written at once: later the new offsets may have grown beyond the old.
         """
         log.error(
-            "the events topic was made anew or cut short: it ends at %d here, the states go further; "
+            "the events topic was recreated or cut short: it ends at %d here, the states go further; "
             "they go on with what it holds now",
             end,
             extra={"site": place.site, "partition": place.partition},

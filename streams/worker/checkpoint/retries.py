@@ -24,7 +24,7 @@ class Retries:
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
-        self.trouble: str | None = None
+        self.obstacle: str | None = None
         """The server that is being waited for, and its error; None while there is none."""
         self._before = before
 
@@ -33,7 +33,7 @@ class Retries:
 
         def failed(state: RetryCallState) -> None:
             error = state.outcome and state.outcome.exception()
-            self.trouble = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
+            self.obstacle = f"{what} failed: {error}" if site is None else f"{what} {site} failed: {error}"
             log.warning("%s failed (%s); again in %.1f s", what, error, state.upcoming_sleep, extra={"site": site})
 
         attempts = AsyncRetrying(
@@ -43,5 +43,5 @@ class Retries:
             before_sleep=failed,
         )
         done: T = await attempts(attempt)
-        self.trouble = None
+        self.obstacle = None
         return done

@@ -77,7 +77,7 @@ class Stored(msgspec.Struct):
 class SiteStore:
     """Reads and writes the histories of sites.
 
-    A site's entries are of a `generation`, which its state names: a site that begins anew, though there are entries of
+    A site's entries are of a `generation`, which its state names: a site that begins again, though there are entries of
     its name, writes to another generation, so that none of these is ever taken for one of its own.
 
     Whoever reads or writes a site's entries claims it first (`claim`). What writes raises `Superseded` once another
@@ -235,7 +235,7 @@ class SiteStore:
             await self.claims.execute(site, fill)
 
     async def begin(self, site: str) -> int:
-        """The generation for a site that begins anew: one that has no entries yet. What there is is left as it is."""
+        """The generation for a site that begins again: one that has no entries yet. What there is is left as it is."""
         generation = int(await self._client.hget(self.key(site, "info"), "generation") or 0)
         while await self._has_entries(site, generation):
             await self.retire(site, generation)

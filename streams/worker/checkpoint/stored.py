@@ -9,7 +9,7 @@ import msgspec
 from models.engine.engine import Engine
 from models.records import DoneOperation
 from streams.worker.checkpoint.arrivals import Arrivals
-from streams.worker.checkpoint.job_log import JobLog, Run
+from streams.worker.checkpoint.job_log import JobLog, SegmentRange
 
 MOST_FAILURES, ASIDE_S = 3, 3600.0
 """A site at whose events the engine failed so often within so many seconds is set aside for as long."""
@@ -36,7 +36,7 @@ class StoredState(msgspec.Struct, array_like=True):
     stamp: float = 0.0
     arrivals: Arrivals = msgspec.field(default_factory=Arrivals)
     operations: list[DoneOperation] = msgspec.field(default_factory=list)
-    runs: list[Run] = []
+    runs: list[SegmentRange] = []
     tail: bytes = b""
     failures: list[float] = []
 
@@ -105,7 +105,7 @@ class Events(Protocol):
         """What each log holds; raises OSError while the broker does not answer."""
 
     def renewed(self, partition: int) -> None:
-        """A partition has been made anew since its states were stored."""
+        """A partition has been recreated since its states were stored."""
 
     def lost(self, partition: int, events: int) -> None:
         """Events of a partition were deleted before they were read."""

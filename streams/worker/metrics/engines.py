@@ -137,10 +137,10 @@ def _accuracy(engines: list[Engine]) -> Iterator[Metric]:
 
 
 def _later_accuracy(engines: list[Engine]) -> Metric:
-    """Of the jobs that were estimated anew while they queued: the errors of their first and of their last estimate."""
+    """Of the jobs that were estimated again while they queued: the errors of their first and of their last estimate."""
     error = HistogramMetricFamily(
         "queuecast_reestimated_wait_error_seconds",
-        "Absolute error of jobs that were estimated anew while they queued: of their first and last estimate.",
+        "Absolute error of jobs that were estimated again while they queued: of their first and last estimate.",
         labels=["site", "method", "estimate"],
     )
     for engine in engines:

@@ -94,7 +94,7 @@ class Metrics:
         )
         self._renewed = Counter(
             "queuecast_events_topic_renewals",
-            "Partitions of the events topic that had been made anew, or cut short, since their states were stored.",
+            "Partitions of the events topic that had been recreated, or cut short, since their states were stored.",
             ["partition"],
             registry=self.registry,
         )
@@ -212,7 +212,7 @@ class Metrics:
         return await asyncio.to_thread(generate_latest, _Read(self.registry, families.values()))
 
     def renewed(self, partition: int) -> None:
-        """A partition of the events topic has been made anew."""
+        """A partition of the events topic has been recreated."""
         self._renewed.labels(str(partition)).inc()
 
     def events_lost(self, partition: int, events: int) -> None:

@@ -76,7 +76,7 @@ class EventLogs:
         return {one: Range(firsts[tp], ends[tp], committed[tp]) for one, tp in places.items()}
 
     def renewed(self, partition: int) -> None:
-        """Count a partition that was made anew, or cut short, since its states were stored."""
+        """Count a partition that was recreated, or cut short, since its states were stored."""
         self._metrics.renewed(partition)
 
     def lost(self, partition: int, events: int) -> None:

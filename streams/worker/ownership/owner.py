@@ -49,9 +49,9 @@ class Owner(Mapping[str, SiteHandle]):
         return sum(map(len, self._partitions.values()))
 
     @property
-    def trouble(self) -> str | None:
+    def obstacle(self) -> str | None:
         """The server that is being waited for, and its error; None while there is none."""
-        return next(filter(None, (partition.trouble for partition in self._partitions.values())), None)
+        return next(filter(None, (partition.obstacle for partition in self._partitions.values())), None)
 
     @property
     def age_s(self) -> float:

@@ -197,9 +197,9 @@ class OwnedPartition:
         return self._begun.is_set() and not self._leaving.is_set() and not self.token.void
 
     @property
-    def trouble(self) -> str | None:
+    def obstacle(self) -> str | None:
         """The server that is being waited for, and its error; None while there is none."""
-        return self._retries.trouble
+        return self._retries.obstacle
 
     @property
     def since(self) -> float | None:
@@ -349,7 +349,7 @@ class OwnedPartition:
                     handle, count = await self.sites.begin_again(handle, raw.offset)
                 except EngineFailed as error:
                     raise Unreadable("engine_failed", error.detail) from None
-                note(handle, operation, raw.timestamp, f"made anew from {count} messages", rebuilt=True)
+                note(handle, operation, raw.timestamp, f"made again from {count} messages", rebuilt=True)
             handle.offset = raw.offset
         self._pending.batch.sites.add(site)
 

@@ -160,7 +160,7 @@ class PartitionSites:
         return handle
 
     async def rebuild(self, site: str, applied: Iterable[AppliedEvent]) -> SiteHandle:
-        """Make a site's engine anew after it failed in the middle of an event: as it was before that event.
+        """Make a site's engine again after it failed in the middle of an event: as it was before that event.
 
         That is the stored state and the pending events, without those that failed before. No checkpoint may run.
 

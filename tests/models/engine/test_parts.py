@@ -66,7 +66,7 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
     assert (nodes_down(half, 0.5), nodes_down(half, 0.4)) == (None, "nodes down")
     assert nodes_down(unknown, 0.0) is nodes_down(None, 0.0) is None
     assert degradation(None, history_lost=False) is None
-    assert degradation(half, history_lost=True) == "history lost: begun anew; 2 of 4 nodes down"
+    assert degradation(half, history_lost=True) == "history lost: begun again; 2 of 4 nodes down"
     assert degradation(unknown, history_lost=False) == "2 of unknown nodes down"
 
 

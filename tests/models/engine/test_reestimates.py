@@ -1,4 +1,4 @@
-"""Jobs that still queue are estimated anew."""
+"""Jobs that still queue are estimated again."""
 
 from typing import ClassVar
 

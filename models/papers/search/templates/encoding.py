@@ -27,7 +27,7 @@ class Encoding(msgspec.Struct, frozen=True):
 
     The predictor (2 bits), absolute or relative data (1), a bit an attribute; and whether the processors, the elapsed
     time and a limit of the history are used, with the power of two (5 bits each; 4 of them can count further than the
-    ranges go, and begin anew there).
+    ranges go, and begin again there).
 
     Where no job of the workload is predicted while it runs, the best range of the elapsed time cannot be found: then
     those bits are not read, and templates use the finest range.

@@ -9,10 +9,10 @@ from models.papers.ibl.attributes import JOB, POLICY, STATE, Category, CategoryS
 from models.papers.ibl.method import Ibl, IblParameters
 from models.papers.search.genetic import Generation, Individual, SearchPlan, evolve
 from models.papers.search.ibl import (
-    Asked,
     Bench,
     Chromosomes,
     Examples,
+    Query,
     Target,
     collect,
     decode,
@@ -36,7 +36,7 @@ def planted_runs(jobs: int = 200) -> Examples:
             names[0], names[1], f"e{executable}", names[2], int(random.integers(6)), *(1e5 + random.random(2)).tolist()
         )
         made.append((Seen(request), 1000.0 * executable + float(random.random())))
-    asked = [Asked(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
+    asked = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
     return Examples("run", made, asked)
 
 
@@ -57,7 +57,7 @@ def planted_waits(jobs: int = 300) -> Examples:
         noise[:, 5] = demand
         state = CategoryState(POLICY, int(random.integers(64)), categories, noise.tolist())
         made.append((Seen(request, state), 60.0 * float(demand[0] - demand[1] + 400)))
-    asked = [Asked(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
+    asked = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
     return Examples("wait", made, asked)
 
 
@@ -125,7 +125,7 @@ def test_examples_are_told_from_others() -> None:
 
 
 def test_a_job_before_all_others_is_predicted_as_zero() -> None:
-    stretch = Examples("run", asked=[Asked(planted_runs(1).learnt[0][0], 0, 10.0)])
+    stretch = Examples("run", asked=[Query(planted_runs(1).learnt[0][0], 0, 10.0)])
     assert Bench(stretch).error_s(IblParameters()) == 10.0
 
 

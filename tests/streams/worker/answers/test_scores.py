@@ -15,14 +15,18 @@ from models.records import Outcome, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape
 from streams.settings import Settings
 from streams.worker.answers import scores as answer_scores
-from streams.worker.answers.scores import ASKED_S, AnswerScores, Told
+from streams.worker.answers.scores import ASKED_S, AnswerScores, ToldWait
 from streams.worker.metrics.sites import AnswersCollector
 from tests.support.events import end, start, submit
 from tests.support.fakes import Process, World
 
 HOUR = 3600.0
 SMALL, LARGE = Shape(4, HOUR, "batch"), Shape(16, HOUR, "batch")
-ESTIMATES = {SMALL: Told(100.0, 500.0), LARGE: Told(1000.0, None), Shape(32, HOUR, "batch"): Told(None, None)}
+ESTIMATES = {
+    SMALL: ToldWait(100.0, 500.0),
+    LARGE: ToldWait(1000.0, None),
+    Shape(32, HOUR, "batch"): ToldWait(None, None),
+}
 
 
 def outcome(job: str, waited_s: float, predicted_s: float | None = 60.0, **fields: Any) -> Outcome:
@@ -60,7 +64,7 @@ def test_a_standing_estimate_is_scored_by_the_next_job_of_its_shape() -> None:
     came(scores, "2", cpus=9)
     came(scores, "none", cpus=20)  # its shape has no estimate
     came(scores, "large", cpus=99)
-    scores.published("s", {SMALL: Told(9e9, None)})  # too late for those
+    scores.published("s", {SMALL: ToldWait(9e9, None)})  # too late for those
     for job, waited_s in (("before", 9.0), ("1", 400.0), ("2", 400.0), ("none", 9.0), ("large", 9.0)):
         scores.left(outcome(job, waited_s))
         scores.left(outcome(job, waited_s, actual_run_s=5.0))  # its end repeats it
@@ -88,7 +92,7 @@ def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
 def test_where_there_was_no_estimate_nothing_is_scored() -> None:
     scores = AnswerScores()
     ask(scores, None)
-    scores.published("s", {SMALL: Told(None, None)})
+    scores.published("s", {SMALL: ToldWait(None, None)})
     came(scores, "1")
     scores.left(outcome("1", 9.0))
     assert scores.accuracy("s") == []

@@ -1,4 +1,4 @@
-"""When standing estimates are made anew, what goes out, and what is taken back."""
+"""When standing estimates are made again, what goes out, and what is taken back."""
 
 import asyncio
 import json

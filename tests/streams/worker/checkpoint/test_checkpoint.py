@@ -236,7 +236,7 @@ def test_the_ends_of_the_topic_are_waited_for(pauses: list[float]) -> None:
     process = Process(world, Settings(engine=ENGINE, worker=WORKER), events=Renewed({0: 3}, failures=2))
     asyncio.run(process.take_over(0))
     assert pauses == list(RETRY_S[:2])
-    assert process.owner.trouble is None
+    assert process.owner.obstacle is None
     assert places(world) == {"alder": (0, 2)}
 
 
@@ -285,7 +285,7 @@ def test_a_redis_that_is_away_is_waited_for_and_nothing_is_left_out(pauses: list
     process = live(world, store=partial(Away, failures=7, error=error))
     assert pauses == [*RETRY_S, RETRY_S[-1], RETRY_S[-1]] * 3
     assert world.log == quiet.log
-    assert process.owner.trouble is None
+    assert process.owner.obstacle is None
 
 
 def test_what_is_waited_for_is_told() -> None:
@@ -294,9 +294,9 @@ def test_what_is_waited_for_is_told() -> None:
     async def scenario() -> None:
         process = await taken_over(world, 0, store=partial(Away, failures=1, error=redis.ConnectionError("gone")))
         await process.take_all()
-        while process.owner.trouble is None:
+        while process.owner.obstacle is None:
             await asyncio.sleep(0)
-        assert process.owner.trouble == "redis: looking alder failed: gone"
+        assert process.owner.obstacle == "redis: looking alder failed: gone"
 
     asyncio.run(scenario())
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
-from streams.worker.checkpoint.job_log import JobLog, Run, keys_of, segment_key, site_of
+from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of, segment_key, site_of
 from streams.worker.checkpoint.reading import read_state
 from streams.worker.checkpoint.stored import StoredSegment, StoredState, decode_stored, encode_stored
 from tests.support.engines import EVERY, SMALL, encoded, workload
@@ -200,7 +200,7 @@ def test_the_key_of_a_segment_is_no_sites_and_names_its_site() -> None:
         assert site_of(key) == site.encode() == site_of(site.encode()) and key != site.encode()
         with pytest.raises(UnicodeDecodeError):
             key.decode()
-    assert list(keys_of("s", [Run("0123abcd", 17, 18)])) == [segment_key("s", "0123abcd", n) for n in (17, 18)]
+    assert list(keys_of("s", [SegmentRange("0123abcd", 17, 18)])) == [segment_key("s", "0123abcd", n) for n in (17, 18)]
 
 
 def written(live: int, every: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
