@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any, Self
 
 from models.engine.attempts.ends import Ends
+from models.engine.attempts.in_place import InPlace
 from models.engine.attempts.starts import Starts
 from models.engine.attempts.submits import Submits
 from models.engine.checkpoint import STATE_VERSION, Cut, SavedState, encode, encode_job, read_saved
@@ -18,10 +19,9 @@ from models.engine.events.plausible import doubt
 from models.engine.gaps import Gaps
 from models.engine.histories import Changes, RowRange, restore_rows
 from models.engine.live import SavedLive
-from models.engine.outgoing import EFFECTIVE, Anomaly, Record, stale
+from models.engine.outgoing import EFFECTIVE, Anomaly, Record
 from models.engine.parts import LEARNT_ROWS, Parts
 from models.engine.settings import EngineSettings
-from models.method import Happened
 from models.records import (
     Alter,
     AnyEvent,
@@ -39,7 +39,7 @@ from models.records import (
     Submit,
     Suspend,
 )
-from models.site.clock import MAX_AHEAD_S, SiteClock
+from models.site.clock import SiteClock
 from models.site.history import Started
 from models.site.rows import Row
 from models.site.runs import Run
@@ -69,6 +69,8 @@ class Engine:
         self.queues, self.past, self.gaps, self.outgoing = parts.queues, parts.past, parts.gaps, parts.outgoing
         self._ends = ends = Ends(parts)
         self._submits = submits = Submits(parts, ends)
+        in_place = InPlace(parts)
+        # None of these knows the engine: one that is not needed any more is gone at once, with all that it holds.
         self._handlers: Mapping[type, Callable[[Any], Iterable[Record]]] = {
             Submit: submits.submit,
             Start: Starts(parts, ends).start,
@@ -77,11 +79,11 @@ class Engine:
             Requeue: submits.requeue,
             Hold: parts.eligibility.hold,
             Release: parts.eligibility.release,
-            Suspend: self._stand_still,
-            Resume: self._stand_still,
+            Suspend: in_place.suspend,
+            Resume: in_place.resume,
             ExpectedStart: parts.rivals.expect,
-            Alter: self._alter,
-            Capacity: self._take_capacity,
+            Alter: in_place.alter,
+            Capacity: in_place.take_capacity,
         }
 
     def apply(self, event: AnyEvent, arrived: float | None = None) -> list[Record]:
@@ -121,28 +123,6 @@ class Engine:
         if parts.reestimates.any_due(self.clock.now):
             records.extend(self._submits.estimate_again())
         return records
-
-    def _stand_still(self, event: Suspend | Resume) -> Iterator[Record]:
-        """A running job stands still or runs on, unless that is refused."""
-        suspensions, suspended = self.parts.suspensions, isinstance(event, Suspend)
-        anomalies = list(suspensions.suspend(event) if isinstance(event, Suspend) else suspensions.resume(event))
-        job = self.parts.live.get(event.key)
-        if not anomalies and job is not None:
-            self.parts.observe(job, Happened.SUSPENDED if suspended else Happened.RESUMED, event.time)
-        yield from anomalies
-
-    def _alter(self, event: Alter) -> Iterator[Record]:
-        yield from self.parts.alters.alter(event)
-        job = self.parts.live.get(event.key)
-        if job is not None:
-            self.parts.reestimates.watch(job)
-
-    def _take_capacity(self, event: Capacity) -> Iterator[Record]:
-        known, latest = self.context.capacity, max(self.clock.now, self.parts.arrived or 0.0) + MAX_AHEAD_S
-        if known is not None and event.time < known.time <= latest:
-            yield stale(event)
-        else:
-            self.context.resize(event)
 
     def forget_job(self, key: JobKey) -> str:
         """A live job is taken out by an operator; returns in words what was done."""
