@@ -226,12 +226,12 @@ def test_the_image_has_what_is_compiled_where_it_is_looked_for(image: str) -> No
 
 
 def test_what_the_image_runs_while_it_is_built_is_there(image: str) -> None:
-    """The names that its lines of Python take from the project's modules."""
+    """The names that its lines of Python take from the project's modules, where the wheel has them."""
     lines = re.findall(r"python -c '([^']+)'", image)
     imported = [node for line in lines for node in ast.walk(ast.parse(line)) if isinstance(node, ast.ImportFrom)]
-    assert {node.module for node in imported} == {"models.engine.warm_up"}
+    assert {node.module for node in imported} == {"queuecast.models.engine.warm_up"}
     for node in imported:
-        module = importlib.import_module(str(node.module))
+        module = importlib.import_module(str(node.module).removeprefix("queuecast."))
         for name in node.names:
             inspect.signature(getattr(module, name.name)).bind()
     (entry,) = re.findall(r'^ENTRYPOINT \["(\w+)"\]$', image, re.M)
