@@ -7,22 +7,26 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, get_type_hints
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 
-from models.method import SiteContext, WaitMethod
+from models.method import Floats, SiteContext, WaitMethod
 from models.records import JobKey
 from models.site.job import Estimate, Job
 from models.site.notes import JobNotes, Pair
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
-from models.waits.boosted.features import Extra, RowMaker, Stored
+from models.waits.boosted.features import Extra, RowMaker
 from models.waits.boosted.forest import Boosting
 from models.waits.boosted.forests import POINT, QUANTILES, Forests, Said, TrainingRows
 from models.waits.boosted.prior import Prior, shipped
 from models.waits.boosted.recent import Left, RecentState, codes_of
 from models.waits.boosted.training import ROWS_PER_JOB, Schedule, Training
 
-_NOTE: Final = struct.Struct("<Q6I")  # rows before it, and the job's codes; the features follow
+_NOTE: Final = struct.Struct("<QI6I")
+"""Rows before a note, the version of the prior, and the job's codes. Its features follow, and what the prior says:
+a training need not ask that of 30,000 jobs again."""
+
 _LEFT: Final = struct.Struct("<dd?Q")  # how the job left, and rows before that
 
 _PRIOR: Final = 1
@@ -31,6 +35,7 @@ _PRIOR: Final = 1
 _BINS: Final = 63
 """Ranges that a feature is cut into: as good as more, and faster."""
 
+Singles = npt.NDArray[np.float32]
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
 
 
@@ -105,7 +110,7 @@ class Boosted(WaitMethod):
             ValueError: it is none, or says less than is asked for.
         """
         prior = Prior.decode(encoded)
-        if missing := {*POINT, *QUANTILES} - prior.aims:
+        if missing := {*POINT, *QUANTILES}.difference(prior.aims):
             raise ValueError(f"a prior that says nothing of {', '.join(map(str, missing))}")
         self.training.begin_anew(self._starting_from(prior))
         self._notes.put(_PRIOR, encoded)
@@ -114,10 +119,13 @@ class Boosted(WaitMethod):
         """The wait, and quantiles of it; none before the first training is done where there is no prior."""
         codes, rows = codes_of(job), self._notes.count
         row = self._maker.row(job, codes, rows, context)
-        self._notes.note(job.key, _NOTE.pack(rows, *codes) + row.tobytes())
+        singles, prior = row.astype(np.float32), self._prior
+        begins = None if prior is None else prior.values(singles.reshape(1, -1))[0]
+        version, begun = (0, b"") if prior is None or begins is None else (prior.version, begins.tobytes())
+        self._notes.note(job.key, _NOTE.pack(rows, version, *codes) + row.tobytes() + begun)
         self._maker.recent.submitted(job.submit)
         self.training.step()
-        self.said = self._say(row, context)
+        self.said = self._say(singles, context, begins)
         return self._estimate(self.said)
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
@@ -127,11 +135,12 @@ class Boosted(WaitMethod):
 
     def consider(self, job: Job, context: SiteContext) -> Said | None:
         """What the forests say of a job that is only considered; None as in `predict`."""
-        return self._say(self._maker.row(job, codes_of(job), self._notes.count, context), context)
+        row = self._maker.row(job, codes_of(job), self._notes.count, context)
+        return self._say(row.astype(np.float32), context)
 
-    def _say(self, row: Stored, context: SiteContext) -> Said | None:
+    def _say(self, row: Singles, context: SiteContext, begins: Floats | None = None) -> Said | None:
         forests = self.training.model or (self._others if _has_size(context) else None)
-        return None if forests is None else forests.say(row.astype(np.float32))
+        return None if forests is None else forests.say(row, begins)
 
     def _estimate(self, said: Said | None) -> Estimate:
         if said is None:
@@ -164,7 +173,7 @@ class Boosted(WaitMethod):
         rows = self._notes.count
         note = self._notes.settle(key, _LEFT.pack(*left, rows))
         if note is not None:
-            number, *codes = _NOTE.unpack_from(note)
+            number, _, *codes = _NOTE.unpack_from(note)
             self._maker.recent.left(tuple(codes), number, left, rows)
         self.training.step()
 
@@ -190,7 +199,7 @@ class Boosted(WaitMethod):
         recent = self._maker.recent
         recent.load(found.recent)
         for note, settled in self._notes.settled():
-            number, *codes = _NOTE.unpack_from(note)
+            number, _, *codes = _NOTE.unpack_from(note)
             *left, rows = _LEFT.unpack(settled)
             recent.remember(tuple(codes), number, Left(*left), rows)
         if self._may_change and (own := self._notes.latest(_PRIOR)) is not None:
@@ -202,7 +211,7 @@ class Boosted(WaitMethod):
 
     def learnt_rows(self) -> TrainingRows:
         """The jobs that a training would learn from now."""
-        return training_rows(self._notes.settled(), self.parameters.cancelled)
+        return training_rows(self._notes.settled(), self.parameters.cancelled, len(self._maker.names), self._prior)
 
 
 def _has_size(context: SiteContext) -> bool:
@@ -210,16 +219,31 @@ def _has_size(context: SiteContext) -> bool:
     return context.capacity is not None or context.history.count >= MIN_STARTED_JOBS
 
 
-def training_rows(jobs: Iterable[Pair], cancelled: float) -> TrainingRows:
-    """Notes as rows of features; those that were cancelled weigh so much."""
-    notes, waits, weights = [], [], []
-    for note, settled in jobs:
+def training_rows(jobs: Iterable[Pair], cancelled: float, features: int, prior: Prior | None) -> TrainingRows:
+    """Notes as rows of so many features; those that were cancelled weigh so much.
+
+    What the prior says is asked again of those that were noted with another one.
+    """
+    notes, waits, weights, begins, stale = [], [], [], [], []
+    width = 0 if prior is None else 8 * len(prior.aims)
+    end = _NOTE.size + 2 * features
+    for place, (note, settled) in enumerate(jobs):
         wait_s, _, was_cancelled, _ = _LEFT.unpack(settled)
-        notes.append(note[_NOTE.size :])
+        notes.append(note[_NOTE.size : end])
         waits.append(wait_s)
         weights.append(cancelled if was_cancelled else 1.0)
+        known = prior is not None and _NOTE.unpack_from(note)[1] == prior.version
+        begins.append(note[end:] if known else bytes(width))
+        if not known:
+            stale.append(place)
     rows = np.frombuffer(b"".join(notes), np.float16).reshape(len(notes), -1).astype(np.float32)
-    return TrainingRows(rows, np.array(waits), np.array(weights))
+    found = TrainingRows(rows, np.array(waits), np.array(weights))
+    if prior is None:
+        return found
+    told = np.frombuffer(b"".join(begins)).reshape(len(rows), -1).copy()
+    if stale:
+        told[stale] = prior.values(rows[stale])
+    return found._replace(begins=told)
 
 
 class _Fit:
@@ -240,5 +264,5 @@ class _Fit:
         )
 
     def __call__(self, jobs: Iterable[Pair]) -> Forests:
-        rows = training_rows(jobs, self._parameters.cancelled)
+        rows = training_rows(jobs, self._parameters.cancelled, len(self._names), self._prior)
         return Forests.fit(rows, self.aims, self._names, self._boosting, self._prior)

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from models.waits.boosted.features import NAMES
-from models.waits.boosted.forest import Binned, Boosting, Forest, Rows
+from models.waits.boosted.forest import Binned, Boosting, Forest, Grove, Rows
 
 FILE: Final = Path(__file__).with_name("prior.bin")
 """The prior of this package."""
@@ -73,7 +74,7 @@ class Prior:
     """
 
     def __init__(self, forests: Mapping[Aim, Forest], jobs: int, version: int) -> None:
-        self._forests = dict(forests)
+        self._forests, self._grove = dict(forests), Grove(list(forests.values()))
         self.jobs = jobs
         self.version = version
 
@@ -89,14 +90,13 @@ class Prior:
         return cls.decode(_encode(forests, len(rows)))
 
     @property
-    def aims(self) -> frozenset[Aim]:
+    def aims(self) -> tuple[Aim, ...]:
         """What it says something of."""
-        return frozenset(self._forests)
+        return tuple(self._forests)
 
-    def values(self, rows: Rows) -> dict[Aim, Floats]:
-        """What they say of each row, (n, `NAMES` and more), on the aim's scale; 50 µs for one."""
-        seen = shares(rows[:, : len(NAMES)])
-        return {aim: forest.predict(seen) for aim, forest in self._forests.items()}
+    def values(self, rows: Rows) -> Floats:
+        """What they say of each row, (n, `NAMES` and more), on the aims' scales: (n, `aims`); 20 µs for one."""
+        return self._grove.predict(shares(rows))
 
     def encode(self) -> bytes:
         """All of it; 350 kB."""
@@ -134,13 +134,21 @@ def _encode(forests: Mapping[Aim, Forest], jobs: int) -> bytes:
 
 
 def shares(rows: Rows) -> Rows:
-    """Rows of features with processors and work as shares of the site, `WHOLE` being all of it. O(n), 10 µs for one.
+    """Rows of features with processors and work as shares of the site, `WHOLE` being all of it. O(n), 2 µs for one.
 
     Parameters:
-        rows: (n, `NAMES`) as they are stored, on a logarithmic scale.
+        rows: (n, `NAMES` and more) as they are stored, on a logarithmic scale.
     """
-    found, stored = rows.copy(), rows[:, SHARES].astype(np.float64)
-    site = np.maximum(np.exp2(rows[:, SITE].astype(np.float64)) - 1.0, 1.0)
-    amounts = (np.exp2(np.abs(stored)) - 1.0) * (WHOLE / site)[:, None]
-    found[:, SHARES] = np.copysign(np.log2(1.0 + amounts), stored)
+    found = np.ascontiguousarray(rows[:, : len(NAMES)]).copy()
+    _share(found)
     return found
+
+
+@njit(cache=True, nogil=True)
+def _share(rows: Rows) -> None:
+    for row in range(len(rows)):
+        site = max(2.0 ** np.float64(rows[row, SITE]) - 1.0, 1.0)
+        for place in SHARES:
+            stored = np.float64(rows[row, place])
+            amount = (2.0 ** abs(stored) - 1.0) * (WHOLE / site)
+            rows[row, place] = np.copysign(np.log2(1.0 + amount), stored)

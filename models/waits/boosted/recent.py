@@ -1,8 +1,7 @@
 """How long jobs like this one waited lately: the last waits by user, queue, size and so on."""
 
-from collections import deque
-from collections.abc import Sequence
 from math import log1p
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
@@ -43,9 +42,12 @@ PATIENCE: tuple[tuple[int, ...], ...] = ((USER,),)
 
 _ATTRIBUTES = ("user", "queue", "executable", "size", "time", "group")
 _PARTS = (*KINDS, *FATES, *PATIENCE)
-_WAITS = range(len(KINDS))
-_FATES = range(len(KINDS), len(KINDS) + len(FATES))
-_PATIENCE = range(len(KINDS) + len(FATES), len(_PARTS))
+_PICKED = tuple((place, itemgetter(*kind)) for place, kind in enumerate(_PARTS))
+"""What of a job's codes tells whether it is of a kind."""
+
+_WAITS = _PICKED[: len(KINDS)]
+_FATES = _PICKED[len(KINDS) : len(KINDS) + len(FATES)]
+_PATIENCE = _PICKED[len(KINDS) + len(FATES) :]
 
 _SHORT, _LONG = 20, 200
 """The last starts of the site that are summed up."""
@@ -126,26 +128,24 @@ class Recent:
 
     def __init__(self, horizon: int) -> None:
         self._horizon = horizon
-        self._slots: dict[tuple[int, ...], int] = {}
+        self._slots: dict[tuple[int, Codes | int], int] = {}
         self._unused: list[int] = []
         self._values = np.zeros((64, KEPT))
         self._numbers = np.zeros((64, KEPT), np.int64)
         self._times = np.zeros(64)
         self._counts = np.zeros(64, np.int64)
         self._pushed = 0
-        self._site_starts: deque[float] = deque(maxlen=_LONG)
-        self._site_waits: deque[float] = deque(maxlen=_LONG)
-        self._submissions: deque[float] = deque(maxlen=_LONG)
+        self._site_starts, self._site_waits, self._submissions = _Last(), _Last(), _Last()
 
     def submitted(self, now: float) -> None:
         """A job was submitted at `now`."""
-        self._submissions.append(now)
+        self._submissions.add(now)
 
     def left(self, codes: Codes, number: int, left: Left, rows: int) -> None:
         """A job left the queue that had been noted as row `number`, when there were `rows`."""
         if not left.cancelled:
-            self._site_starts.append(left.at)
-            self._site_waits.append(log1p(left.wait_s / SCALE_S))
+            self._site_starts.add(left.at)
+            self._site_waits.add(log1p(left.wait_s / SCALE_S))
         self.remember(codes, number, left, rows)
 
     def remember(self, codes: Codes, number: int, left: Left, rows: int) -> None:
@@ -158,16 +158,15 @@ class Recent:
             return
         wait = log1p(left.wait_s / SCALE_S)
         for series, value in (_PATIENCE, wait) if left.cancelled else (_WAITS, wait), (_FATES, float(left.cancelled)):
-            for slot in (self._slot((place, *(codes[part] for part in _PARTS[place]))) for place in series):
-                at = self._counts[slot] % KEPT
-                self._values[slot, at], self._numbers[slot, at] = value, number
-                self._counts[slot] += 1
-                self._times[slot] = left.at
+            slots = [self._slot((place, picked(codes))) for place, picked in series]
+            _push(
+                np.array(slots), self._values, self._numbers, self._times, self._counts, value, number, float(left.at)
+            )
         self._pushed += 1
         if self._pushed % _PUSHED_PER_SWEEP == 0:
             self._forget(rows)
 
-    def _slot(self, key: tuple[int, ...]) -> int:
+    def _slot(self, key: tuple[int, Codes | int]) -> int:
         """Where the waits of a kind are; a place for them where there is none."""
         slot = self._slots.get(key)
         if slot is None:
@@ -188,39 +187,47 @@ class Recent:
 
     def features(self, codes: Codes, now: float, rows: int) -> Floats:
         """The features of `NAMES` for a job submitted at `now`, when there are `rows`, float64."""
-        out = np.empty(len(NAMES))
-        slots = [self._slots.get((place, *map(codes.__getitem__, kind)), -1) for place, kind in enumerate(_PARTS)]
-        _by_kind(
-            out,
-            np.array(slots),
-            self._values,
-            self._numbers,
-            self._times,
-            self._counts,
-            float(now),
-            rows - self._horizon,
-        )
-        waits = np.array(self._site_waits)
-        for place, last in enumerate((waits[-_SHORT:], waits), len(_PARTS)):
-            _of_site(out[3 * place : 3 * place + 3], np.sort(last), last)
-        out[-2] = _since(self._site_starts, now - HOUR_S)
-        out[-1] = _since(self._submissions, now - HOUR_S)
+        out, find = np.empty(len(NAMES)), self._slots.get
+        slots = np.array([find((place, picked(codes)), -1) for place, picked in _PICKED])
+        oldest = rows - self._horizon
+        _by_kind(out, slots, self._values, self._numbers, self._times, self._counts, float(now), oldest)
+        waits = self._site_waits.values
+        _of_site(out, 3 * len(_PARTS), waits[-_SHORT:])
+        _of_site(out, 3 * len(_PARTS) + 3, waits)
+        out[-2] = _after(self._site_starts.values, now - HOUR_S)
+        out[-1] = _after(self._submissions.values, now - HOUR_S)
         return out
 
     def save(self) -> RecentState:
         """What rows do not tell; 5 KB."""
-        return RecentState(list(self._site_starts), list(self._site_waits), list(self._submissions))
+        return RecentState(*(last.values.tolist() for last in (self._site_starts, self._site_waits, self._submissions)))
 
     def load(self, state: RecentState) -> None:
         """Take it back."""
-        self._site_starts.extend(state.starts)
-        self._site_waits.extend(state.waits)
-        self._submissions.extend(state.submissions)
+        for last, values in (
+            (self._site_starts, state.starts),
+            (self._site_waits, state.waits),
+            (self._submissions, state.submissions),
+        ):
+            for value in values:
+                last.add(value)
 
 
-def _since(times: Sequence[float] | deque[float], begin: float) -> float:
-    """How many of the last of these times lie after `begin`."""
-    return float(_after(np.array(times, np.float64), begin))
+class _Last:
+    """The last `_LONG` values, in their order."""
+
+    def __init__(self) -> None:
+        self._kept, self._end = np.zeros(4 * _LONG), 0
+
+    def add(self, value: float) -> None:
+        if self._end == len(self._kept):
+            self._kept[: _LONG - 1], self._end = self._kept[1 - _LONG :].copy(), _LONG - 1
+        self._kept[self._end] = value
+        self._end += 1
+
+    @property
+    def values(self) -> Floats:
+        return self._kept[max(self._end - _LONG, 0) : self._end]
 
 
 @njit(cache=True, nogil=True)
@@ -238,7 +245,25 @@ def _doubled(array: npt.NDArray[N]) -> npt.NDArray[N]:
     return np.concatenate([array, np.zeros_like(array)])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def _push(
+    slots: npt.NDArray[np.int64],
+    values: Floats,
+    numbers: npt.NDArray[np.int64],
+    times: Floats,
+    counts: npt.NDArray[np.int64],
+    value: float,
+    number: int,
+    at: float,
+) -> None:
+    for slot in slots:
+        place = counts[slot] % KEPT
+        values[slot, place], numbers[slot, place] = value, number
+        counts[slot] += 1
+        times[slot] = at
+
+
+@njit(cache=True, nogil=True)
 def _by_kind(
     out: Floats,
     slots: npt.NDArray[np.int64],
@@ -270,15 +295,15 @@ def _by_kind(
             out[3 * kind] = total / weights
 
 
-@njit(cache=True)
-def _of_site(out: Floats, ascending: Floats, waits: Floats) -> None:
-    """The mean and the median of these waits, and the share of those at once."""
+@njit(cache=True, nogil=True)
+def _of_site(out: Floats, place: int, waits: Floats) -> None:
+    """From a place on the mean and the median of these waits, and the share of those at once."""
     count, at_once = len(waits), np.log1p(AT_ONCE_S / SCALE_S)
     if count == 0:
-        out[0], out[1], out[2] = UNKNOWN, UNKNOWN, UNKNOWN
+        out[place : place + 3] = UNKNOWN
         return
     total, under = 0.0, 0.0
     for wait in waits:
         total += wait
         under += 1.0 if wait <= at_once else 0.0
-    out[0], out[1], out[2] = total / count, ascending[count // 2], under / count
+    out[place], out[place + 1], out[place + 2] = total / count, np.sort(waits)[count // 2], under / count

@@ -72,9 +72,7 @@ def test_it_speaks_of_a_site_of_another_size(prior: Prior) -> None:
 def test_what_is_stored_says_the_same(prior: Prior) -> None:
     again, row = Prior.decode(prior.encode()), rows_of(np.array([300.0]), 500.0)
     assert again.version == prior.version
-    assert {aim: value.tolist() for aim, value in again.values(row).items()} == {
-        aim: value.tolist() for aim, value in prior.values(row).items()
-    }
+    assert (again.aims, again.values(row).tolist()) == (prior.aims, prior.values(row).tolist())
 
 
 def test_a_site_s_own_jobs_correct_it(prior: Prior) -> None:
@@ -144,6 +142,19 @@ def test_what_others_can_learn_from_a_site_is_its_rows_of_features() -> None:
     assert isinstance(method, Boosted)
     rows = method.learnt_rows()
     assert rows.features.shape == (len(rows.waits), len(NAMES)) and len(rows.waits) > 30
+
+
+def test_what_the_prior_says_of_a_job_is_kept_and_asked_again_of_those_that_came_before_it() -> None:
+    engine, other = Engine("s", EngineSettings(method="boosted", shadows=())), own_prior()
+    for event in workload(5, jobs=40):
+        engine.apply(event)
+    method = engine.methods.waits["boosted"]
+    assert isinstance(method, Boosted)
+    for prior in (shipped(), Prior.decode(other)):
+        rows = method.learnt_rows()
+        assert rows.begins is not None and len(rows.begins) > 20
+        assert np.array_equal(rows.begins, prior.values(rows.features))
+        method.use_prior(other)
 
 
 def own_prior() -> bytes:
