@@ -34,7 +34,7 @@ def queued_of(rows: Sequence[Row], age_s: Sequence[float] = ()) -> Queued:
 def running_of(rows: Sequence[Row]) -> Running:
     """Running jobs of no account and no queue; their times are those that are left."""
     jobs = queued_of(rows)
-    return Running(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account, jobs.queue)
+    return Running(jobs.cpus, jobs.run_s, jobs.planned_s, jobs.user, jobs.account, jobs.queue, jobs.planned_s)
 
 
 def limits_of(places: dict[int, float]) -> Limits:

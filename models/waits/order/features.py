@@ -76,8 +76,8 @@ class Queued(NamedTuple):
 
 
 class Running(NamedTuple):
-    """Running jobs as columns: processors, how long they hold them from now on, expected and planned, codes, and the
-    places of their queues' weights.
+    """Running jobs as columns: processors, how long they hold them from now on, expected and planned, codes, the places
+    of their queues' weights, and for how long they were planned when they started.
     """
 
     cpus: Ints
@@ -86,6 +86,7 @@ class Running(NamedTuple):
     user: Ints
     account: Ints
     queue: Ints
+    whole_s: Floats
 
 
 class People(NamedTuple):

@@ -18,7 +18,7 @@ from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.rivals import rivals_of
-from models.waits.order.schedule import Limits, are_full, are_over
+from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long
 from models.waits.order.sight import Sight, Sums, expected_run_s, look, with_job
 from models.waits.order.step import SETTLED_S, Foretold, before_task, compare, foretell, see_start
 from models.waits.order.usage import SavedUsage, Usage
@@ -244,6 +244,11 @@ class LearntOrder(WaitMethod):
         refused = [job for job in due if not over[job] and not _waits(sight, job, context, is_of_queue)]
         for place, job in _first_of_each(queued.queue, refused):
             self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)
+        for place, length_s in enumerate(LENGTHS_S.tolist()):
+            longer = [job for job in due if not over[job] and queued.planned_s[job] > length_s]
+            if longer:
+                held = held_by_long(sight.running, length_s)
+                self.queue_limits.refused(place, held, int(queued.cpus[longer[0]]), sight.cpus)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """An attempt started, or gave back its processors."""

@@ -1,4 +1,4 @@
-"""What the jobs of a queue may hold together at most, found as what users may hold is (`limits`)."""
+"""What the jobs of a queue, or long jobs, may hold together at most, found as what users may hold is (`limits`)."""
 
 from collections.abc import Mapping
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from models.waits.order.features import COUNT
 from models.waits.order.limits import KEPT, REFUSED, STARTED, Counts, limit_of, step_of
 from models.waits.order.preference import NO_QUEUE
+from models.waits.order.schedule import LENGTHS_S
 
 STEPS = 25
 """Of shares of the machine up to which it is counted."""
@@ -26,7 +27,8 @@ class QueueLimitsSeen:
     """How many jobs of each queue were started and refused, by what those of it would then have held together, arrays
     of (2, `STEPS` + 1). A job that is the only one of its queue says nothing: it may run, however large.
 
-    Queues are known by the places of their weights. Where another queue takes a place, it is counted anew.
+    Queues are known by the places of their weights, and the jobs longer than each of `LENGTHS_S` by its place. Where
+    another queue takes a place, it is counted anew.
 
     >>> seen = QueueLimitsSeen()
     >>> for _ in range(60):
@@ -37,9 +39,9 @@ class QueueLimitsSeen:
     """
 
     def __init__(self) -> None:
-        self._names: dict[int, str] = {}
+        self._names = {place: f"over {length_s:g} s" for place, length_s in enumerate(LENGTHS_S.tolist())}
         self.counts: Counts = np.zeros((NO_QUEUE + 1, 2, STEPS + 1), np.float32)
-        """By the places of the queues' weights."""
+        """By these places."""
 
     def begin(self, name: str, place: int) -> None:
         """A job of this queue, which has this place, is to be counted."""
@@ -88,7 +90,7 @@ def count_in(counts: Counts, held: int, cpus: int, site_cpus: int) -> None:
 def queue_limits(counts: Counts, site_cpus: int) -> NDArray[np.float64]:
     """What the jobs of a queue may hold together, processors by the place of its weight, infinity for no limit."""
     found = np.full(len(counts), np.inf)
-    for place in range(COUNT, NO_QUEUE):
-        if counts[place, STARTED].sum() >= MIN_STARTED:
+    for place in range(NO_QUEUE):
+        if (place < len(LENGTHS_S) or place >= COUNT) and counts[place, STARTED].sum() >= MIN_STARTED:
             found[place] = limit_of(counts[place, STARTED], counts[place, REFUSED]) * site_cpus / STEPS
     return found

@@ -49,14 +49,18 @@ class Line(NamedTuple):
         )
 
 
+LENGTHS_S: Floats = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 24.0]) * 3600.0
+"""Planned run times, up to one of which a job may be short; their places are the first ones, where no queue has its."""
+
 UNLIMITED: Floats = np.full(NO_QUEUE + 1, np.inf)
 """No queue has a limit."""
 
 
 class Limits(NamedTuple):
     """What a user may have running, infinity for no limit: processors of one job, processors of several, and jobs; and
-    what the jobs of a queue may hold together, processors by the place of its weight, (places,). One of them may run
-    alone, however large.
+    what the jobs of a queue may hold together, processors by the place of its weight, (places,). At the place of each
+    of `LENGTHS_S` it is what jobs planned for longer may, where a part of the machine is kept for short ones. Of a
+    queue, or of long jobs, one may run alone, however large.
     """
 
     alone: float = np.inf
@@ -85,6 +89,8 @@ def schedule(
     account = np.concatenate((running.account, line.account))
     limit_s = np.concatenate((running.planned_s, line.planned_s))  # the planned run time; the planned end once it runs
     queue, in_queue = np.concatenate((running.queue, line.queue)), held_in(running, len(limits.queues))
+    most_long, long_s = long_of(limits.queues)
+    long, in_long = np.concatenate((running.whole_s, line.planned_s)) > long_s, held_by_long(running, long_s)
     for job in range(first):
         held[user[job]] += cpus[job]
         runs[user[job]] += 1
@@ -108,6 +114,7 @@ def schedule(
             wanted, its = line.cpus[job], line.user[job]
             fits = wanted <= free
             full = is_full(wanted, in_queue[line.queue[job]], limits.queues[line.queue[job]])
+            full = full or (long[first + job] and is_full(wanted, in_long, most_long))
             if full or (its > 0 and is_over(wanted, held[its], runs[its], limits)):
                 fits = False
             elif not fits and head < 0:
@@ -129,6 +136,7 @@ def schedule(
             held[its] += wanted
             runs[its] += 1
             in_queue[line.queue[job]] += wanted
+            in_long += wanted if long[first + job] else 0
             add_use(use, its, line.account[job], -wanted * (now - ordered))
             limit_s[first + job] = now + line.planned_s[job]
             heapq.heappush(ends, (now + line.run_s[job], first + job))
@@ -150,6 +158,7 @@ def schedule(
             held[user[job]] -= cpus[job]
             runs[user[job]] -= 1
             in_queue[queue[job]] -= cpus[job]
+            in_long -= cpus[job] if long[job] else 0
             add_use(use, user[job], account[job], cpus[job] * (now - ordered))
         if now >= reorder_s:
             for job in releases[:run]:
@@ -168,7 +177,7 @@ def is_over(wanted: int, held: int, runs: int, limits: Limits) -> bool:
 
 @njit(cache=True)
 def is_full(wanted: int, held: int, most: float) -> bool:
-    """Whether a queue whose jobs hold so many processors may not have another job of so many."""
+    """Whether a queue (or the long jobs) that holds so many processors may not have another job of so many."""
     return held > 0 and held + wanted > most
 
 
@@ -179,6 +188,27 @@ def held_in(running: Running, places: int) -> Ints:
     for job in range(len(running.cpus)):
         found[running.queue[job]] += running.cpus[job]
     return found
+
+
+@njit(cache=True, nogil=True)
+def long_of(queues: Floats) -> tuple[float, float]:
+    """What long jobs may hold, and beyond what planned run time they are long; infinity for no limit.
+
+    Where longer ones, too, seem to be limited, it is since they are among these.
+    """
+    for place in range(len(LENGTHS_S)):
+        if queues[place] < np.inf:
+            return queues[place], LENGTHS_S[place]
+    return np.inf, np.inf
+
+
+@njit(cache=True, nogil=True)
+def held_by_long(running: Running, long_s: float) -> int:
+    """The processors that running jobs hold which were planned for longer than this."""
+    held = 0
+    for job in range(len(running.cpus)):
+        held += running.cpus[job] if running.whole_s[job] > long_s else 0
+    return held
 
 
 @njit(cache=True)
@@ -193,11 +223,14 @@ def are_over(queued: Queued, people: People, limits: Limits) -> NDArray[np.bool_
 
 @njit(cache=True)
 def are_full(queued: Queued, running: Running, limits: Limits) -> NDArray[np.bool_]:
-    """Of each queued job, whether a limit of its queue's keeps it now."""
+    """Of each queued job, whether a limit of its queue's keeps it now, or that of long jobs."""
     found, in_queue = np.empty(len(queued.cpus), np.bool_), held_in(running, len(limits.queues))
+    most_long, long_s = long_of(limits.queues)
+    in_long = held_by_long(running, long_s)
     for job in range(len(found)):
         place = queued.queue[job]
-        found[job] = is_full(queued.cpus[job], in_queue[place], limits.queues[place])
+        long = queued.planned_s[job] > long_s and is_full(queued.cpus[job], in_long, most_long)
+        found[job] = long or is_full(queued.cpus[job], in_queue[place], limits.queues[place])
     return found
 
 

@@ -159,7 +159,7 @@ def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: In
     size = len(on)
     cpus, user, account = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
     queue = np.empty(size, np.int64)
-    left_s, planned_s = np.empty(size), np.empty(size)
+    left_s, planned_s, lasts_s = np.empty(size), np.empty(size), np.empty(size)
     for place in range(size):
         row = on[place]
         walltime, run_s = table[row].walltime, table[row].run_s
@@ -168,10 +168,10 @@ def _running(table: Records, on: Ints, elapsed_s: Floats, now: float, places: In
             run_s = min(2 * elapsed_s[place], walltime if walltime > 0.0 else np.inf)
         left_s[place] = max(run_s - elapsed_s[place], MIN_REMAINING_S)
         whole_s = walltime if walltime > 0.0 else run_s
-        planned_s[place] = max(whole_s - elapsed_s[place], left_s[place])
+        planned_s[place], lasts_s[place] = max(whole_s - elapsed_s[place], left_s[place]), whole_s
         cpus[place], queue[place] = table[row].cpus, places[table[row].queue + 1]
         user[place], account[place] = table[row].user + 1, table[row].account + 1
-    return Running(cpus, left_s, planned_s, user, account, queue)
+    return Running(cpus, left_s, planned_s, user, account, queue, lasts_s)
 
 
 def with_job(sight: Sight, job: Job, context: SiteContext, sums: Sums, preference: Preference) -> Sight:

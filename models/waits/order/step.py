@@ -15,7 +15,7 @@ from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
 from models.waits.order.rivals import chosen, could_start
-from models.waits.order.schedule import Limits, Line, are_full, are_over, held_in, schedule
+from models.waits.order.schedule import LENGTHS_S, Limits, Line, are_full, are_over, held_by_long, held_in, schedule
 from models.waits.order.sight import Records, seen_by
 from models.waits.order.usage import used_by
 
@@ -177,7 +177,9 @@ def _refuse(
     counts: Counts,
     queue_counts: Counts,
 ) -> None:
-    """Count the jobs that were refused, as `LearntOrder._see_refused` says: one of each user, and one of each queue."""
+    """Count the jobs that were refused, as `LearntOrder._see_refused` says: one of each user, one of each queue, and
+    one that is longer than each of `LENGTHS_S`.
+    """
     full, over = are_full(queued, running, limits), are_over(queued, people, limits)
     in_queue = held_in(running, len(limits.queues))
     users, queues = np.zeros(len(people.users), np.bool_), np.zeros(len(limits.queues), np.bool_)
@@ -189,6 +191,11 @@ def _refuse(
         if not over[job] and not queues[queue]:
             queues[queue] = True
             count_in(queue_counts[queue, REFUSED], in_queue[queue], queued.cpus[job], site_cpus)
+        for place in range(len(LENGTHS_S)):
+            if not over[job] and not queues[place] and queued.planned_s[job] > LENGTHS_S[place]:
+                queues[place] = True
+                held = held_by_long(running, LENGTHS_S[place])
+                count_in(queue_counts[place, REFUSED], held, queued.cpus[job], site_cpus)
 
 
 @njit(cache=True, nogil=True)
@@ -272,6 +279,9 @@ def see_start(
     if named:
         held = held_in(running, len(weights))[queue]
         started_in(queue_counts[queue], held, allocated, site_cpus)
+    for place in range(len(LENGTHS_S)):
+        if queued.planned_s[its] > LENGTHS_S[place]:
+            started_in(queue_counts[place], held_by_long(running, LENGTHS_S[place]), allocated, site_cpus)
     before = before_each(queued.user, len(people.users), stand_for)
     if is_task:
         before[its] = before_task(queued, its, stand_for)

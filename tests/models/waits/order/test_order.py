@@ -15,7 +15,9 @@ from models.site.job import Job
 from models.waits.order import LearntOrder
 from models.waits.order.limits import LimitsSeen
 from models.waits.order.queue_limits import QueueLimitsSeen
+from models.waits.order.schedule import long_of
 from models.waits.order.usage import HALF_LIVES_S, Usage
+from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.schedulers import TIERS, run_changing
 
 SETTINGS = EngineSettings(method="order", shadows=("easy",), bounds="", what_if="order", history=200)
@@ -89,6 +91,17 @@ def test_a_limit_on_what_a_queue_holds_is_found(most: tuple[tuple[str, float], .
     engine = engine_after(run_changing(jobs, 64, "alder", msgspec.structs.replace(TIERS, limits=most)))
     places = [method(engine).preference.place(queue) for queue in ("short", "batch", "long")]
     assert method(engine).queue_limits.limits(64)[places].tolist() == [np.inf, np.inf, pytest.approx(found)]
+
+
+@pytest.mark.parametrize(("part", "found"), [(0.25, (0.75 * 64, 3600.0)), (0.0, (np.inf, np.inf))])
+def test_a_part_kept_for_short_jobs_is_found(part: float, found: tuple[float, float]) -> None:
+    scheduler = Drawn("alder", 64, 0, Rules(short_part=part))
+    events: list[AnyEvent] = [scheduler.capacity()]
+    for job in generate(5, 1500, cpus=64, load=0.7, users=12, start_time=0):
+        events += scheduler.submit(job)
+    engine = engine_after(events)
+    long, long_s = long_of(method(engine).queue_limits.limits(64))
+    assert (long, long_s) == (pytest.approx(found[0], abs=0.04 * 64), found[1])
 
 
 def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
