@@ -37,6 +37,11 @@ SETS = {
         "7,uX,vcJ,1,4,1,FAILED,2023-03-01 12:00:00,2023-03-01 12:00:30,2023-03-01 13:00:00,3570,30\n",
         1,
     ),
+    "philly": (
+        "job_id,user,vc,gpu_num,state,submit_time,start_time,end_time,duration,queue\n"
+        "application_1,ab,ee9e8c,8,Pass,2023-03-01 12:00:00,2023-03-01 12:00:30,2023-03-01 13:00:00,3570,30\n",
+        1,
+    ),
     "acme": (
         "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n"
         "dlc7,u5,1,8,128,Other,COMPLETED,2023-03-01 20:00:00+08:00,2023-03-01 20:00:30+08:00,2023-03-01 21:00:00+08:00,"
@@ -80,7 +85,8 @@ def test_a_public_set_is_recognised_and_read(name: str, tmp_path: Path) -> None:
         submit, start, end = events
         noon = NOON.timestamp()
         assert (submit["time"], start["time"], end["time"]) == (noon, noon + 30, noon + 3600)
-        assert submit["cpus"] == {"helios": 4, "acme": 128, "eagle": 36, "kestrel": 104}[name]
+        assert submit.get("cpus") == {"helios": 4, "acme": 128, "eagle": 36, "kestrel": 104}.get(name)
+        assert submit.get("gpus") == {"helios": 1, "acme": 8, "philly": 8}.get(name)
         assert submit.get("walltime") == {"eagle": 14400.0, "kestrel": 14400.0}.get(name)
 
 
