@@ -54,3 +54,28 @@ def source(
         run_source(settings, opened, watch, directory, stop)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
+
+
+@commands.command(epilog="Example: queuecast capture slurm looks --looks 20")
+def capture(
+    scheduler: Annotated[str, typer.Argument(help="Which scheduler: slurm.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the answers.")],
+    looks: Annotated[int, typer.Option(min=1, help="How many looks.")] = 5,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="From one look to the next.")] = "30s",
+) -> None:
+    """Record what a scheduler answers, with other names: a folder that can be sent to us, and replayed.
+
+    Names of users, accounts, jobs, partitions, nodes and all that is not known to
+    have none become hashes with a random key that is kept nowhere. Numbers of
+    jobs, times and sizes stay.
+    """
+    from streams.errors import NotUnderstood, read_as
+    from streams.operate.capture import capture as captured
+    from streams.text.durations import seconds_of
+
+    if scheduler != "slurm":
+        raise NotUnderstood(
+            f"{scheduler}: only the answers of slurm can be captured; of others send a piece of the log"
+        )
+    captured(directory, looks, read_as("--every", seconds_of, every), tell)
+    tell(f"`queuecast replay {directory} --site here` reads it")

@@ -132,14 +132,14 @@ class Commands(SlurmCalls):
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
         """`squeue --json`, which tells all jobs, also those that ended within MinJobAge."""
-        return jobs_of(self._run("squeue", "--json", "--all", "--states=all"), on_skipped, "squeue")
+        return jobs_of(self.run("squeue", "--json", "--all", "--states=all"), on_skipped, "squeue")
 
     def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
         """`sacct`, as text: it costs a quarter of its JSON."""
         self._check_zone()
         begin = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         wanted = self._wanted()
-        data = self._run(
+        data = self.run(
             "sacct",
             "--allusers",
             "--allocations",
@@ -169,7 +169,7 @@ class Commands(SlurmCalls):
 
     def _wanted(self) -> str:
         if self._columns is None:
-            known = set(self._run("sacct", "--helpformat").decode("utf-8", "replace").split())
+            known = set(self.run("sacct", "--helpformat").decode("utf-8", "replace").split())
             self._columns = ",".join(column for column in COLUMNS.split() if column in known)
         return self._columns
 
@@ -203,9 +203,10 @@ class Commands(SlurmCalls):
                 self._running.send_signal(signal.SIGTERM)
 
     def _text(self, *words: str) -> str:
-        return self._run(*words).decode("utf-8", "replace")
+        return self.run(*words).decode("utf-8", "replace")
 
-    def _run(self, *words: str) -> bytes:
+    def run(self, *words: str) -> bytes:
+        """What a program prints; it is measured under its name."""
         return self._measured(words[0], lambda: self._output(words))
 
     def _output(self, words: tuple[str, ...]) -> bytes:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
@@ -28,7 +29,7 @@ from streams.sources.logs.files import BROKEN, open_log
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.rows import phase_of
 from streams.sources.tables.mapping import Mapping, Place, mapping_for, places_of, read_mapping, ready
-from streams.sources.tables.values import Cell, number_of, seconds_of, text_of, time_of, zone_or_utc
+from streams.sources.tables.values import Cell, number_of, seconds_of, text_of, time_of
 
 MAGIC = b"PAR1"
 """How a file of Parquet begins."""
@@ -75,7 +76,7 @@ class TableSource(Source):
             mapping = read_mapping(found)
         self._mapping = mapping
         self._places = places_of(mapping, self._header, str(path))
-        self._zone = zone_or_utc(zone_of(mapping.timezone))
+        self._zone: tzinfo = zone_of(mapping.timezone) or UTC
 
     @classmethod
     def open(
@@ -99,7 +100,7 @@ class TableSource(Source):
         mapping = read_mapping(map) if map else None
         made = cls(Path(location), site or Path(location).name.partition(".")[0] or "site", on_skipped, mapping)
         if timezone:
-            made._zone = zone_or_utc(zone_of(timezone))
+            made._zone = zone_of(timezone) or UTC
         return made
 
     @classmethod

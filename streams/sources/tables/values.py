@@ -1,7 +1,7 @@
 """What the cells of a table say."""
 
 import math
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import lru_cache
 
 from streams.sources.logs.fields import MAX_SECONDS
@@ -65,8 +65,3 @@ def _of_text(text: str, zone: tzinfo) -> float | None:
     except ValueError:
         return None
     return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
-
-
-def zone_or_utc(zone: tzinfo | None) -> tzinfo:
-    """The zone, where one is given."""
-    return zone or UTC
