@@ -48,7 +48,7 @@ WORDS = frozenset({"", "ALL", "(null)", "N/A", "None", "None assigned", "Unknown
 NUMBERED = frozenset({"user_id", "group_id", "uid", "gid"})
 
 _MACHINE = ("nodes", "partitions", "reservations")
-_OF_MACHINE = PLAIN | KINDS.keys() | {"qos", "state"}
+_OF_MACHINE = (PLAIN - {"reason"}) | KINDS.keys() | {"qos"}  # why a node is down is an operator's own text
 
 
 class Hiding:
