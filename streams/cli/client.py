@@ -102,6 +102,8 @@ def feed(
         if limit is not None:
             steps = feeding.first_jobs(steps, limit, len(sites))
         stop = stack.enter_context(stop_on_sigterm())
+        if math.isfinite(pace):
+            tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
         with progress("events sent", total) as advance:
             shown = _print_fed if as_json else _show_fed
             publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), shown, stop, sites)

@@ -3,7 +3,7 @@
 Plain values are read here too: typer would import pydantic for them, which takes longer than an answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -13,11 +13,30 @@ KINDS: dict[Any, Callable[[Any], Any]] = {kind: kind for kind in (str, int, floa
 """What reads values that are plain, by their type."""
 
 
+GROUPS = {
+    "Try it": ("up", "demo"),
+    "Ask and watch": ("ask", "job", "jobs", "sites", "watch", "notify"),
+    "Judge it by a log": ("replay", "compare", "simulate", "tune", "prior"),
+    "Tell it of a scheduler": ("source", "feed"),
+    "Run it": ("topics", "worker", "serve", "doctor", "site", "letters", "access", "schema"),
+}
+"""What `queuecast --help` shows of commands under which heading; others follow under their own."""
+
+
 def command_of(app: typer.Typer) -> Any:
     """The command of an application, with its whole tree, whose help shows `--site SITE` and no types."""
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     _prepare(command)
+    command.format_commands = lambda ctx, formatter: _write_groups(command.commands, formatter)
     return command
+
+
+def _write_groups(commands: Mapping[str, Any], formatter: Any) -> None:
+    others = tuple(name for name in commands if not any(name in group for group in GROUPS.values()))
+    for title, names in {**GROUPS, "Commands": others}.items():
+        if lines := [(name, commands[name].get_short_help_str()) for name in names if name in commands]:
+            with formatter.section(title):
+                formatter.write_dl(lines)
 
 
 def _prepare(command: Any) -> None:

@@ -27,7 +27,7 @@ def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
     Raises:
         UserError: the settings cannot be read, or are wrong.
     """
-    from streams.running import config_here, serves
+    from streams.running import config_here, is_news, serves
     from streams.settings import load_settings, settings_file
 
     named, found = settings_file(context.obj), config_here(context.obj)
@@ -35,7 +35,8 @@ def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
     if named is None and found is not None:
         if url and not serves(settings.serve, url):
             return load_settings()
-        tell(f"using the queuecast that runs here: {found}")
+        if is_news(found):
+            tell(f"using the queuecast that runs here: {found}")
     context.obj = found
     return settings
 

@@ -1,6 +1,7 @@
 """What commands say: documents on stdout; lines and a progress bar on stderr."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
@@ -10,6 +11,9 @@ from streams.text.terminal import printable
 
 SILENCE_S = 4.0
 """After how many seconds a command that waits for others says that nothing has come yet."""
+
+TELL_S = 60.0
+"""Seconds between two lines of how far a long command is."""
 
 
 def tell(message: str) -> None:
@@ -38,9 +42,9 @@ def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callabl
 
 @contextmanager
 def progress(unit: str, total: int | None) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr, where that is a terminal; gives a function that moves it on by one."""
+    """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one."""
     if not sys.stderr.isatty():
-        yield lambda: None
+        yield _told_now_and_then(unit, total)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
@@ -62,3 +66,18 @@ def progress(unit: str, total: int | None) -> Iterator[Callable[[], None]]:
                 bar.update(task, completed=done)
 
         yield advance
+
+
+def _told_now_and_then(unit: str, total: int | None) -> Callable[[], None]:
+    begun = told = time.monotonic()
+    done = 0
+
+    def advance() -> None:
+        nonlocal told, done
+        done += 1
+        if (now := time.monotonic()) - told >= TELL_S:
+            told = now
+            of = "" if total is None else f" of {total:,}"
+            tell(f"{done:,}{of} {unit}, {done / (now - begun):,.0f}/s")
+
+    return advance

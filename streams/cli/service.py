@@ -8,7 +8,7 @@ import typer
 from streams.cli.options import settings_of
 from streams.cli.output import print_json, tell
 from streams.errors import read_as
-from streams.text.terminal import printable, show_table
+from streams.text.terminal import printable, show_table, show_wrapped
 
 commands = typer.Typer()
 
@@ -166,7 +166,9 @@ def doctor(
             read_as(option, url_of, address)
     others = chain.from_iterable(map(check, addresses) for _, check, addresses in looks)
     for result in chain(examine(settings_of(context)), others):
-        sys.stdout.write(msgspec.json.encode(result).decode() if as_json else printable(str(result)))
-        sys.stdout.write("\n")
+        if as_json:
+            sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        else:
+            show_wrapped(str(result))
         failed |= result.state == "fail"
     raise typer.Exit(int(failed))

@@ -91,8 +91,8 @@ def chance(share: float, highest: float) -> str:
     ('72 %', 'over 95 %', 'under 1 %')
     """
     if share >= highest:
-        return f"over {highest:.0%}".replace("%", " %")
-    return f"{share:.0%}".replace("%", " %") if share >= 0.01 else "under 1 %"
+        return f"over {100 * highest:.0f} %"
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
 def _state(ranked: RankedSite) -> str:
@@ -110,7 +110,7 @@ def _why(ranked: RankedSite) -> str:
     problems = "; ".join(dict.fromkeys(told.split("; ")))  # both may tell of the same
     behind = "ranked behind: " if ranked.weak else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
-    reason += "" if ranked.p_best in (None, 1.0) else f"; the best site with {ranked.p_best:.0%}"
+    reason += "" if ranked.p_best in (None, 1.0) else f"; the best site with {100 * ranked.p_best:.0f} %"
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
 
 

@@ -48,7 +48,10 @@ def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
     """What else is known of a job, by name."""
     if answer.starts_by:
         bounds = [(share, at) for share, at in answer.starts_by.items() if float(share) > 0.5]
-        yield "at the latest", ", ".join(f"{minute(at)} with {float(share):.0%}" for share, at in bounds)
+        yield (
+            "at the latest",
+            ", ".join(f"{minute(at)} with {float(share):.0%}".replace("%", " %") for share, at in bounds),
+        )
     if (live := answer.live) is not None:
         now = answer.as_of or answer.made_at
         if live.start is None:

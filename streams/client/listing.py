@@ -32,10 +32,10 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
 
 def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
     since = span(max(of.as_of - job.submit, 0.0)) if of.as_of is not None else "–"
-    bound = (job.bounds or {}).get(LATEST)
+    bound = None if job.held_back else (job.bounds or {}).get(LATEST)
     latest = None if bound is None else job.submit + bound
     if latest is not None and of.as_of is not None and latest < max(of.as_of, job.expected_start or 0.0):
-        by = "passed"
+        by = "later"
     else:
         by = "–" if latest is None else minute(latest, zone=False)
     starts = _no_start(job) if job.expected_start is None else minute(job.expected_start, zone=False)

@@ -13,7 +13,10 @@ from streams.broker.admin import check_topics
 from streams.broker.errors import kafka_errors
 from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
-from streams.text.terminal import moment, printable
+from streams.text.terminal import minute, moment, printable
+
+SHOWN_BOUND = "0.9"
+"""The bound that a line shows; JSON has all of them, and the reasons."""
 
 
 class Message(Protocol):
@@ -123,21 +126,15 @@ def line(record: Prediction | Outcome, late: int | None = None) -> str:
 
 
 def _prediction(record: Prediction) -> str:
-    parts = ["wait unknown" if record.predicted_wait_s is None else f"waits {duration(record.predicted_wait_s)}"]
-    parts += [f"{float(q):.0%} within {duration(bound_s)}" for q, bound_s in _upper(record.bounds)]
-    if record.predicted_run_s is not None:
-        parts.append(f"runs {duration(record.predicted_run_s)}")
-    if record.predicted_start is not None:
-        parts.append(f"starts {moment(record.predicted_start)}")
     degraded = f"  [{record.degraded}]" if record.degraded else ""
-    return f"{', '.join(parts)}  ({record.method}: {record.reason}){degraded}"
-
-
-def _upper(bounds: dict[str, float] | None) -> list[tuple[str, float]]:
-    """The bounds above the median."""
-    return [
-        (q, bound_s) for q, bound_s in (bounds or {}).items() if q.replace(".", "", 1).isdecimal() and float(q) > 0.5
-    ]
+    if record.predicted_wait_s is None:
+        return f"wait unknown: {record.reason}{degraded}"
+    parts = [f"waits {duration(record.predicted_wait_s)}"]
+    if (bound_s := (record.bounds or {}).get(SHOWN_BOUND)) is not None:
+        parts.append(f"90 % within {duration(bound_s)}")
+    if record.predicted_start is not None:
+        parts.append(f"starts {minute(record.predicted_start)}")
+    return f"{', '.join(parts)}{degraded}"
 
 
 def _outcome(record: Outcome) -> str:

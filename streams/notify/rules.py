@@ -129,7 +129,12 @@ def _text(job: WatchedJob, kind: Kind, now: float) -> str:
         return f"job {job_id} at {site} is expected to start {when}"
     by = duration(abs(job.now.expected_start - job.told.expected_start))
     if kind == "sooner":
-        return f"job {job_id} at {site} is expected to start {when}, {by} sooner than told before"
+        return f"job {job_id} at {site} is expected to start {when}, {by} sooner than {_before(job)}"
     if job.now.expected_start > job.told.expected_start:
-        return f"job {job_id} at {site} is expected to start {when}, {by} later than told before"
+        return f"job {job_id} at {site} is expected to start {when}, {by} later than {_before(job)}"
     return f"job {job_id} at {site} has not started by the time that was told as the latest"
+
+
+def _before(job: WatchedJob) -> str:
+    """What a notice compares with: the one before it, else what was predicted at the submission."""
+    return "told before" if job.last_id else "at first predicted"

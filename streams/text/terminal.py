@@ -80,7 +80,7 @@ def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> N
     ]
     if rows:
         lines = [[method, *(_number(name, row.get(name)) for name in order)] for method, row in rows.items()]
-        show_table([title, *("AAE h" if name == "AAE" else name for name in order)], lines)
+        show_table([title, *("AAE h" if name == "AAE" else name.replace("_", " ") for name in order)], lines)
 
 
 def columns() -> int:

@@ -133,7 +133,9 @@ def test_its_token_goes_to_its_own_service_alone(
 def test_a_command_says_once_which_one_it_uses(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with announced(config):
         assert main(["access"]) == 0
-    said = capsys.readouterr()
+        said = capsys.readouterr()
+        assert main(["access"]) == 0
+        assert capsys.readouterr().err == ""
     assert said.err == f"using the queuecast that runs here: {config}\n"
     assert said.out.splitlines() == [
         "Kafka    127.0.0.1:4711  PLAINTEXT",

@@ -24,6 +24,12 @@ MAX_QUEUES, MAX_ALTERNATIVES = 4, 3
 MAX_NAMES = 3
 """Partitions that are named where what is free in them is told."""
 
+EVIDENCE_JOBS = 32
+"""After how many started jobs it may be told how a site treats jobs."""
+
+HELD = "jobs like it have waited longer: a limit or a priority may hold it back"
+NEW = "few jobs have started here yet, so how long it waits is a guess"
+
 MIN_SOONER_S, MIN_SOONER_RATIO = 300.0, 0.2
 """What an alternative must save to be named: seconds, and a share of the wait."""
 
@@ -163,7 +169,13 @@ def why(engine: Engine, job: Job, prediction: Prediction) -> Why:
     Costs the simulation of the queue, and one what-if for each alternative that is tried: 12 at most.
     """
     found = explained(Orders(engine, job.submit), job, prediction.predicted_wait_s, prediction.reason)
-    return msgspec.structs.replace(found, instead=_sooner(engine, job, prediction))
+    guessed = not found.ahead_jobs and found.free_cpus >= job.cpus and _is_new(engine.context)
+    return msgspec.structs.replace(found, instead=[] if guessed else _sooner(engine, job, prediction))
+
+
+def _is_new(there: SiteContext) -> bool:
+    """Whether so few jobs have started that nothing of how the site schedules can be told from them."""
+    return len(there.history) < EVIDENCE_JOBS
 
 
 def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") -> Why:
@@ -181,7 +193,7 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
     left_s = max(starts - orders.now, 0.0)
     return Why(
-        text=_words(seen, wait_s, left_s, room, ahead, drain_s),
+        text=_words(seen, wait_s, left_s, room, ahead, drain_s, _is_new(there)),
         free_cpus=room.cpus,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
@@ -190,8 +202,11 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     )
 
 
-def _words(job: Job, wait_s: float, left_s: float, room: Room, ahead: Ahead, drain_s: float | None) -> str:
+def _words(
+    job: Job, wait_s: float, left_s: float, room: Room, ahead: Ahead, drain_s: float | None, is_new: bool
+) -> str:
     """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
+    beside = NEW if is_new else HELD
     fits = room.left >= job.cpus
     wanted = job.cpus if job.asked_cpus is None else job.asked_cpus
     if wait_s <= AT_ONCE_S:
@@ -200,20 +215,19 @@ def _words(job: Job, wait_s: float, left_s: float, room: Room, ahead: Ahead, dra
         )
     if ahead.jobs:
         more = drain_s is not None and left_s > max(MUCH_LONGER * drain_s, AT_ONCE_S)
-        return f"{_in_line(job, ahead, drain_s, room.place)}; {room.words()}{_beside(fits) if more else ''}"
+        return f"{_in_line(job, ahead, drain_s, room.place)}; {room.words()}{_beside(fits, beside) if more else ''}"
     if fits:
-        held = "a limit or a priority may hold it back"
-        return f"{room.words()} and no job is ahead of it, but jobs like it have waited: {held}"
+        return f"{room.words()} and no job is ahead of it, but {beside}"
     if room.cpus >= wanted:
         return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
     free = f"{room.cpus} {room.free()}"
     return f"no job is ahead of it; it asks for {wanted} processors and {free}: running jobs must end first"
 
 
-def _beside(fits: bool) -> str:
+def _beside(fits: bool, beside: str) -> str:
     """What a job waits for beside the work ahead of it."""
     if fits:
-        return ", but jobs like it have waited longer: a limit or a priority may hold it back"
+        return f", but {beside}"
     return ", so running jobs must end first"
 
 

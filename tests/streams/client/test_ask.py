@@ -53,7 +53,7 @@ GRID = ranking(
 
 def test_it_says_how_likely_a_site_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
     show(ranking(site("ctc", p_best=0.724), site("kth", p_best=None), site("elm", p_best=1.0)), width=200)
-    assert capsys.readouterr().out.count("the best site with 72%") == 1
+    assert capsys.readouterr().out.count("the best site with 72 %") == 1
 
 
 def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

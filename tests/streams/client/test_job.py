@@ -61,7 +61,7 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
     show([UNKNOWN, KNOWN])
     assert capsys.readouterr().out.splitlines() == [
         "kth 4711: starts in about 40m (1996-06-26 21:06 UTC)",
-        "  at the latest  1996-06-26 21:36 UTC with 90%",
+        "  at the latest  1996-06-26 21:36 UTC with 90 %",
         "  since          1970-01-01 00:00 UTC, 5m in the queue",
         "  asked for      4 cpus",
         "  why            12 jobs ahead of it \\u001b[2J",

@@ -49,7 +49,7 @@ def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> N
     job.estimated(StartEstimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))
     assert due(job, HOUR_S, BEFORE_S) == "slipped"
     told = notice(job, "slipped", HOUR_S, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than told before"
+    assert told.text == "job 4711 at kth is expected to start in about 20h, 11h later than at first predicted"
     job.was_told(told, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
     assert due(job, 41 * HOUR_S, BEFORE_S) == "slipped"
@@ -90,7 +90,7 @@ def test_it_comes_sooner_where_half_of_what_was_left_is_gone() -> None:
     job.estimated(StartEstimate(6 * HOUR_S, 9 * HOUR_S, 2 * HOUR_S))
     assert due(job, 2 * HOUR_S, BEFORE_S) == "sooner"
     told = notice(job, "sooner", 2 * HOUR_S, "notify")
-    assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than told before"
+    assert told.text == "job 4711 at kth is expected to start in about 4h, 4h sooner than at first predicted"
     job.was_told(told, BEFORE_S)
     assert due(job, 2 * HOUR_S, BEFORE_S) is None
 

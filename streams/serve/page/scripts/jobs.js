@@ -42,16 +42,16 @@ function due(what, time, now) {
   return [h("data", { value: time }, told), h("span", { class: "line" }, clockTime(time))];
 }
 
-/** When it will have started, as sure as the greatest bound is. */
+/** When it will have started with 90 %, as commands and notices say it too; else as sure as the greatest bound is. */
 function atLatest({ start, submit, bounds, held_back }, now) {
-  const known = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b).at(-1);
+  const told = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b);
+  const known = told.find(([q]) => q === "0.9") ?? told.at(-1);
   if (start != null || held_back || !known) return "–";
   const [q, bound] = known;
   const left = submit + bound - now;
   if (left < 0) return "later than was told";
-  const told = fromNow(left);
   return [
-    h("data", { value: submit + bound }, `${told} (${probability(q)})`),
+    h("data", { value: submit + bound }, `${fromNow(left)} (${probability(q)})`),
     h("span", { class: "line" }, clockTime(submit + bound)),
   ];
 }

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from models.engine.asking import why as why_module
 from models.engine.asking.answers import answer
 from models.engine.asking.why import Orders, explained
 from models.engine.engine import Engine
@@ -83,11 +84,15 @@ def test_where_nothing_is_ahead_running_jobs_must_end() -> None:
     )
 
 
-def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(busy: Engine) -> None:
+def test_where_the_work_ahead_is_not_what_it_waits_for_that_is_said(
+    busy: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def text(cpus: int, wait_s: float) -> str:
         return explained(Orders(busy, HOUR), Job("x", 0, HOUR, cpus=cpus, walltime=HOUR), wait_s).text
 
     ahead = "3 jobs ahead of it need 384 core-hours, about 6h of the machine; 16 processors are free"
+    assert text(16, 20 * HOUR) == f"{ahead}, but few jobs have started here yet, so how long it waits is a guess"
+    monkeypatch.setattr(why_module, "EVIDENCE_JOBS", 1)
     assert text(16, 20 * HOUR) == (
         f"{ahead}, but jobs like it have waited longer: a limit or a priority may hold it back"
     )
