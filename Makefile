@@ -9,6 +9,7 @@
 #   make drawn              Grafana's dashboards as pictures of the demo, in drawn/, without a Grafana
 #   make prior LOGS=...     what other sites taught, trained again on these logs (models/waits/boosted/prior.bin)
 #   make sbom               the bill of materials, sbom.json (CycloneDX): the lock file's packages and Kafka's jars
+#   make release            what a version consists of, in dist/: wheel, source, bill of materials, checksums
 #   make image              the image on a base pinned by its digest, which Docker looks up now
 #   make lock               renews requirements/ from pyproject.toml: the newest versions in range, with their hashes
 
@@ -41,7 +42,7 @@ define install
 	fi
 endef
 
-.PHONY: demo check test test-all ready compiled lint bench docs drawn lock prior sbom image
+.PHONY: demo check test test-all ready compiled lint bench docs drawn lock prior sbom release image
 .SILENT:
 
 demo: $(VENV)/local
@@ -83,6 +84,13 @@ prior: $(VENV)/dev
 
 sbom: $(VENV)/local
 	$(BIN)/python -m deploy.sbom > sbom.json
+
+# The time in the archives is that of the last commit, so that the same commit gives the same bytes.
+release: $(VENV)/dev
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m hatchling build -d dist >/dev/null
+	$(BIN)/python -m deploy.sbom > dist/queuecast.cdx.json
+	cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 image:
 	base=$$(sed -n 's/^ARG PYTHON=//p' $(DOCKERFILE)); \

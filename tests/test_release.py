@@ -1,0 +1,39 @@
+"""What a release and the forge's forms name is there."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.specifiers import SpecifierSet
+
+from tests.test_requirements import PROJECT, ROOT
+
+FORGE = ROOT / ".github"
+
+
+def _read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", sorted((FORGE / "workflows").iterdir()), ids=lambda path: path.stem)
+def test_a_workflow_runs_what_the_makefile_has(path: Path) -> None:
+    steps = [step for job in _read(path)["jobs"].values() for step in job["steps"]]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = [target for step in steps for target in re.findall(r"^make ([a-z-]+)", step.get("run", ""))]
+    assert set(named) <= targets and (named or ".ci/run" in str(steps))
+
+
+def test_every_supported_python_is_tried() -> None:
+    tried = _read(FORGE / "workflows" / "check.yml")["jobs"]["check"]["strategy"]["matrix"]["python"]
+    assert all(SpecifierSet(PROJECT["requires-python"]).contains(version) for version in tried)
+    assert tried == [text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)]
+
+
+@pytest.mark.parametrize("path", sorted((FORGE / "ISSUE_TEMPLATE").glob("*[!g].yml")), ids=lambda path: path.stem)
+def test_a_form_asks_for_what_it_needs(path: Path) -> None:
+    form = _read(path)
+    ids = [field["id"] for field in form["body"]]
+    assert form["name"] and form["description"] and len(set(ids)) == len(ids)
+    assert any(field.get("validations", {}).get("required") for field in form["body"])
