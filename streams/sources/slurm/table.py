@@ -9,7 +9,6 @@ from itertools import chain, pairwise
 from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 
@@ -26,6 +25,7 @@ from models.records import (
     Start,
     Suspend,
 )
+from streams.sources.slurm.changes import eligible_again, fingerprint, priority_of, reason_of, request_of
 from streams.sources.slurm.rows import QUEUED, REQUEUED, RUNNING, SUSPENDED, UNCLEAR, JobRow, submit_of
 
 QUEUING, HELD, RUNS, STILL, GONE = range(5)
@@ -43,8 +43,6 @@ PRIORITY_SHARE = 0.25
 ORDER_S = 1800.0
 """After so many seconds all priorities that have changed are told again, where those that were told are in another
 order than those of now: who goes first counts, by however little."""
-
-_ORDINARY = frozenset({None, "Priority", "Resources", "Cleaning", "WaitingForScheduling", "BeginTime"})
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
@@ -136,7 +134,7 @@ class JobTable:
         both: list[tuple[int, int]] = []
         for row in rows:
             entry = self.entries.get(row.job)
-            if row.phase == QUEUED and entry is not None and entry.priority and (now := _priority(row)):
+            if row.phase == QUEUED and entry is not None and entry.priority and (now := priority_of(row)):
                 both.append((now, entry.priority))
         both.sort()
         changed = any(one > other for (_, one), (_, other) in pairwise(both))
@@ -223,7 +221,7 @@ class JobTable:
             )  # told as submitted when the first attempt was
         if entry is not None and entry.awaited and int(row.submit) >= entry.submit:
             entry.submit, entry.awaited = int(row.submit), False
-            before = _eligible(self.site, row, entry.attempt)
+            before = eligible_again(self.site, row, entry.attempt)
         elif entry is not None and int(row.submit) < entry.submit:
             return  # an attempt before the last one
         if entry is None or int(row.submit) > entry.submit:
@@ -250,7 +248,7 @@ class JobTable:
         name: Any = {"site": self.site, "time": row.submit, "job": row.job, "attempt": before.attempt}
         entry, ran = self._enter(row, attempt, queue), before.phase in (RUNS, STILL)
         if ran and attempt == before.attempt + 1:
-            return entry, [Requeue(**name), *_eligible(self.site, row, attempt)]
+            return entry, [Requeue(**name), *eligible_again(self.site, row, attempt)]
         again = submit_of(row, self.site, attempt, late)
         if before.phase == GONE:
             return entry, [again]
@@ -260,7 +258,7 @@ class JobTable:
         submit = int(row.submit)
         entry = Entry(attempt, submit, QUEUING, submit, depends=row.phase == QUEUED and bool(row.dependency))
         if queue and row.phase == QUEUED:  # the submission says it all
-            entry.request, entry.reason, entry.priority = _fingerprint(_request(row)), _reason(row), _priority(row)
+            entry.request, entry.reason, entry.priority = fingerprint(request_of(row)), reason_of(row), priority_of(row)
         self.entries[row.job] = entry
         return entry
 
@@ -293,7 +291,7 @@ class _Steps:
             if row.held != (entry.phase == HELD):
                 entry.phase = HELD if row.held else QUEUING
                 yield Hold(**self._name, time=self._at) if row.held else Release(**self._name, time=self._released())
-            yield from self._altered(_request(row))
+            yield from self._altered(request_of(row))
         if row.expected is not None and not entry.expected and not row.held:
             entry.expected = True
             yield ExpectedStart(**self._name, time=self._at, by=BY, expected=row.expected)
@@ -305,15 +303,15 @@ class _Steps:
 
     def _altered(self, request: dict[str, Any]) -> Iterator[JobEvent]:
         row, entry = self._row, self._entry
-        before, entry.request = entry.request, _fingerprint(request)
+        before, entry.request = entry.request, fingerprint(request)
         entry.depends = bool(row.dependency)
         changed = {} if before == entry.request else {name: x for name, x in request.items() if x is not None}
         if not before:  # it was told by who knows less of it
             changed = {"dependency": row.dependency} if row.dependency else {}
         if row.phase == QUEUED:
-            if (reason := _reason(row)) != entry.reason:
+            if (reason := reason_of(row)) != entry.reason:
                 entry.reason = changed["pending_reason"] = reason
-            priority = _priority(row)
+            priority = priority_of(row)
             if priority and abs(priority - entry.priority) > self._share * entry.priority:
                 entry.priority = priority
                 changed["priority"] = float(priority)
@@ -382,43 +380,3 @@ def _in_turn(rows: Sequence[JobRow]) -> list[JobRow]:
 
 _AGAIN = frozenset({"preempted", "node_fail", "requeued"})
 """States of an end after which a later attempt is the same job, queued again."""
-
-
-def _fingerprint(request: dict[str, Any]) -> int:
-    return crc32(msgspec.json.encode(list(request.values()))) or 1
-
-
-def _reason(row: JobRow) -> str:
-    """Why it is queued, where that is out of the ordinary; a hold is told as such."""
-    return "" if row.held or row.reason in _ORDINARY else (row.reason or "")[:80]
-
-
-def _priority(row: JobRow) -> int:
-    """Its priority; 0 where it is unknown, or is that of a hold."""
-    return 0 if row.held else int(row.priority or 0)
-
-
-def _request(row: JobRow) -> dict[str, Any]:
-    """What an alteration of a queued job can change."""
-    return {
-        "account": row.account,
-        "queue": row.queue,
-        "partitions": row.partitions,
-        "cpus": row.cpus,
-        "gpus": row.gpus,
-        "gpu_types": row.gpu_types,
-        "memory": row.memory,
-        "walltime": row.walltime,
-        "unlimited": row.unlimited,
-        "eligible": row.eligible,
-        "qos": row.qos,
-        "reservation": row.reservation,
-        "dependency": row.dependency or "",
-        "array_limit": row.array_limit,
-    }
-
-
-def _eligible(site: str, row: JobRow, attempt: int) -> Iterator[JobEvent]:
-    """A requeued job may have to wait for a while before it may start again."""
-    if row.eligible is not None and row.eligible > row.submit:
-        yield Alter(site=site, time=row.submit, job=row.job, attempt=attempt, eligible=row.eligible)
