@@ -4,13 +4,12 @@ All events of a file are taken as of one site, whatever their lines say: the one
 the first line's.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import msgspec
 
 from models.records import AnyEvent
 from streams.errors import UNDECODABLE, place_and_problem
-from streams.sources.contract import IDLE_S, OnSkipped, refuse
 from streams.sources.logs.fields import BadRecord
 from streams.sources.logs.source import LogSource, Records
 
@@ -44,20 +43,10 @@ class EventsSource(LogSource):
     records_of = EventRecords
 
     @classmethod
-    def open(
-        cls,
-        location: str,
-        site: str | None = None,
-        on_skipped: OnSkipped = refuse,
-        timezone: str | None = None,
-        pause_s: float = IDLE_S,
-    ) -> Self:
-        """Open a file of events; the parameters are those of `LogSource.open`, but for the site's name: see above."""
-        opened = super().open(location, site, on_skipped, timezone, pause_s)
-        first = _first(opened.files.first_head()) if site is None else None
-        if first is not None:
-            opened.sites = (first.site,)
-        return opened
+    def site_of(cls, head: bytes) -> str | None:
+        """The first line's."""
+        first = _first(head)
+        return None if first is None else first.site
 
     @classmethod
     def first_time(cls, head: bytes) -> float | None:

@@ -106,12 +106,12 @@ class LogSource(Source):
     records_of: type[Records]
 
     def __init__(
-        self, location: str, site: str, on_skipped: OnSkipped, zone: ZoneInfo | None, pause_s: float = IDLE_S
+        self, location: str, site: str | None, on_skipped: OnSkipped, zone: ZoneInfo | None, pause_s: float = IDLE_S
     ) -> None:
-        check_site(site)
-        self.sites = (site,)
         self._on_skipped, self._zone, self._pause_s = on_skipped, zone, pause_s
         self.files = LogFiles(location, self.first_time)
+        self.sites = (site or self.site_of(self.files.first_head()) or Path(location).name or "site",)
+        check_site(self.sites[0])
         self.records = 0
         self.left_out: dict[str, int] = {}
 
@@ -129,7 +129,7 @@ class LogSource(Source):
         Parameters:
             location: a file, with those that were rotated away from it beside it; a folder with a file a day; or a
                 pattern such as `/var/log/condor/EventLog*`.
-            site: without it the site is called as the file or folder is.
+            site: without it the site is called as the log says, else as the file or folder is.
             timezone: of times without one, such as Europe/Paris; without it they are taken as the log itself shows
                 them to be, else as UTC.
             pause_s: seconds between two looks for something new.
@@ -137,12 +137,17 @@ class LogSource(Source):
         Raises:
             UserError: there is no such file, it cannot be read, or there is no such time zone.
         """
-        return cls(location, site or Path(location).name or "site", on_skipped, zone_of(timezone), pause_s)
+        return cls(location, site, on_skipped, zone_of(timezone), pause_s)
 
     @classmethod
     @abstractmethod
     def first_time(cls, head: bytes) -> float | None:
         """The time of the first record in a file that begins so, Unix seconds; None where it is no such log."""
+
+    @classmethod
+    def site_of(cls, head: bytes) -> str | None:
+        """The site's name, where a log that begins so says it."""
+        return None
 
     @classmethod
     def offset_of(cls, head: bytes) -> int:

@@ -166,7 +166,7 @@ def test_sources_of_other_packages_are_found_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none", "'none' is not a source; there are: .*swf, bells"),
+        ("none", "'none' is not a source; there are: .*table, bells"),
         ("gone", "source 'gone' of the package queuecast-bells 1.0 cannot be loaded: ModuleNotFoundError: "),
         ("place", "source 'place' of the package queuecast-bells 1.0: queuecast_bells:Place is not a Source"),
     ],
