@@ -1,9 +1,12 @@
 """What an operator may change at a site, beside what its events say."""
 
+from typing import Any
+
 import msgspec
 
 from models.engine.engine import Engine
-from models.records import Capacity, ForgetJob, SetCapacity, UsePrior
+from models.records import Capacity, ForgetJob, SetCapacity, Start, Submit, UsePrior
+from models.site.job import REQUEST
 
 
 def operate(engine: Engine, operation: ForgetJob | SetCapacity | UsePrior) -> str:
@@ -33,3 +36,19 @@ def _set_capacity(engine: Engine, operation: SetCapacity) -> str:
     size = {"cpus": operation.cpus, "nodes": operation.nodes, "down_nodes": operation.down_nodes}
     engine.context.resize(msgspec.structs.replace(known, time=engine.time, **size))
     return f"the site has {operation.cpus} processors"
+
+
+def begun_anew(engine: Engine) -> Engine:
+    """A site that has learnt nothing yet, with the size and the live jobs of another one; O(live jobs).
+
+    The jobs are told as a source does that has just begun: their waits are neither scored nor learnt.
+    """
+    fresh = Engine(engine.site, engine.settings)
+    fresh.context.resize(engine.context.capacity)
+    for job in sorted(engine.context.state.jobs.values(), key=lambda job: (job.submit, job.key)):
+        asked = {name: getattr(job, name) for name in REQUEST} | msgspec.structs.asdict(job.extras)
+        named: dict[str, Any] = {"site": engine.site, "job": job.id, "attempt": job.attempt}
+        fresh.apply(Submit(**named, time=job.submit, eligible=job.eligible, late=True, **asked))
+        if job.start is not None:
+            fresh.apply(Start(**named, time=job.start, cpus=job.allocated))
+    return fresh

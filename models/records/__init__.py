@@ -22,7 +22,16 @@ from models.records.events import (
 )
 from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
 from models.records.notices import Notice
-from models.records.operations import AnyOperation, DoneOperation, ForgetJob, Operation, Rebuild, SetCapacity, UsePrior
+from models.records.operations import (
+    AnyOperation,
+    BeginAnew,
+    DoneOperation,
+    ForgetJob,
+    Operation,
+    Rebuild,
+    SetCapacity,
+    UsePrior,
+)
 from models.records.predictions import DeadLetter, LiveState, Outcome, Prediction, StandingEstimate
 from models.records.questions import (
     BUSY,
@@ -73,6 +82,7 @@ __all__ = [
     "AnyEvent",
     "AnyOperation",
     "AnyQuestion",
+    "BeginAnew",
     "Bytes",
     "Cancel",
     "Capacity",

@@ -34,13 +34,17 @@ class Rebuild(Operation, tag="operator_rebuild", kw_only=True, frozen=True):
     """The state and the histories are made anew from what the topic still has of the site's events."""
 
 
+class BeginAnew(Operation, tag="operator_begin", kw_only=True, frozen=True):
+    """All that was learnt of the site is forgotten: it is another machine. Its size and its live jobs stay."""
+
+
 class UsePrior(Operation, tag="operator_prior", kw_only=True, frozen=True):
     """From now on the site's forests start from what these sites taught: the prior itself, as it is stored."""
 
     prior: bytes
 
 
-AnyOperation = ForgetJob | SetCapacity | Rebuild | UsePrior
+AnyOperation = ForgetJob | SetCapacity | Rebuild | BeginAnew | UsePrior
 
 
 class DoneOperation(msgspec.Struct, kw_only=True, frozen=True):

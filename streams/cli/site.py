@@ -1,4 +1,4 @@
-"""The commands about one site: show, forget-job, set-capacity, use-prior, rebuild."""
+"""The commands about one site: show, forget-job, set-capacity, use-prior, begin-anew, rebuild."""
 
 import shlex
 import sys
@@ -109,6 +109,22 @@ def use_prior(
 
     name, by = _split(context), operator(settings_of(context))
     _send(context, UsePrior(site=name, time=now(), by=by, why=why, prior=read_prior(file)))
+
+
+@site_commands.command("begin-anew", epilog="Example: queuecast site ctc begin-anew --yes --why 'another machine'")
+def begin_anew(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    why: Why = "",
+) -> None:
+    """Forget all that was learnt of the site, where another machine has its name; its size and live jobs stay."""
+    from models.records import BeginAnew
+    from streams.operate.site import now, operator
+
+    name = _split(context)
+    if not yes:
+        raise UserError("all that it has learnt will be lost; say --yes to do it")
+    _send(context, BeginAnew(site=name, time=now(), by=operator(settings_of(context)), why=why))
 
 
 @site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")

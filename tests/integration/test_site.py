@@ -66,10 +66,19 @@ def test_a_site_is_looked_at_and_mended(
     others = tmp_path_factory.mktemp("prior") / "grid.prior"
     others.write_bytes(shipped().encode())
     assert main(["site", "alder", "use-prior", str(others)]) == 0
-    until(lambda: operations() == [*kinds, "operator_prior"])
+    assert main(["site", "alder", "begin-anew"]) == 1
+    assert main(["site", "alder", "begin-anew", "--yes"]) == 0
+    kinds += ["operator_prior", "operator_begin"]
+    until(lambda: operations() == kinds)
     here.worker.kill()
     here.worker.start()
-    until(lambda: operations() == [*kinds, "operator_prior"])
+    until(lambda: operations() == kinds)
+    after = shown()
+    assert (after["cpus"], after["history_jobs"], after["live"]) == (
+        430,
+        0,
+        {"queued_jobs": 2, "running_jobs": 1, "free_cpus": 426},
+    )
     assert main(["site", "alder", "show"]) == 0
     said = capsys.readouterr().out
     assert "rebuild by" in said and f"the forests start from {shipped().jobs} jobs of other sites" in said

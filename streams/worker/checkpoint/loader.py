@@ -92,6 +92,14 @@ class SiteLoader:
         await asyncio.to_thread(fresh.jobs.fill, fresh.engine, handle.jobs.all_keys)
         return fresh, len(messages)
 
+    async def replace(self, handle: SiteHandle, engine: Engine) -> SiteHandle:
+        """The same site with another engine, whose histories begin anew; what it had learnt is left as above."""
+        site = engine.site
+        generation = await self._until_done("redis: looking", partial(self._store.begin, site), site)
+        fresh = SiteHandle(engine, handle.partition, handle.offset, handle.epoch, handle.own, generation, handle.stamp)
+        await asyncio.to_thread(fresh.jobs.fill, engine, handle.jobs.all_keys)
+        return fresh
+
     async def load(self, site: str, stored: StoredState) -> tuple[SiteHandle, bool]:
         """A site as it was stored, and whether it had to be mended, so that it is to be stored again."""
         while True:

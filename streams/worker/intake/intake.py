@@ -4,7 +4,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from models.records import AnyEvent, AnyOperation
+from models.engine.operations import begun_anew
+from models.records import AnyEvent, AnyOperation, BeginAnew
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.intake.messages import Unreadable, read_event
 from streams.worker.intake.operations import change, read_operation
@@ -40,7 +41,9 @@ class Intake:
         """
         with suppress(Unreadable):
             what, _ = self.read(raw)
-            if isinstance(what, AnyOperation):
+            if isinstance(what, BeginAnew):
+                handle.engine = begun_anew(handle.engine)
+            elif isinstance(what, AnyOperation):
                 change(handle.engine, what)
             else:
                 handle.engine.apply(what, arrived(raw))

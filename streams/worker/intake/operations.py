@@ -7,7 +7,7 @@ import msgspec
 
 from models.engine.engine import Engine
 from models.engine.operations import operate
-from models.records import AnyOperation, DoneOperation, Rebuild
+from models.records import AnyOperation, BeginAnew, DoneOperation, Rebuild
 from streams.errors import UNDECODABLE
 from streams.worker.checkpoint.stored import SiteHandle
 
@@ -43,8 +43,8 @@ def rebuilt_lately(handle: SiteHandle, arrived: float) -> bool:
 
 
 def change(engine: Engine, operation: AnyOperation) -> str:
-    """Do what an operation says but for a rebuild; returns in words what was done."""
-    return "" if isinstance(operation, Rebuild) else operate(engine, operation)
+    """Do what an operation says, but where it is about the engine as a whole; returns in words what was done."""
+    return "" if isinstance(operation, Rebuild | BeginAnew) else operate(engine, operation)
 
 
 def note(handle: SiteHandle, operation: AnyOperation, arrived: float, done: str, rebuilt: bool = False) -> None:

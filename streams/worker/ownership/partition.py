@@ -12,7 +12,8 @@ from typing import Any
 import faust
 
 from models.durations import DAY_S
-from models.records import AnyEvent, AnyOperation, Rebuild
+from models.engine.operations import begun_anew
+from models.records import AnyEvent, AnyOperation, BeginAnew, Rebuild
 from streams.settings import Settings
 from streams.worker.checkpoint.acknowledged import Acknowledgements
 from streams.worker.checkpoint.checkpoint import Checkpoint
@@ -339,7 +340,11 @@ class OwnedPartition:
             raise Unreadable("unknown_site", "an operation for a site of which no event has come")
         handle = await self.sites.get(site, own)
         if raw.offset > handle.offset:
-            if not isinstance(operation, Rebuild):
+            if isinstance(operation, BeginAnew):
+                await self._end_of_checkpoint()
+                handle = await self.sites.replace(handle, begun_anew(handle.engine))
+                note(handle, operation, raw.timestamp, "begun anew: nothing is learnt yet")
+            elif not isinstance(operation, Rebuild):
                 note(handle, operation, raw.timestamp, change(handle.engine, operation))
             elif rebuilt_lately(handle, raw.timestamp):
                 raise Unreadable("rebuilt_lately", "the site was rebuilt less than ten minutes before")

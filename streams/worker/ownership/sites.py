@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
+from models.engine.engine import Engine
 from streams.worker.checkpoint.loader import SiteLoader, until_ready
 from streams.worker.checkpoint.log_gaps import LogGaps, log_of
 from streams.worker.checkpoint.pending import AppliedEvent, Gone, Pending
@@ -181,6 +182,13 @@ class PartitionSites:
         fresh.operations = handle.operations
         self.handles[handle.engine.site] = fresh
         return fresh, count
+
+    async def replace(self, handle: SiteHandle, engine: Engine) -> SiteHandle:
+        """Replace a site's engine by one that has learnt nothing of what is stored."""
+        fresh = await self._loader.replace(handle, engine)
+        fresh.operations = handle.operations
+        self.handles[engine.site] = fresh
+        return fresh
 
     async def look_for_gap(self, place: Log, expected: int, found: int) -> None:
         """An event came whose offset is not the expected one: where those between were deleted, its sites say so."""
