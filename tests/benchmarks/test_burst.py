@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from models.records import AnyEvent, Cancel, Submit
-from tests.benchmarks.light import LIGHT
 from tests.support.deployment import PARTITIONS, Deployment, jobs_predicted, metrics
 
 pytestmark = pytest.mark.timeout(7200)
@@ -28,7 +27,7 @@ MIN_EVENTS_PER_S = 200.0
 
 
 def test_burst_is_worked_off_in_little_memory(deploy: Callable[..., Deployment]) -> None:
-    here = deploy(**LIGHT, worker={"checkpoint_events": 1000})
+    here = deploy(history=6000, worker={"checkpoint_events": 1000})
     events = brief_jobs()
     here.send(islice(events, 2 * SMALL_BACKLOG))
     work_off(here, 2 * SMALL_BACKLOG)  # so that what the engines keep is there before

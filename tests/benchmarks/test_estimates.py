@@ -1,7 +1,6 @@
 """What standing estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
 
 from models.records import AnyEvent, Capacity
-from tests.benchmarks.light import LIGHT
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
 from tests.support.deployment import Deploy, Deployment, interleaved, simulated
 
@@ -28,8 +27,8 @@ def test_events_a_second_with_estimates_beside_those_without(deploy: Deploy) -> 
     rates: dict[str, list[float]] = {"without": [], "with": []}
     records = 0
     for _ in range(TURNS):
-        rates["without"].append(rate(deploy(**LIGHT, history=6000, estimates={"enabled": False}), events))
-        here = deploy(**LIGHT, history=6000, estimates=OFTEN)
+        rates["without"].append(rate(deploy(history=6000, estimates={"enabled": False}), events))
+        here = deploy(history=6000, estimates=OFTEN)
         rates["with"].append(rate(here, events))
         records += Outputs(here, here.topics.estimates).written
     without, with_ = max(rates["without"]), max(rates["with"])

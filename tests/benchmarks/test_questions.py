@@ -13,7 +13,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from models.records import AnyEvent, NoAnswer, WaitQuestion
 from streams.client.client import MAX_FETCH_WAIT_MS, QuestionClient
 from streams.client.questions import new_id
-from tests.benchmarks.light import LIGHT
 from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, until
 
 SITES = ("alder", "birch", "cedar")
@@ -97,7 +96,7 @@ async def questions(here: Deployment) -> list[float]:
 
 
 def test_latency_of_questions_beside_a_bare_echo(deploy: Deploy, events: list[AnyEvent]) -> None:
-    here, flowing = deploy(**LIGHT, history=6000), iter(events)
+    here, flowing = deploy(history=6000), iter(events)
     here.worker.start()
     here.send(islice(flowing, BEFORE))
     until(lambda: _sites(here) == sorted(SITES))

@@ -12,7 +12,6 @@ import msgspec
 from deploy.local.up import WorkerProcess
 from models.records import AnyEvent, Capacity, Submit
 from models.simulation import generate
-from tests.benchmarks.light import LIGHT
 from tests.support.deployment import Deploy, Deployment, interleaved, metrics, simulated, sites, until
 
 BACK_S = 10.0
@@ -69,7 +68,7 @@ def show(title: str, rows: list[tuple[str, float, float]]) -> None:
 
 
 def test_a_large_site_is_back_and_moves(deploy: Deploy, tmp_path: Path) -> None:
-    here = deploy(partitions=2, **LIGHT, history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
+    here = deploy(partitions=2, history=HISTORY, worker={"checkpoint_events": 1000, "checkpoint_seconds": 2.0})
     first, second = here.worker, WorkerProcess(tmp_path / "second", here.settings)
     with first:
         large = one_that_moves(here, second)
@@ -125,7 +124,7 @@ def grown(here: Deployment, site: str) -> Iterator[AnyEvent]:
 
 
 def test_twenty_sites_go_on_while_one_of_three_workers_is_killed(deploy: Deploy, tmp_path: Path) -> None:
-    here = deploy(partitions=6, **LIGHT, history=HISTORY)
+    here = deploy(partitions=6, history=HISTORY)
     workers = [here.worker, *(WorkerProcess(tmp_path / name, here.settings) for name in ("second", "third"))]
     coming = interleaved(*(islice(submits(site, 0.0, seed), 1000) for seed, site in enumerate(SITES)))
     with ExitStack() as running, here.fed(iter(coming), SITES_PACE):
