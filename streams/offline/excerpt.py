@@ -8,10 +8,10 @@ import msgspec
 from models.records import AnyEvent, Cancel, Capacity, End, JobEvent, Start, Submit
 from streams.bulk.event_log import EventLog
 
-FAST_JOBS = 20_000
+FAST_JOBS = 12_000
 """Of a long log the last jobs, which a fast replay is over."""
 
-FAST_PREDICTED = 4000
+FAST_PREDICTED = 3000
 """About how many of them a fast replay predicts."""
 
 
@@ -44,7 +44,7 @@ class Excerpt(msgspec.Struct, frozen=True):
             return ""
         return (
             f"a fast replay, for a first answer: of the log's {self.log.jobs:,} jobs the last {self.jobs:,}, of which "
-            f"every {self.every}th is predicted; the others are learnt from, but by the forests"
+            f"one in {self.every} is predicted; the others are learnt from, but by the forests"
         )
 
     def events(self) -> Iterator[AnyEvent]:

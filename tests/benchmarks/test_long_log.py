@@ -31,7 +31,7 @@ def jobs(seed: int = 3) -> Iterator[tuple[int, int, int, int, int, int, int]]:
     """Number, submit, wait, run (seconds), cpus, walltime and user of each job: first come, first served."""
     dice, free, running, now, submit = random.Random(seed), CPUS, list[tuple[int, int]](), 0, 0
     for number in range(1, JOBS + 1):
-        submit += int(dice.expovariate(1 / 430))
+        submit += int(dice.expovariate(1 / 650))
         now, cpus, run = max(now, submit), dice.choice((1, 2, 4, 8, 32)), 1 + int(dice.expovariate(1 / 2500))
         while free < cpus or (running and running[0][0] <= now):
             end, back = heapq.heappop(running)
