@@ -139,7 +139,7 @@ class TableSource(Source):
         return []
 
     def _told(self, row: list[Cell]) -> list[AnyEvent]:
-        """What became of a job; 20 µs."""
+        """What became of a job; some 11 µs with reading the row."""
         job = job_of(text_of(self._cell(row, "job")), self._places["job"].name)
         state, times = self._state(row), self._times(row)
         if times.start is None and times.end is None:
