@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
+from streams.bulk.reading import read_log
 from streams.errors import UserError
 from streams.sources.contract import CursorError, Skipped
 from streams.sources.swf import FIELDS, WIDER, SwfJob, SwfSource, Trace, events_of, read_swf
@@ -304,3 +305,11 @@ def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path
     assert first == msgspec.structs.replace(second, number=7)
     assert source.left_out == {WIDER: 1}
     assert SwfSource.recognises(path.read_bytes())
+
+
+def test_a_line_that_comes_twice_counts_once_and_a_trace_needs_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "twice.swf"
+    path.write_text("1 0 10.5 3600.25 8 -1 -1 8 7200 -1 1 4 5 6 2 1 -1 -1 {n1 n2} batch\n" * 2)
+    with read_log([path]) as (log, report):
+        assert (log.jobs, report.events) == (1, 6)
+        assert [event.time for event in log.events()][-2:] == [10.5, 3610.75]
