@@ -27,7 +27,9 @@ def _table(heads: Fields, rows: Iterable[Fields]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    """A cell of a table: outside of code its bars would end it."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if place % 2 else part.replace("|", "&#124;") for place, part in enumerate(parts))
 
 
 def _text(text: str | None) -> str:

@@ -39,8 +39,10 @@ svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font-size: 
 .key span::before { content: "●"; margin-right: .3em; } .key span { margin-right: 1.2em; }
 .key .ours::before { color: var(--ours); } .key .rule::before { color: var(--rule); }
 .key .rival::before { color: var(--rival); } .key .rival2::before { color: var(--rival2); }
-table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .2rem .7rem; text-align: right; }
+table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal; }
+th, td { padding: .2rem .7rem; text-align: right; } td + td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; } tr + tr { border-top: 1px solid var(--edge); }
+@media (max-width: 34rem) { figure { overflow-x: auto; } svg { min-width: 32rem; } th, td { padding: .2rem .3rem; } }
 """
 
 
@@ -142,11 +144,12 @@ def _bounds(ours: Breakdown) -> str:
 
 def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
     """Our errors and those of the trivial rule over time; a rival's jobs are others in each week."""
-    last = max((week for name in shown for week in breakdowns[name].by_week), default=0)
-    if last == 0:
+    weeks = {week for name in shown for week in breakdowns[name].by_week}
+    if len(weeks) < 2:
         return ""
-    each = last // MAX_WEEKS + 1
-    begins = range(0, last + 1, each)
+    first, last = min(weeks), max(weeks)
+    each = (last - first) // MAX_WEEKS + 1
+    begins = range(first, last + 1, each)
     series = [
         Series(_name(name), kind, [_mean(_summed(breakdowns[name].by_week, begin, each)) for begin in begins])
         for name, kind in shown.items()

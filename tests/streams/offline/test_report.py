@@ -14,9 +14,10 @@ from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns
 from streams.offline.report.findings import findings, text_of
-from streams.offline.report.page import page_of
+from streams.offline.report.page import _by_week, page_of
 from streams.offline.report.verdict import verdict
 from streams.sources.contract import Skipped
+from streams.text.terminal import minute
 from tests.support.traces import made_trace
 
 SETTINGS = EngineSettings(method="blend", shadows=("zero", "median"), bounds="")
@@ -191,3 +192,13 @@ def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert page.read_text(encoding="utf-8") == once
     assert main(["replay", str(trace), "--method", "zero", "--html", str(tmp_path / "no" / "such")]) == 1
     assert "such: cannot be written" in capsys.readouterr().err
+
+
+def test_weeks_before_what_is_scored_are_not_drawn(log: EventLog) -> None:
+    found = Breakdowns(0.0, SETTINGS)
+    for week in (30, 31):
+        found.add(outcome(str(week), "blend", 60.0, 90.0, at=(week + 0.5) * WEEK_S))
+    drawn = _by_week(log, found.found, {"blend": "ours"})
+    assert minute(log.begin + 30 * WEEK_S)[:10] in drawn and minute(log.begin)[:10] not in drawn
+    found.found["blend"].by_week.pop(31)
+    assert _by_week(log, found.found, {"blend": "ours"}) == ""
