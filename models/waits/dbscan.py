@@ -27,38 +27,14 @@ Flags = npt.NDArray[np.bool_]
 NOISE = -1
 """The label of a point that is in no cluster."""
 
-MAX_GRID_CELLS = 1 << 24
-"""Most cells that the grid may have: (extent/eps)² of them are needed, twice over."""
 
-
+@njit(cache=True)
 def dbscan(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
     """The cluster of each point (x, y), numbered from 0 in the order of their first core points, or `NOISE`.
 
-    A border point that two clusters reach goes to that of its first core neighbour. Raises ValueError for an `eps`
-    that is not positive, or that is so small beside the points' extent that the grid would pass `MAX_GRID_CELLS`.
+    A border point that two clusters reach goes to that of its first core neighbour. The grid has about (extent/eps)²
+    cells of 16 bytes, so `eps` must be positive, and not too small beside the points' extent.
     """
-    _check(x, y, eps)
-    found: Integers = labels(x, y, eps, min_pts)
-    return found
-
-
-def noise(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
-    """Which points are noise: `dbscan(...) == NOISE`, but without joining the clusters. Raises as `dbscan` does."""
-    _check(x, y, eps)
-    found: Flags = outliers(x, y, eps, min_pts)
-    return found
-
-
-def _check(x: Floats, y: Floats, eps: float) -> None:
-    if not eps > 0.0:
-        raise ValueError(f"eps must be positive, not {eps}")
-    if len(x) and (np.ptp(x) * math.sqrt(2.0) / eps + 2) * (np.ptp(y) * math.sqrt(2.0) / eps + 2) > MAX_GRID_CELLS:
-        raise ValueError(f"eps {eps} is too small for points {np.ptp(x)} by {np.ptp(y)} apart")
-
-
-@njit(cache=True)
-def labels(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
-    """`dbscan` for compiled callers, who answer for the arguments."""
     found = np.full(len(x), NOISE, np.int64)
     if len(x) == 0:
         return found
@@ -88,7 +64,7 @@ def labels(x: Floats, y: Floats, eps: float, min_pts: int) -> Integers:
 
 @njit(cache=True)
 def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
-    """`noise` for compiled callers, who answer for the arguments."""
+    """Which points are noise: `dbscan(...) == NOISE`, but without joining the clusters."""
     found = np.zeros(len(x), np.bool_)
     if len(x) == 0:
         return found

@@ -43,7 +43,7 @@ from numba import njit
 
 from models.method import SiteContext, WaitMethod
 from models.site.job import Estimate, Job
-from models.waits.dbscan import NOISE, labels, outliers
+from models.waits.dbscan import NOISE, dbscan, outliers
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,7 +62,7 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class QesperaParameters(NamedTuple):
-    """What the method can be tuned by (table V); the ranges tried there are in `RANGES`. Distances are within 0 and 1.
+    """What the method can be tuned by (table V). Distances are within 0 and 1.
 
     `nearest` is the k of the paper, in percent of the history, and `outliers` its f; `dist_threshold` is algorithm 1's.
     `window` is the width of a window and `reach` the distance up to which there are windows, of at least `least` jobs
@@ -89,19 +89,6 @@ class QesperaParameters(NamedTuple):
 
 PAPER = QesperaParameters(dist_threshold=0.3, reach=0.3, window=0.05, least=2, nested=False, average=True, neighbours=5)
 """As close to the paper as possible: windows side by side, the mean, and parameters within its ranges."""
-
-RANGES = {
-    "nearest": (1.0, 5.0),
-    "outliers": (0.1, 0.9),
-    "eps": (0.05, 0.1),
-    "min_pts": (2, 5),
-    "window": (0.01, 0.1),
-    "reach": (0.3, 0.6),
-    "dist_threshold": (0.3, 0.6),
-    "ridge_distance": (0.4, 1.0),
-    "neighbours": (1, 20),
-}
-"""The ranges of table V; its one distance threshold is `reach` and `dist_threshold`."""
 
 MODELS = ("sdm", "ridge", "wa")
 SDM, RIDGE, WA = range(3)
@@ -234,7 +221,7 @@ def _choose(
 @njit(cache=True)
 def _clustered(x: Floats, y: Floats, p: QesperaParameters) -> bool:
     """Whether the noise is at most the allowed share of the average cluster (equation 6)."""
-    label = labels(x, y, p.eps, p.min_pts)
+    label = dbscan(x, y, p.eps, p.min_pts)
     noise = (label == NOISE).sum()
     clusters = label.max() + 1
     return bool(clusters > 0 and noise * clusters <= p.outliers * (len(label) - noise))
@@ -272,18 +259,29 @@ def _sdm(waits: Floats, distance: Floats, longest: float, p: QesperaParameters) 
 
 @njit(cache=True)
 def _middle(waits: Floats, distance: Floats, p: QesperaParameters) -> float:
-    """The average or the (lower) quantile of waits, weighted by the Gaussian kernel exp(-d²) of their distances."""
+    """The average or the (lower) quantile of waits, under the kernel of their distances."""
+    return float(kernel_mean(waits, distance) if p.average else kernel_quantile(waits, distance, p.quantile))
+
+
+@njit(cache=True)
+def kernel_mean(values: Floats, distance: Floats) -> float:
+    """The average under the Gaussian kernel's weights exp(-d²)."""
     weight = np.exp(-(distance**2))
-    if p.average:
-        return float((waits * weight).sum() / weight.sum())
-    order = np.argsort(waits)
-    enough = weight.sum() * p.quantile * (1.0 - 1e-12)  # a half that is just reached counts, in spite of rounding
+    return float((values * weight).sum() / weight.sum())
+
+
+@njit(cache=True)
+def kernel_quantile(values: Floats, distance: Floats, q: float) -> float:
+    """The (lower) quantile under the same weights."""
+    weight = np.exp(-(distance**2))
+    enough = weight.sum() * q * (1.0 - 1e-12)  # a half that is just reached counts, in spite of rounding
+    order = np.argsort(values)
     below = 0.0
     for i in order:
         below += weight[i]
         if below >= enough:
-            return float(waits[i])
-    return float(waits[order[-1]])
+            return float(values[i])
+    return float(values[order[-1]])
 
 
 @njit(cache=True)

@@ -152,24 +152,3 @@ def _state_distance(point: Point, columns: Columns, i: int, span: Floats, differ
                 total += (difference[a] / amount[a]) ** 2
     attributes = len(point.free) + vectors
     return math.sqrt(total / attributes) if attributes else 0.0
-
-
-@njit(cache=True)
-def mean(value: Floats, distance: Floats) -> float:
-    """The average under the Gaussian kernel's weights exp(-d²) (section 4.1.2)."""
-    weight = np.exp(-(distance**2))
-    return float((weight * value).sum() / weight.sum())
-
-
-@njit(cache=True)
-def median(value: Floats, distance: Floats) -> float:
-    """The (lower) median under the same weights."""
-    weight = np.exp(-(distance**2))
-    enough = 0.5 * weight.sum() * (1.0 - 1e-12)  # rounding must not tip a half that is just reached
-    order = np.argsort(value)
-    below = 0.0
-    for i in order:
-        below += weight[i]
-        if below >= enough:
-            return float(value[i])
-    return float(value[order[-1]])

@@ -8,13 +8,14 @@ from msgspec import Meta
 
 from models.method import RunMethod, SiteContext, WaitMethod
 from models.papers.ibl.attributes import JobAttribute, PolicyAttribute, Seen, StateAttribute, request_of, state_of
-from models.papers.ibl.distance import Columns, Point, mean, median, nearest
+from models.papers.ibl.distance import Columns, Floats, Point, nearest
 from models.papers.ibl.memory import Memory, Selection
 from models.records import JobKey
 from models.site.job import Estimate, Job, RunEstimate
 from models.site.per_job import PerJob
 from models.site.rows import Rows
 from models.site.runs import RunHistory
+from models.waits.qespera import kernel_mean, kernel_quantile
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Neighbours = Annotated[int, Meta(ge=1, le=1000)]
@@ -78,8 +79,13 @@ def predict(
     places, distance = nearest(point, columns, first, last, neighbours, job_share, above_s)
     if not len(places):
         return None
-    averaged = mean if middle == "mean" else median
-    return NeighbourPrediction(averaged(columns.value[places], distance), len(places), float(distance[-1]))
+    value_s = averaged(columns.value[places], distance, middle)
+    return NeighbourPrediction(value_s, len(places), float(distance[-1]))
+
+
+def averaged(values: Floats, distance: Floats, middle: Middle) -> float:
+    """The mean or the (lower) median of the nearest jobs' values, nearer ones weighing more (section 4.1.2)."""
+    return float(kernel_mean(values, distance) if middle == "mean" else kernel_quantile(values, distance, 0.5))
 
 
 class LearntJob(msgspec.Struct, array_like=True, frozen=True, gc=False):

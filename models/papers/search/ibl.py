@@ -17,9 +17,9 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.papers.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
-from models.papers.ibl.distance import Columns, Point, mean, median, nearest
+from models.papers.ibl.distance import Columns, Point, nearest
 from models.papers.ibl.memory import Memory, Selection
-from models.papers.ibl.method import IblParameters, Middle
+from models.papers.ibl.method import IblParameters, Middle, averaged
 from models.papers.search.genetic import Gene, Individual
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey
@@ -244,8 +244,7 @@ class Bench:
             places, found = nearest(point, columns, first, asked.learnt, counts[-1], share, -1.0)
             value, most_s = columns.value[places], self._most_s(asked.seen)
             for count, middle in said:
-                averaged = mean if middle == "mean" else median
-                some = averaged(value[:count], found[:count]) if len(value) else 0.0
+                some = averaged(value[:count], found[:count], middle) if len(value) else 0.0
                 said[count, middle].append(min(some, most_s))
         return {model: self._error(values) for model, values in said.items()}
 

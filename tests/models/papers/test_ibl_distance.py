@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.papers.ibl.attributes import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Request, Seen
-from models.papers.ibl.distance import mean, median, nearest
+from models.papers.ibl.distance import nearest
 from models.papers.ibl.memory import Memory, Selection
+from models.papers.ibl.method import averaged
+from models.papers.search.ibl import MIDDLES
 
 VECTOR = st.lists(st.sampled_from([0, 1, 2, 60, 86_400, MAX_EXACT_INTEGER // 64]), min_size=6, max_size=6)
 
@@ -173,7 +175,7 @@ def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Seen], s
 def test_means_and_medians_under_the_kernel() -> None:
     values, distance = np.array([0.0, 30.0, 90.0]), np.array([0.0, 0.5, 1.0])
     weights = [1.0, math.exp(-0.25), math.exp(-1.0)]
-    assert mean(values, distance) == pytest.approx((30 * weights[1] + 90 * weights[2]) / sum(weights))
-    assert median(values, distance) == 30.0
-    assert median(values, np.array([0.0, 2.0, 2.0])) == 0.0
-    assert mean(values[:1], distance[:1]) == median(values[:1], distance[:1]) == 0.0
+    assert averaged(values, distance, "mean") == pytest.approx((30 * weights[1] + 90 * weights[2]) / sum(weights))
+    assert averaged(values, distance, "median") == 30.0
+    assert averaged(values, np.array([0.0, 2.0, 2.0]), "median") == 0.0
+    assert [averaged(values[:1], distance[:1], middle) for middle in MIDDLES] == [0.0, 0.0]

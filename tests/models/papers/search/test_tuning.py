@@ -26,7 +26,7 @@ from models.papers.search.tuning import (
 from models.records import AnyEvent, Outcome
 from models.registry import method_named
 from models.simulation import generate, run
-from models.waits.qespera import RANGES, Qespera
+from models.waits.qespera import Qespera
 
 BASE = EngineSettings(method=Qespera.name, shadows=(), history=120)
 STATES = msgspec.structs.replace(BASE, method=QesperaDistributions.name)
@@ -133,7 +133,19 @@ def test_of_equal_values_the_one_in_force_stays() -> None:
 
 
 def test_every_parameter_of_table_v_is_tried_to_its_ends() -> None:
-    ranges: dict[str, tuple[float, float]] = RANGES | {"history": (2000, 6000), "bins": (5, 50)}
+    ranges: dict[str, tuple[float, float]] = {
+        "nearest": (1.0, 5.0),
+        "outliers": (0.1, 0.9),
+        "eps": (0.05, 0.1),
+        "min_pts": (2, 5),
+        "window": (0.01, 0.1),
+        "reach": (0.3, 0.6),  # its one distance threshold is this and the next
+        "dist_threshold": (0.3, 0.6),
+        "ridge_distance": (0.4, 1.0),
+        "neighbours": (1, 20),
+        "history": (2000, 6000),
+        "bins": (5, 50),
+    }
     assert {name: (tried[0], tried[-1]) for name, tried in VALUES.items()} == ranges
     assert set(parameters_of(STATES)) == set(VALUES) == {*parameters_of(BASE), "bins"}
 
