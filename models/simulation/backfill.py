@@ -3,10 +3,10 @@
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from models.simulation.estimates import Estimates
 from models.simulation.scheduler import Running, Scheduler
 from models.simulation.workload import SimulatedJob
 from models.waits.schedules import Floats, plan
@@ -27,10 +27,8 @@ class Backfilling(Scheduler):
     A job that outlives its estimate is estimated again, given how long it has run.
     """
 
-    def __init__(
-        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
-    ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced)
+    def _set_up(self, **rules: Any) -> None:
+        super()._set_up(**rules)
         self._releases: list[tuple[int, int, int]] = []  # of running jobs, sorted: (limit, ordinal, cpus)
 
     def _limit(self, job: SimulatedJob) -> int:
@@ -74,10 +72,8 @@ class Easy(Backfilling):
     job starts if it ends by then, or if it fits in the processors ("extra nodes") that the head leaves free.
     """
 
-    def __init__(
-        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
-    ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced)
+    def _set_up(self, **rules: Any) -> None:
+        super()._set_up(**rules)
         self.reservation: Reservation | None = None
         """That of the head of the queue; None while nothing queues."""
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.simulation.backfill import Conservative
-from models.simulation.estimates import Estimates
 from models.simulation.scheduler import Ordered, Running, Scheduler, shortest
 from models.simulation.workload import SimulatedJob
 
@@ -25,23 +24,15 @@ Numbers = NDArray[np.intp]
 class Preemptive(Scheduler):
     """Knows which processors a job has, and how long those have run that are suspended: they queue again."""
 
-    def __init__(
-        self,
-        site: str,
-        cpus: int,
-        start_time: int = 0,
-        estimates: Estimates | None = None,
-        enforced: bool = True,
-        **order: Any,
-    ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced, **order)
+    def _set_up(self, **rules: Any) -> None:
+        super()._set_up(**rules)
         self.suspended: dict[str, Running] = {}
         """The queued jobs that have run, as they ran last."""
         self.suspensions: Counter[str] = Counter()
         """How often each job was suspended."""
         self.processors: dict[str, Numbers] = {}
         """Those of running and suspended jobs."""
-        self._idle = np.ones(cpus, dtype=np.bool_)
+        self._idle = np.ones(self.cpus, dtype=np.bool_)
 
     def _waits(self, job: SimulatedJob) -> bool:
         return super()._waits(job) and job.job not in self.suspended
@@ -99,17 +90,8 @@ class Lerwf(Preemptive, Ordered):
     not wait, but run wherever they fit (section 5.4, the example of table 5.2).
     """
 
-    def __init__(
-        self,
-        site: str,
-        cpus: int,
-        start_time: int = 0,
-        estimates: Estimates | None = None,
-        enforced: bool = True,
-        *,
-        filling: bool = False,
-    ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced, rank=shortest, filling=filling)
+    def _set_up(self, **rules: Any) -> None:
+        super()._set_up(rank=shortest, **rules)
 
     def _estimate(self, job: SimulatedJob) -> int:
         before = self.suspended.get(job.job)
@@ -177,11 +159,9 @@ class EasyPreemptive(Preemptive, Conservative):
     not, it waits on.
     """
 
-    def __init__(
-        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
-    ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced)
-        self._taken_until = np.zeros(cpus, dtype=np.int64)
+    def _set_up(self, **rules: Any) -> None:
+        super()._set_up(**rules)
+        self._taken_until = np.zeros(self.cpus, dtype=np.int64)
 
     def _estimate(self, job: SimulatedJob) -> int:
         before = self.suspended.get(job.job)

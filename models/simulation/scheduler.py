@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start
 from models.simulation.estimates import Estimates
@@ -49,10 +50,17 @@ class Scheduler(ABC):
         estimates: the run times to plan with; by default the walltimes. A queued job is estimated as it comes, and
             again when a job of its user has ended, if estimates learn from that.
         enforced: whether jobs are killed at their walltimes.
+        rules: parameters of the policy.
     """
 
     def __init__(
-        self, site: str, cpus: int, start_time: int = 0, estimates: Estimates | None = None, enforced: bool = True
+        self,
+        site: str,
+        cpus: int,
+        start_time: int = 0,
+        estimates: Estimates | None = None,
+        enforced: bool = True,
+        **rules: Any,
     ) -> None:
         self.site = site
         self.cpus = cpus
@@ -71,6 +79,7 @@ class Scheduler(ABC):
         self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
         self._ordinals = count()
         self._events: list[AnyEvent] = []
+        self._set_up(**rules)
 
     def capacity(self) -> Capacity:
         """The event that tells the size of the site, as of now."""
@@ -107,6 +116,11 @@ class Scheduler(ABC):
         return self._take_events()
 
     # What a policy says.
+
+    def _set_up(self, **rules: Any) -> None:
+        """Begin what the policy keeps besides, by its parameters."""
+        if rules:
+            raise TypeError(f"{type(self).__name__} has no parameters {', '.join(rules)}")
 
     @abstractmethod
     def _dispatch(self) -> None:
@@ -277,18 +291,8 @@ class Ordered(Scheduler):
             fit blocks those behind it.
     """
 
-    def __init__(
-        self,
-        site: str,
-        cpus: int,
-        start_time: int = 0,
-        estimates: Estimates | None = None,
-        enforced: bool = True,
-        *,
-        rank: Rank | None = None,
-        filling: bool = False,
-    ) -> None:
-        super().__init__(site, cpus, start_time, estimates, enforced)
+    def _set_up(self, *, rank: Rank | None = None, filling: bool = False, **rules: Any) -> None:
+        super()._set_up(**rules)
         self.plans, self.filling = rank is not None, filling
         self._rank = rank
         self._order: list[tuple[int, int, SimulatedJob]] = []  # of the queue, sorted: (rank, arrival, job)
