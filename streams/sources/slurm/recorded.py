@@ -12,7 +12,7 @@ from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.logs.files import BROKEN, is_zipped, open_log
 from streams.sources.slurm.jobcomp import look_at
-from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, rows_in_turn
+from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_jobs, rows_of
 from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import Machine
@@ -302,7 +302,7 @@ class OneFile(Way):
                 self._skip(str(error)[:200], "an answer of Slurm, as JSON")
                 return
         jobs = JobsInTurn(chain(begun, document))
-        yield from rows_in_turn(jobs, self._on_skipped, name)
+        yield from rows_of(jobs, self._on_skipped, name)
         if not jobs.is_whole:
             where = f"line {line + jobs.lines}, byte {place + jobs.end}"
             self._skip(f"it breaks off in {where}, after {jobs.jobs} whole jobs", "a whole answer, as JSON")

@@ -12,7 +12,6 @@ import msgspec
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.json_jobs.accounting_job import AccountingJob, row_of_accounting
-from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
 from streams.sources.slurm.json_jobs.queue_job import QueueJob, row_of_queue
 from streams.sources.slurm.rows import JobRow, time_of
 from streams.sources.slurm.shapes import Number, number_of
@@ -53,16 +52,8 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
         raise BrokenOffError(str(error)) from None
     if document.errors and not document.jobs:
         raise ValueError(bytes(document.errors[0]).decode("utf-8", "replace"))
-    rows = list(_rows(map(bytes, document.jobs), on_skipped, source))
+    rows = list(rows_of(map(bytes, document.jobs), on_skipped, source))
     return JobsDocument(rows, time_of(number_of(document.last_update)))
-
-
-def rows_in_turn(jobs: JobsInTurn, on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
-    """The rows of a document as `read_jobs`, one by one, as far as it is whole.
-
-    For files alone: a look at the queue in which jobs are missing would say that they have ended.
-    """
-    return _rows(jobs, on_skipped, source)
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
@@ -70,7 +61,12 @@ _QUEUE_JOB = msgspec.json.Decoder(QueueJob, strict=False)
 _ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob, strict=False)
 
 
-def _rows(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
+def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
+    """The rows of jobs, one by one; the parameters are those of `read_jobs`.
+
+    Of a document that breaks off for files alone: a look at the queue in which jobs are missing would say that they
+    have ended.
+    """
     for number, raw in enumerate(jobs, 1):
         try:
             row = _row(raw)
