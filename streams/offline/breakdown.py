@@ -1,13 +1,14 @@
 """Accuracy by how long jobs waited, by week and by queue: what a report draws."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
-from models.records import Alter, AnyEvent, Cancel, End, JobKey, Outcome, Submit
+from models.records import Alter, AnyEvent, Cancel, End, JobKey, Outcome, Start, Submit
 
 WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)
 """The classes of waits: their edges, seconds."""
@@ -58,7 +59,9 @@ class Cell(msgspec.Struct, array_like=True):
 class Breakdown(msgspec.Struct):
     """One method's accuracy: of all jobs, by class of wait, by week since the first event, and by queue.
 
-    `beside` has the jobs that rivals have estimates for, by rival: what this method said of the same jobs.
+    `beside` has the jobs that rivals have estimates for, by rival: what this method said of the same jobs. `bursts`
+    has, by bound, what the jobs that had it weigh, and those of them that held. Each weighs 1/(1 + n), where n jobs of
+    its user queued when it came, so that a burst is not thousands of pieces of evidence.
     """
 
     every: Cell = msgspec.field(default_factory=Cell)
@@ -66,8 +69,9 @@ class Breakdown(msgspec.Struct):
     by_week: dict[int, Cell] = {}
     by_queue: dict[str, Cell] = {}
     beside: dict[str, Cell] = {}
+    bursts: dict[str, tuple[float, float]] = {}
 
-    def add(self, outcome: Outcome, week: int, queue: str) -> None:
+    def add(self, outcome: Outcome, week: int, queue: str, weight: float = 1.0) -> None:
         """Count a job that has left the queue."""
         if queue not in self.by_queue and len(self.by_queue) >= MAX_QUEUES:
             queue = OTHER_QUEUES
@@ -75,21 +79,38 @@ class Breakdown(msgspec.Struct):
         self.by_wait[bisect_right(WAIT_EDGES, outcome.actual_wait_s)].add(outcome)
         self.by_week.setdefault(week, Cell()).add(outcome)
         self.by_queue.setdefault(queue, Cell()).add(outcome)
+        for q, bound_s in (outcome.bounds or {}).items():
+            jobs, held = self.bursts.get(q, (0.0, 0.0))
+            self.bursts[q] = (jobs + weight, held + weight * (outcome.actual_wait_s <= bound_s))
+
+    def held_by_burst(self, q: str) -> float | None:
+        """As `Cell.held`, by the weights of bursts."""
+        jobs, held = self.bursts.get(q, (0.0, 0.0))
+        return held / jobs if jobs else None
+
+
+class LiveJob(msgspec.Struct, array_like=True):
+    """What is kept of a live job: its queue, its user, what it weighs, and whether it still queues."""
+
+    queue: str
+    user: str | None
+    weight: float
+    queued: bool = True
 
 
 class SavedBreakdowns(msgspec.Struct):
-    """What `Breakdowns` has counted, and the queues of live jobs."""
+    """What `Breakdowns` has counted, and the live jobs."""
 
     found: dict[str, Breakdown]
-    queues: list[tuple[JobKey, str]]
+    live: list[tuple[JobKey, LiveJob]]
     same: list[Outcome]
 
 
 class Breakdowns:
     """Breaks the outcomes of a replay down, by method.
 
-    Show it each event before (`see`) and after (`forget`) its records, so that it knows each job's queue; memory goes
-    with the live jobs.
+    Show it each event before (`see`) and after (`forget`) its records, so that it knows each job's queue and user;
+    memory goes with the live jobs.
 
     Parameters:
         begin: Unix time from which weeks count.
@@ -107,27 +128,47 @@ class Breakdowns:
         self._only_runs = frozenset(settings.run_methods) - self._methods
         self._included = included
         self._cancelled = cancelled
-        self._queues: dict[JobKey, str] = {}
+        self._live: dict[JobKey, LiveJob] = {}
+        self._queued: Counter[str] = Counter()  # jobs by user
         self._key: tuple[str, str, int] | None = None
         self._same: list[Outcome] = []
 
     def see(self, event: AnyEvent) -> None:
         """An event is about to be applied."""
-        if isinstance(event, Submit | Alter) and event.queue is not None:
-            self._queues[event.key] = event.queue
+        if isinstance(event, Submit) and event.key not in self._live:
+            before = 0 if event.user is None else self._queued[event.user]
+            self._live[event.key] = LiveJob(event.queue or NO_QUEUE, event.user, 1.0 / (1.0 + before))
+            self._count(event.user, 1)
+        elif isinstance(event, Alter) and event.queue is not None and event.key in self._live:
+            self._live[event.key].queue = event.queue
+        elif isinstance(event, Start):
+            self._leaves(self._live.get(event.key))
 
     def forget(self, event: AnyEvent) -> None:
         """The event's records are all there."""
         if isinstance(event, End | Cancel):
-            self._queues.pop(event.key, None)
+            self._leaves(self._live.pop(event.key, None))
+
+    def _leaves(self, job: LiveJob | None) -> None:
+        """It queues no more."""
+        if job is not None and job.queued:
+            job.queued = False
+            self._count(job.user, -1)
+
+    def _count(self, user: str | None, jobs: int) -> None:
+        if user is not None:
+            self._queued[user] += jobs
+            if not self._queued[user]:
+                del self._queued[user]
 
     def save(self) -> SavedBreakdowns:
         """What was counted so far."""
-        return SavedBreakdowns(self.found, list(self._queues.items()), self._same)
+        return SavedBreakdowns(self.found, list(self._live.items()), self._same)
 
     def restore(self, saved: SavedBreakdowns) -> None:
         """Take back what `save` gave."""
-        self.found, self._queues, self._same = saved.found, dict(saved.queues), saved.same
+        self.found, self._live, self._same = saved.found, dict(saved.live), saved.same
+        self._queued = Counter(job.user for job in self._live.values() if job.queued and job.user is not None)
         if self._same:
             first = self._same[0]
             self._key = first.site, first.job, first.attempt
@@ -152,9 +193,9 @@ class Breakdowns:
             self._included is not None and outcome.job not in self._included
         ):
             return
-        queue = self._queues.get((outcome.job, outcome.attempt), NO_QUEUE)
+        job = self._live.get((outcome.job, outcome.attempt), LiveJob(NO_QUEUE, None, 1.0))
         week = int((outcome.observed_at - self._begin) // WEEK_S)
-        self.found.setdefault(outcome.method, Breakdown()).add(outcome, week, queue)
+        self.found.setdefault(outcome.method, Breakdown()).add(outcome, week, job.queue, job.weight)
         self._compare(outcome)
 
     def _compare(self, outcome: Outcome) -> None:

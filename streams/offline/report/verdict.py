@@ -74,7 +74,8 @@ def _bound(ours: Breakdown) -> list[str]:
         judged = "fewer than promised"
     elif held > promised + COVERAGE_SLACK:
         judged = "more than promised: its bounds are wider than need be"
-    return [f"{100 * held:.0f} % of the jobs started within its bound for {100 * promised:.0f} %: {judged}."]
+    by_burst = f"; {100 * each:.0f} % by burst" if (each := ours.held_by_burst(BOUND)) is not None else ""
+    return [f"{100 * held:.0f} % of the jobs started within its bound for {100 * promised:.0f} %: {judged}{by_burst}."]
 
 
 def _beside(theirs: Breakdown, rival: str, ours: Breakdown, method: str) -> list[str]:

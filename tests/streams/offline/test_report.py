@@ -62,6 +62,23 @@ def test_outcomes_are_broken_down() -> None:
     assert list(late.found["blend"].by_week) == [3] and list(late.found["blend"].by_queue) == [NO_QUEUE]
 
 
+def test_a_burst_counts_as_few_jobs_however_many_it_has() -> None:
+    found = Breakdowns(0.0, SETTINGS)
+    for job in range(99):
+        found.see(Submit(site="s", time=0.0, job=str(job), user="ada" if job else "bob"))
+    again = Breakdowns(0.0, SETTINGS)
+    again.restore(found.save())
+    for job in range(99):
+        again.see(Start(site="s", time=9.0, job=str(job)))
+        again.add(outcome(str(job), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if job else 6.0}))
+    ours = again.found["blend"]
+    assert ours.every.held("0.9") == pytest.approx(1 / 99)
+    assert ours.held_by_burst("0.9") == pytest.approx(1 / (1 + sum(1 / n for n in range(1, 99))))
+    again.see(Submit(site="s", time=10.0, job="after", user="ada"))  # none of hers queues any more
+    again.add(outcome("after", "blend", 5.0, 5.0, bounds={"0.9": 6.0}))
+    assert ours.bursts["0.9"][1] == 2.0
+
+
 def test_only_what_is_scored_counts() -> None:
     found = Breakdowns(0.0, SETTINGS, included={"1", "2"}, cancelled=False)
     found.add(outcome("3", "blend", 1.0, 1.0))
@@ -89,7 +106,7 @@ def test_queues_of_jobs_that_left_are_forgotten() -> None:
     for event in (*events, Cancel(site="s", time=3.0, job="2")):
         found.see(event)
         found.forget(event)
-    assert found._queues == {}
+    assert (found._live, found._queued) == ({}, {})
 
 
 @pytest.mark.parametrize(
