@@ -15,7 +15,8 @@ class Place(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     `events` counts those that were given, `polls` the looks at the queue; `since` is when the accounting was looked at
     last (Unix seconds); `offsets` say where to go on in each file or topic, and `lines` after which line; `capacity` is
-    the fingerprint of the machine as it was told. `jobs` are the entries of `JobTable`, packed.
+    the fingerprint of the machine as it was told. `doubted` are the live jobs that the last look at the queue did not
+    show. `jobs` are the entries of `JobTable`, packed.
     """
 
     slurm: int
@@ -25,6 +26,7 @@ class Place(msgspec.Struct, kw_only=True, omit_defaults=True):
     offsets: dict[str, int] = {}
     lines: dict[str, int] = {}
     capacity: int = 0
+    doubted: list[str] = []
     jobs: str = ""
 
 

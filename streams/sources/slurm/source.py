@@ -203,7 +203,8 @@ class _Run:
         self._site = site
         self._accounting = next((way for way in ways if isinstance(way, AccountingPolling)), None)
         self._table = JobTable(site, entries, accounted=self._accounting is not None)
-        self._doubted: dict[str, int] = {}  # and how many looks at the accounting had begun by then
+        # and how many looks at the accounting had begun by then
+        self._doubted = dict.fromkeys(self.place.doubted, 0)
         self._cursors = self.place.events // EVENTS_PER_CURSOR
 
     def steps(self) -> Iterator[Step]:
@@ -265,7 +266,8 @@ class _Run:
         return []
 
     def _cursor(self) -> Cursor:
-        return encode_cursor(msgspec.structs.replace(self.place, jobs=_packed(self._table.entries)))
+        changed = {"jobs": _packed(self._table.entries), "doubted": sorted(self._doubted)}
+        return encode_cursor(msgspec.structs.replace(self.place, **changed))
 
 
 def _packed(entries: dict[str, Entry]) -> str:

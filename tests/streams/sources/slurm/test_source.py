@@ -113,6 +113,18 @@ def told(tmp_path: Path, looks: dict[str, bytes], name: str = "looks") -> list[A
     return [event for event, _ in events_there(SlurmSource.open(str(directory), "here"))]
 
 
+def test_a_job_in_doubt_is_given_up_at_the_same_look_after_a_restart(tmp_path: Path) -> None:
+    gone, other = MadeJob(number=1, submit=0, start=10), [MadeJob(number=n, submit=n) for n in (2, 3)]
+    looks = [[gone], [other[0]], other]
+    for number, jobs in enumerate(looks, 1):
+        (tmp_path / f"{number}-squeue.json").write_bytes(squeue(jobs, 60 * number))
+    steps = events_there(SlurmSource.open(str(tmp_path), "here"))
+    assert [event.kind for event, _ in steps] == ["submit", "start", "submit", "submit", "end"]
+    for place, (_, cursor) in enumerate(steps, 1):
+        if cursor is not None:
+            assert events_there(SlurmSource.open(str(tmp_path), "here"), cursor) == steps[place:]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_ways_say_the_same_alone_and_together(tmp_path: Path, seed: int) -> None:
     jobs = history(seed)
