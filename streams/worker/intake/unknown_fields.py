@@ -1,11 +1,10 @@
 """Notices fields of events that no type of event has, such as `wallclock` for `walltime`.
 
 They are ignored, so that a later writer does not break this reader. Who misspelt a name would never know, so they are
-counted and told of. No state depends on them.
+counted and logged. No state depends on them.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -24,10 +23,6 @@ MAX_SITES = 1000
 
 MAX_NAME_CHARACTERS = 64
 OTHER = "other"
-
-PAUSE_S = 3600.0
-"""Seconds between two lines in the log about one field of one site."""
-
 
 _KNOWN = {kind: frozenset((*kind.__struct_fields__, "type")) for kind in AnyEvent.__args__}
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -48,17 +43,16 @@ def unknown_fields(event: AnyEvent, value: bytes) -> list[str]:
 class UnknownFields:
     """Counts unknown fields by name, at each site, since this worker started.
 
+    The first of each name at a site is logged.
+
     Parameters:
         count: counts one for Prometheus, by its name.
-        clock: in seconds.
     """
 
-    def __init__(self, count: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, count: Callable[[str], None]) -> None:
         self._count = count
-        self._clock = clock
         self._all: Counter[str] = Counter()
         self._sites: dict[str, Counter[str]] = {}
-        self._told: dict[tuple[str, str], float] = {}
 
     def look(self, event: AnyEvent, value: bytes) -> None:
         """Count the fields of a message that its event does not have."""
@@ -73,12 +67,9 @@ class UnknownFields:
         self._count(_tally(self._all, name))
         if len(self._sites) >= MAX_SITES and site not in self._sites:
             self._sites.pop(next(iter(self._sites)))
-        name = _tally(self._sites.setdefault(site, Counter()), name)
-        now = self._clock()
-        if now - self._told.get((site, name), float("-inf")) >= PAUSE_S:
-            if len(self._told) >= MAX_SITES:
-                self._told.clear()
-            self._told[site, name] = now
+        counts = self._sites.setdefault(site, Counter())
+        name = _tally(counts, name)
+        if counts[name] == 1:
             log.warning("events have a field %r, which is ignored; is it misspelt?", name, extra={"site": site})
 
 
