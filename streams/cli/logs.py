@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Range, settings_without_servers
+from streams.cli.options import Range, methods, settings_without_servers
 from streams.cli.output import print_json, progress, tell
 from streams.errors import UserError
 from streams.text.terminal import show_accuracy
@@ -128,7 +128,11 @@ def replay(
     files: LogFiles,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Method to run; repeatable, the first one counts. Default: the settings'."),
+        typer.Option(
+            metavar="NAME",
+            autocompletion=methods,
+            help="Method to run; repeatable, the first one counts. Default: the settings'.",
+        ),
     ] = None,
     runtimes: Annotated[
         list[str] | None,
@@ -215,7 +219,8 @@ def compare(
     context: typer.Context,
     files: LogFiles,
     method: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this method; repeatable. Default: every one.")
+        list[str] | None,
+        typer.Option(metavar="NAME", autocompletion=methods, help="Only this method; repeatable. Default: every one."),
     ] = None,
     ids: Ids = None,
     rows: Rows = None,

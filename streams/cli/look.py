@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from streams.cli.options import name, names, settings_of
+from streams.cli.options import known_sites, name, names, settings_of
 from streams.cli.output import print_json, told_if_silent
 from streams.errors import read_as
 
@@ -15,7 +15,9 @@ commands = typer.Typer()
 
 T = TypeVar("T")
 
-Sites = Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")]
+Sites = Annotated[
+    list[str] | None, typer.Option(autocompletion=known_sites, help="Only this site; repeatable. Default: all.")
+]
 Url = Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")]
 Token = Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")]

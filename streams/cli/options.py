@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.output import tell
+from streams.errors import UserError
 
 if TYPE_CHECKING:
     from streams.settings import Settings
@@ -93,3 +94,22 @@ def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
     from streams.sources.swf import read_swf
 
     return read_swf(path, (lambda skipped: tell(str(skipped))) if skip_broken else refuse)
+
+
+def methods(incomplete: str) -> list[str]:
+    """The methods whose names begin so, for a shell to complete."""
+    from models.registry import METHODS
+
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
+def known_sites(context: typer.Context, incomplete: str) -> list[str]:
+    """The sites whose names begin so, for a shell to complete; none where nobody can be asked at once."""
+    from streams.client.either import asked_of
+
+    url, token = context.params.get("url"), context.params.get("token")
+    try:
+        with asked_of(settings_of(context, url), url, token) as grid:
+            return [site for site in grid.sites if site.startswith(incomplete)]
+    except UserError:
+        return []

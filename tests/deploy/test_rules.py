@@ -380,7 +380,7 @@ def test_an_alert_says_how_bad_it_is_what_it_is_and_what_to_do(alert: str) -> No
     assert rule["labels"]["severity"] in ("info", "warning", "critical")
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["description"]
-    assert rule["annotations"]["runbook"] == f"RUNBOOK.md#{anchor}"
+    assert rule["annotations"]["runbook_url"] == f"RUNBOOK.md#{anchor}"
 
 
 def test_the_runbook_has_a_section_for_each_alert_and_no_other() -> None:

@@ -1,6 +1,6 @@
 """What an engine answers to a question. Asking changes nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -48,6 +48,9 @@ LIVE = (Phase.QUEUED, Phase.HELD, Phase.RUNNING, Phase.SUSPENDED)
 """The phases of jobs that are told of."""
 
 NOT_LIVE = "no such job queues or runs here, as far as is known"
+
+UNUSUAL = 0.9
+"""The bound beyond which a job is said to have waited unusually long."""
 
 MAX_OPEN_QUEUES = 32
 """Open queues that an answer names at most."""
@@ -188,9 +191,11 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
     method, expected_start = engine.settings.method, orders.start(job)
     estimate = job.estimates.get(method) if job.later is None else job.later.estimate
     wait_s = None if estimate is None else estimate.wait_s
-    bounds = bounds_of(job, method, engine.settings.bounds) if job.later is None else job.later.estimate.bounds
+    first = bounds_of(job, method, engine.settings.bounds)
+    bounds = first if job.later is None else job.later.estimate.bounds
     held = held_back.of(job, expected_start) if job.phase is Phase.QUEUED else None
     why = held or "" if held or expected_start is None else explained(orders, job, expected_start - job.ready).text
+    unusual = "" if held else _unusual(job, first, orders.now)
     return LiveJob(
         job=job.id,
         attempt=job.attempt,
@@ -207,13 +212,22 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
         bounds=bounds,
         method=method,
         reason="" if estimate is None else estimate.reason,
-        why="; ".join(dict.fromkeys(filter(None, (why, told_of(job))))) or None,
+        why="; ".join(dict.fromkeys(filter(None, (why, told_of(job), unusual)))) or None,
         priority=_known(job.extras.priority),
         pending_reason=_known(job.extras.pending_reason),
         tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
         expected_by=_expected_by(job, engine),
         held_back=_known(held),
     )
+
+
+def _unusual(job: Job, bounds: Mapping[str, float] | None, now: float) -> str:
+    """That a job has waited longer than nearly all like it were expected to at their submission; empty where not."""
+    if job.phase is not Phase.QUEUED:
+        return ""
+    passed = [float(q) for q, bound_s in (bounds or {}).items() if now - job.ready > bound_s]
+    share = max(passed, default=0.0)
+    return f"it has waited longer than {100 * share:.0f} % of jobs like it" if share >= UNUSUAL else ""
 
 
 def _known(value: T | None) -> T | msgspec.UnsetType:

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from streams.cli.app import app, main
+from streams.cli.options import known_sites, methods
 from streams.errors import UserError
 from streams.settings import Settings
 from tests.support.command import PATIENCE_S
@@ -241,3 +242,8 @@ def test_as_a_module_it_gives_its_code_and_one_line() -> None:
     ran = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == "queuecast: gone.swf: cannot be read: No such file or directory\n"
+
+
+def test_a_shell_completes_names_and_fails_at_none(closed_port: int) -> None:
+    assert set(methods("b")) == {"boosted", "blend"}
+    assert known_sites(types.SimpleNamespace(obj=None, params={}), "") == []

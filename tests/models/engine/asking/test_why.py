@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from models.engine.asking import why as why_module
-from models.engine.asking.answers import answer
+from models.engine.asking.answers import _unusual, answer
 from models.engine.asking.why import Orders, explained
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -197,3 +197,13 @@ def test_of_many_partitions_the_first_are_named() -> None:
     assert text == "32 processors are free in a, b and 2 other partitions: it starts at once"
     text = why(engine, cpus=8, walltime=HOUR, queue="alone").text
     assert text == "8 processors are free in alone: it starts at once"
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(1.5, ""), (2.5, "longer than 90 % of jobs"), (3.5, "longer than 95 % of jobs")]
+)
+def test_a_job_that_has_waited_unusually_long_is_told_so(hours: float, said: str) -> None:
+    bounds = {"0.5": HOUR, "0.9": 2 * HOUR, "0.95": 3 * HOUR}
+    told = _unusual(Job("x", 0, 0.0, cpus=1), bounds, hours * HOUR)
+    assert said in told and bool(said) == bool(told)
+    assert _unusual(Job("x", 0, 0.0, cpus=1), None, hours * HOUR) == ""
