@@ -1,7 +1,7 @@
 """The method: the experts are asked, what they say is mixed, and what became of it is learnt."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain, tee
 from typing import Any, ClassVar, NamedTuple
@@ -23,7 +23,7 @@ from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told, medians_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard
-from models.waits.blend.mixture import Floats, seconds
+from models.waits.blend.mixture import Floats
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
 from models.waits.blend.recent import RecentQuantiles
 from models.waits.blend.site_policy import SitePolicy
@@ -79,20 +79,20 @@ class _Note(NamedTuple):
         """Of which waits, in seconds, it matters whether the job's exceeds them."""
         return [*self.said.marks, AT_ONCE_S]
 
-    @property
-    def medians_s(self) -> Floats:
-        """What the experts said, seconds."""
-        return np.array([seconds(value) for value in self.said.experts[MEDIAN, :-1].tolist()])
-
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "_Note":
         ready, watched, *choices_s = _HEAD.unpack_from(value)
         return cls(ready, watched, np.array(choices_s), Said.decode(value[_HEAD.size :], experts))
 
-    def exceeded_s(self, key: JobKey, reached: Deadline) -> float:
-        """The longest of the judged marks that the job was known to exceed when the deadlines were taken so far."""
-        judged = (deadline for deadline in self.deadlines(key) if deadline[2] in JUDGED and deadline < reached)
-        return max((deadline[0] - self.ready for deadline in judged), default=0.0)
+    def passed(self, key: JobKey, marks: Sequence[float], reached: Deadline) -> list[bool]:
+        """Which of its marks the job was known to exceed when the deadlines were taken so far."""
+        times = (self.ready + mark_s for mark_s in marks)
+        return [self.watched <= at and (at, key, place) < reached for place, at in enumerate(times)]
+
+    def exceeded_s(self, marks: Sequence[float], passed: Sequence[bool]) -> float:
+        """The longest of the judged marks of those that have passed."""
+        judged = (self.ready + marks[place] - self.ready for place in JUDGED if passed[place])
+        return max(judged, default=0.0)
 
     def deadlines(self, key: JobKey) -> Iterator[Deadline]:
         """When its marks are exceeded."""
@@ -231,8 +231,9 @@ class Blend(WaitMethod):
             if note.ready != job.ready or time < note.watched:
                 continue
             if place in JUDGED:
-                before_s = note.exceeded_s(key, (time, key, place))
-                self._guard.exceeded(note.choices_s, note.medians_s, before_s, note.marks[place], note.said.weight)
+                marks, said = note.marks, note.said
+                before_s = note.exceeded_s(marks, note.passed(key, marks, (time, key, place)))
+                self._guard.exceeded(note.choices_s, said.medians_s, before_s, marks[place], said.weight)
             if self._quantiles.bound_now(note.said, place) is None:
                 self._hear(note.said, place, held=False)
             else:
@@ -252,17 +253,15 @@ class Blend(WaitMethod):
         value, put_off = self._notes.take(job.key), self._put_off.pop(job.key) or 0
         note = None if value is None else _Note.decode(value, self._quantiles.experts)
         if note is not None:
-            known = job.ready == note.ready
+            known, said, marks = job.ready == note.ready, note.said, note.marks
+            passed = note.passed(job.key, marks, self._deadlines.reached)
+            heard = [not (known and past) or bool(put_off >> place & 1) for place, past in enumerate(passed)]
             if known:
-                self._quantiles.left(note.said, wait_s)
-                before_s = note.exceeded_s(job.key, self._deadlines.reached)
-                self._guard.left(note.choices_s, note.medians_s, before_s, wait_s, at, note.said.weight, job.user)
-            for place, mark_s in enumerate(note.marks):
-                deadline = note.ready + mark_s, job.key, place
-                exceeded = known and note.watched <= deadline[0] and deadline < self._deadlines.reached
-                if not exceeded or put_off >> place & 1:
-                    now_s = self._quantiles.bound_now(note.said, place)
-                    self._hear(note.said, place, held=wait_s <= (mark_s if now_s is None else now_s))
+                before_s = note.exceeded_s(marks, passed)
+                self._guard.left(note.choices_s, said.medians_s, before_s, wait_s, at, said.weight, job.user)
+            self._quantiles.left(said, wait_s, known, np.array(heard))
+            if heard[AT_ONCE]:
+                self._hear(said, AT_ONCE, held=wait_s <= AT_ONCE_S)
         self._pass(at, context)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
@@ -377,5 +376,4 @@ def consistent(at_once: float, bounds_s: Floats) -> float:
 
 def _inputs(said: Said) -> Floats:
     """What the probability to start at once is worked out from: the estimates and the bounds, seconds."""
-    estimates = [seconds(value) for value in said.experts[MEDIAN, :-1].tolist()]
-    return np.array([*estimates, *said.bounds])
+    return np.concatenate((said.medians_s, said.bounds))

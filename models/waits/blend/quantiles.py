@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from models.waits.blend.mixture import (
     Floats,
@@ -79,7 +80,13 @@ class Said(NamedTuple):
     @property
     def marks(self) -> list[float]:
         """Waits in seconds of which it matters whether the job's exceeds them: the bounds, then the mixtures."""
-        return [*self.bounds.tolist(), *(seconds(value) for value in self.mixed[:, BOTH].tolist())]
+        found: list[float] = _marks(self.bounds, self.mixed).tolist()
+        return found
+
+    @property
+    def medians_s(self) -> Floats:
+        """What the experts said, seconds."""
+        return np.asarray(_medians(self.experts))
 
     def around(self, wait_s: float, most_s: float) -> "Said":
         """The same with this estimate: the other bounds are not on the wrong side of it, and none is over `most_s`."""
@@ -109,13 +116,11 @@ class Said(NamedTuple):
         """The inverse."""
         heard, rest = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
         said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
-        *parts, weight = np.split(np.frombuffer(value, "<f8", rest, 1 + heard), _PARTS)
-        mixed, bounds, shifts = parts
+        whole = np.frombuffer(value, "<f8", rest, 1 + heard)
+        mixed, bounds, shifts = whole[: _PARTS[0]], whole[_PARTS[0] : _PARTS[1]], whole[_PARTS[1] : _PARTS[2]]
         kind, alone = value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG)
-        return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, weight.item())
+        return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, whole.item(rest - 1))
 
-
-UPPER = [place for place in range(QUANTILES) if place > MEDIAN]
 
 DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
 """Over how many jobs it is counted how many more exceed an upper bound than should; and how much more often than it
@@ -143,7 +148,7 @@ class Quantiles:
 
     def __init__(self, experts: Sequence[str], prior: Sequence[float], kept: Sequence[str] = ()) -> None:
         self._names = [*experts, "median"]
-        self._kept = [self._names.index(name) for name in kept]
+        self._kept = np.array([self._names.index(name) for name in kept], np.int64)
         self._kept_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
         self._deficits = np.zeros(QUANTILES)  # of the bounds: the share that holds is so much less than it should be
         self._prior = np.array([*prior, np.mean(prior)], np.float64)
@@ -175,7 +180,7 @@ class Quantiles:
 
     def _keeper(self, medians: Floats | Singles) -> int:
         """The place of the expert that keeps a share of these medians; -1: of none."""
-        return next((place for place in self._kept if not np.isnan(medians[place])), -1)
+        return next((place for place in self._kept.tolist() if not np.isnan(medians[place])), -1)
 
     @property
     def kept_share(self) -> float:
@@ -188,29 +193,30 @@ class Quantiles:
         """Whether the mean error of the kept expert alone is little more than the mixture's, of late."""
         return bool(self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1])
 
-    def _aim(self, q: int) -> float:
-        """How often the bound at this place is made to hold: more often, where it has held less often than it should.
-
-        That is adaptive conformal inference (Gibbs and Candès 2021). Who judges a bound by that of now, where that has
-        moved `FAR`, does not see how many jobs of a burst exceeded what they had been told.
-        """
-        left = 1.0 - PROBABILITIES[q]
-        aim = PROBABILITIES[q] + CATCH_UP * self._deficits[q]
-        return float(min(max(aim, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
-
-    def left(self, said: Said, wait_s: float) -> None:
+    def left(self, said: Said, wait_s: float, known: bool, heard: NDArray[np.bool_]) -> None:
         """A job of which this was said has left the queue after so long: which bounds held, and whether the kept expert
-        helped, is known.
+        helped, is known; 10 µs.
+
+        Parameters:
+            known: whether its wait began when it was said to.
+            heard: which of the marks are judged now, as by `hear`; others were when the job had waited for so long.
         """
-        for q in UPPER:
-            exceeded = PROBABILITIES[q] - (wait_s <= said.bounds[q])
-            self._deficits[q] += (exceeded - self._deficits[q]) / DEFICIT_JOBS
-        medians = said.experts[MEDIAN]
-        if (place := self._keeper(medians)) >= 0:
-            without, kept = said.mixed[MEDIAN, BOTH], float(medians[place])
-            waits_s = seconds(without + KEPT_SHARE * (kept - without)), seconds(without), seconds(kept)
-            self._kept_errors *= 1.0 - said.weight / KEPT_JOBS
-            self._kept_errors += said.weight * np.abs(np.array(waits_s) - wait_s)
+        _left(
+            said.experts,
+            said.mixed,
+            said.bounds,
+            said.shifts,
+            said.kind,
+            said.alone,
+            said.weight,
+            *self._learnt,
+            self._deficits,
+            self._kept_errors,
+            self._kept,
+            float(wait_s),
+            known,
+            heard,
+        )
 
     def bound_now(self, said: Said, place: int) -> float | None:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
@@ -236,7 +242,7 @@ class Quantiles:
         now_s = self.bound_now(said, place)
         lowest = (said.bounds[q] if now_s is None else now_s) <= 0.0
         if not (held and lowest) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
-            follow(self._learnt, said.kind, q, self._aim(q), STEPS[q], held)
+            follow(self._learnt, said.kind, q, _aim(q, self._deficits), STEPS[q], held)
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
@@ -255,6 +261,87 @@ class Quantiles:
         self._kept_errors, self._deficits = np.frombuffer(kept.kept_errors).copy(), np.frombuffer(kept.deficits).copy()
         for own, part in zip(self._learnt, kept.learnt, strict=True):
             own[:] = np.frombuffer(part).reshape(own.shape)
+
+
+@njit(cache=True)
+def _marks(bounds: Floats, mixed: Floats) -> Floats:
+    found = np.empty(2 * QUANTILES)
+    for q in range(QUANTILES):
+        found[q], found[QUANTILES + q] = bounds[q], seconds(mixed[q, BOTH])
+    return found
+
+
+@njit(cache=True)
+def _medians(experts: Singles) -> Floats:
+    found = np.empty(experts.shape[1] - 1)
+    for expert in range(len(found)):
+        found[expert] = seconds(np.float64(experts[MEDIAN, expert]))
+    return found
+
+
+@njit(cache=True)
+def _aim(q: int, deficits: Floats) -> float:
+    """How often the bound at this place is made to hold: more often, where it has held less often than it should.
+
+    That is adaptive conformal inference (Gibbs and Candès 2021). Who judges a bound by that of now, where that has
+    moved `FAR`, does not see how many jobs of a burst exceeded what they had been told.
+    """
+    left = 1.0 - PROBABILITIES[q]
+    aim = PROBABILITIES[q] + CATCH_UP * deficits[q]
+    return float(min(max(aim, PROBABILITIES[q] - left / 2.0), 1.0 - left / 4.0))
+
+
+@njit(cache=True, nogil=True)
+def _left(
+    experts: Singles,
+    mixed: Floats,
+    bounds: Floats,
+    shifts: Floats,
+    kind: int,
+    alone: bool,
+    weight: float,
+    total: Floats,
+    squares: Floats,
+    extent: Floats,
+    seen: Floats,
+    shift: Floats,
+    deficits: Floats,
+    kept_errors: Floats,
+    kept: NDArray[np.int64],
+    wait_s: float,
+    known: bool,
+    heard: NDArray[np.bool_],
+) -> None:
+    learnt = Learnt(total, squares, extent, seen, shift)
+    if known:
+        for q in range(MEDIAN + 1, QUANTILES):
+            exceeded = PROBABILITIES[q] - (1.0 if wait_s <= bounds[q] else 0.0)
+            deficits[q] += (exceeded - deficits[q]) / DEFICIT_JOBS
+        for place in kept:
+            if not np.isnan(experts[MEDIAN, place]):
+                _judge_kept(kept_errors, mixed[MEDIAN, BOTH], np.float64(experts[MEDIAN, place]), wait_s, weight)
+                break
+    for q in range(QUANTILES):
+        if np.isnan(bounds[q]):
+            continue
+        if heard[q]:
+            moved = shift[0, q] + shift[kind, q] - shifts[q]
+            bound_s = seconds(scaled(bounds[q]) + moved) if abs(moved) > FAR else bounds[q]
+            held = wait_s <= bound_s
+            if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
+                follow(learnt, kind, q, _aim(q, deficits), STEPS[q], held)
+        if heard[QUANTILES + q]:
+            held = wait_s <= seconds(mixed[q, BOTH])
+            whole = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 2])
+            learn(learnt, kind, q, PROBABILITIES[q], experts[q], whole, held, weight)
+
+
+@njit(cache=True)
+def _judge_kept(errors: Floats, without: float, kept: float, wait_s: float, weight: float) -> None:
+    """The errors with its share of the median, without it, and of the kept expert alone."""
+    for place in range(3):
+        value = without + KEPT_SHARE * (kept - without) if place == 0 else without if place == 1 else kept
+        errors[place] = errors[place] * (1.0 - weight / KEPT_JOBS) + weight * abs(seconds(value) - wait_s)
 
 
 @njit(cache=True)

@@ -103,11 +103,8 @@ def run(jobs: Iterator[Told]) -> Errors:
             queued[left.user] -= 1
             recent.append(left.wait_s)
             longest_s = max(longest_s, left.wait_s)
-            quantiles.left(said, left.wait_s)
             guard.left(choice.waits_s, medians, 0.0, left.wait_s, at, said.weight, str(left.user))
-            for place, mark_s in enumerate(said.marks):
-                now_s = quantiles.bound_now(said, place)
-                quantiles.hear(said, place, left.wait_s <= (mark_s if now_s is None else now_s))
+            quantiles.left(said, left.wait_s, True, np.ones(2 * QUANTILES, np.bool_))
         waits_s = np.full((QUANTILES, len(EXPERTS)), np.nan)
         waits_s[:, 0], waits_s[:, 1] = 0.0, np.quantile(recent, PROBABILITIES)
         waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.said_s, [longest_s, np.inf, longest_s, longest_s])

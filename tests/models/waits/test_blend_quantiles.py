@@ -57,7 +57,7 @@ def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
         said = quantiles.say(told(wait * chance.lognormal(0.0, 0.2), kept))
         errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
         become_known(quantiles, said, wait)
-        quantiles.left(said, wait)
+        quantiles.left(said, wait, True, np.zeros(2 * QUANTILES, np.bool_))
         if number == 999:
             assert quantiles.kept_share == KEPT_SHARE
     assert quantiles.kept_share == 0.0
@@ -225,6 +225,6 @@ def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> Non
     for _ in range(50):
         said = quantiles.say(told(10.0, 5000.0), may_be_alone=True)
         become_known(quantiles, said, 10.0)
-        quantiles.left(said, 10.0)
+        quantiles.left(said, 10.0, True, np.zeros(2 * QUANTILES, np.bool_))
     assert not said.alone
     assert quantiles.say(told(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0
