@@ -15,6 +15,7 @@ from streams.broker.schema import RECORDS, schema
 from streams.settings import SECTIONS
 from tests.site.metrics import metrics_by_process
 from tests.site.pages import READMES, ROOT, included, linked_files, with_site_links
+from tests.site.picture import TEXT, picture
 from tests.site.reference import REFERENCE, commands, metrics, records, settings
 from tests.support.dashboards import FILES, asked
 
@@ -107,3 +108,10 @@ def test_the_site_is_built_without_a_dead_link_and_loads_nothing_from_elsewhere(
     assert wanted <= set(pages)
     loaded = r'<(?:script|img|iframe)[^>]* src="(https?:[^"]+)|<link[^>]* rel="stylesheet"[^>]* href="(https?:[^"]+)'
     assert not [(name, found) for name, text in pages.items() for found in re.findall(loaded, text)]
+
+
+def test_the_picture_is_what_its_text_says() -> None:
+    text = TEXT.read_text(encoding="utf-8")
+    assert TEXT.with_suffix(".svg").read_text(encoding="utf-8") == picture(text), "python -m tests.site.picture"
+    with pytest.raises(ValueError, match="neither a box nor an arrow between boxes: kafka -> nowhere"):
+        picture(f"{text}kafka -> nowhere: nothing\n")
