@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from models.records import AnyEvent, Capacity, Submit
-from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, simulated, sites, until
+from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved, ready, simulated, sites, until
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -96,6 +97,9 @@ def test_events_a_second_beside_a_bare_loop(deploy: Deploy, events: list[AnyEven
     for turn, processes in enumerate((*PROCESSES, *PROCESSES)):
         worker = {"checkpoint_events": 1000, "checkpoint_seconds": 2.0, "processes": processes}
         here = deploy(history=6000, worker=worker)
+        here.worker.start()
+        until(partial(ready, here.worker))  # each process has its share of the partitions, and finds it again
+        here.worker.kill()
         here.send(events)
         with bare_loop(here, tmp_path / f"bare-{turn}"):
             outputs = Outputs(here, f"{here.settings.kafka.prefix}bare-outputs")

@@ -34,7 +34,7 @@ def test_the_demo_shows_every_site_and_leaves_nothing_behind(run: Run) -> None:
     demo = run("--jobs", "200", "--seconds", "8")
     demo.until("waited")
     assert demo.child("kafka.Kafka")
-    assert demo.child("streams", "worker")
+    assert demo.child("queuecast", "worker")
     (page,) = re.findall(r"http://127\.0\.0\.1:\d+/", demo.out)
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(page, timeout=PATIENCE_S) as answer:
         assert b"queuecast" in answer.read()
@@ -62,7 +62,7 @@ def test_a_signal_stops_everything(run: Run, number: signal.Signals, code: int) 
 def test_a_worker_that_dies_ends_the_demo_with_its_log(run: Run) -> None:
     demo = run("--jobs", "600", QUEUECAST_ENGINE_METHOD="median")
     demo.until("running")
-    demo.child("streams", "worker").kill()
+    demo.child("queuecast", "worker").kill()
     assert demo.ended() == 1
     assert demo.err.splitlines()[-1] == "queuecast: worker has ended; above is what it logged last"
     assert "Worker ready" in demo.err

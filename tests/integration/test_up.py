@@ -123,7 +123,7 @@ def test_data_survive_a_restart(up: Callable[..., Stack]) -> None:
 def test_a_worker_that_dies_is_started_again_and_prometheus_sees_it(up: Callable[..., Stack]) -> None:
     stack = up()
     stack.until("Ctrl-C stops it.")
-    stack.child("streams", "worker").kill()
+    stack.child("queuecast", "worker").kill()
     stack.until("worker has ended")
     stack.until("worker runs again")
     stack.send(SUBMIT)
