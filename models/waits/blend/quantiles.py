@@ -115,8 +115,9 @@ class Said(NamedTuple):
     def decode(cls, value: bytes, experts: int) -> "Said":
         """The inverse."""
         heard, rest = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
-        said = np.frombuffer(value, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
-        whole = np.frombuffer(value, "<f8", rest, 1 + heard)
+        kept = bytearray(value)  # writable as what is said is, so that each kernel is compiled once
+        said = np.frombuffer(kept, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
+        whole = np.frombuffer(kept, "<f8", rest, 1 + heard)
         mixed, bounds, shifts = whole[: _PARTS[0]], whole[_PARTS[0] : _PARTS[1]], whole[_PARTS[1] : _PARTS[2]]
         kind, alone = value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG)
         return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, whole.item(rest - 1))
