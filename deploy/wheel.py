@@ -39,6 +39,8 @@ class Wheel(BuildHookInterface[Any]):
         if version == "editable":
             return
         root, made = Path(self.root), Path(mkdtemp())
+        if not (root / PACKAGE).is_dir():  # this is the light distribution, deploy/client
+            root = root.parents[1]
         for folder in (*FOLDERS, PACKAGE):
             for file in sorted((root / folder).rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts and file != Path(__file__):

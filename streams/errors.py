@@ -47,8 +47,8 @@ def read_as(name: str, read: Callable[[str], T], text: str) -> T:
         raise NotUnderstood(f"{name}: {error}") from None
 
 
-PACKAGES = {"litestar": "serve", "uvicorn": "serve", "aiokafka": "kafka", "kafka": "kafka"}
-"""Which extra brings a package that commands may lack; others come with that of the worker."""
+PACKAGES = {"litestar": "serve", "uvicorn": "serve"}
+"""Which extra brings a package that commands may lack. The light distribution lacks all but a few."""
 
 
 @contextmanager
@@ -67,8 +67,9 @@ def needing(extra: str | None = None) -> Iterator[None]:
         missing = (error.name or "").partition(".")[0]
         if missing in OWN:
             raise
-        wanted = extra or PACKAGES.get(missing, "worker")
-        raise UserError(f"{missing} is not installed; install it with pip install 'queuecast[{wanted}]'") from None
+        wanted = extra or PACKAGES.get(missing)
+        package = f"'queuecast[{wanted}]'" if wanted else "queuecast"
+        raise UserError(f"{missing} is not installed; install it with pip install {package}") from None
 
 
 class Unreachable(UserError):

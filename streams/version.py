@@ -1,8 +1,9 @@
 """Which version of queuecast this is."""
 
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-try:
-    __version__ = version("queuecast")
-except PackageNotFoundError:  # its files are on the path, but nobody has installed it
-    __version__ = "not installed"
+__version__ = "not installed"  # its files are on the path
+for distribution in ("queuecast", "queuecast-client"):
+    with suppress(PackageNotFoundError):
+        __version__ = version(distribution)

@@ -9,8 +9,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-SERVE = ("kafka", "worker", "serve")
-EXTRAS = {"serve": SERVE, "local": (*SERVE, "local"), "dev": (*SERVE, "local", "dev")}
+EXTRAS = {"serve": ("serve",), "local": ("serve", "local"), "dev": ("serve", "local", "dev")}
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

@@ -310,7 +310,7 @@ def job_request(**asked: Any) -> JobRequest:
 
 
 def _questions_of(settings: Settings) -> "QuestionClient":
-    with needing("kafka"):
+    with needing():
         from streams.client.client import QuestionClient
 
     return QuestionClient(settings, outcomes=False)
