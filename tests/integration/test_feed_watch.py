@@ -117,7 +117,7 @@ def test_an_interrupted_feed_says_how_much_went_out(topics: Topics, consumer: An
             pass
         process.send_signal(signal.SIGINT)
         said, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (130, "")
+    assert (process.returncode, len(told.splitlines())) == (130, 1)  # how fast it feeds
     count = int(said.splitlines()[-1].split()[0])
     assert len(messages(consumer, topics.events)) == count > 0
 
@@ -177,7 +177,7 @@ def test_a_feed_that_is_told_to_stop_sends_nothing_twice(topics: Topics, consume
         assert main(command) == 1  # another one has it
         process.terminate()
         said, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (128 + signal.SIGTERM, "")
+    assert (process.returncode, len(told.splitlines())) == (128 + signal.SIGTERM, 1)
     assert int(said.splitlines()[-1].split()[0]) == len(messages(consumer, topics.events))
     assert main(command) == 0
     values = [msgspec.json.decode(message.value, type=AnyEvent) for message in messages(consumer, topics.events)]

@@ -43,7 +43,9 @@ def notices(here: Deployment) -> list[Notice]:
 def notify(here: Deployment, tmp_path: Path, receiver: Receiver, port: int, name: str = "people") -> Command:
     settings = msgspec.structs.replace(
         here.settings,
-        notify=NotifySettings(webhook=receiver.url, secret=SECRET, before_seconds=1e6, name=name, web_port=port),
+        notify=NotifySettings(
+            webhook=receiver.url, secret=SECRET, before_seconds=1e6, name=name, web_port=port, log_level="debug"
+        ),
     )
     directory = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
     directory.mkdir()

@@ -57,6 +57,7 @@ class Doors:
             "REDIS_CA_FILE": str(authority),
             "WORKER_WEB_PORT": self.web_port,
             "WORKER_CHECKPOINT_SECONDS": "0.5",
+            "WORKER_PROCESSES": "1",
         }
 
     def client_options(self, user: str) -> dict[str, Any]:
