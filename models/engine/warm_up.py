@@ -37,6 +37,11 @@ def _run(settings: EngineSettings | None, *pools: Pool) -> None:
         engine.apply(Start(site=engine.site, time=time + number, job=job))
         engine.apply(End(site=engine.site, time=time + 99.0, job=job))
     _ask(engine)
+    for number in range(3):  # what could have started waits on, beyond its bounds
+        later = engine.time + 3600.0
+        engine.apply(Submit(site=engine.site, time=later, job=f"late{number}", user="u", cpus=1, walltime=60.0))
+        engine.apply(Start(site=engine.site, time=later, job=f"late{number}"))
+        engine.apply(Start(site=engine.site, time=later + 60.0, job=f"queued{number}"))
     state, changes = engine.checkpoint()
     Engine.load(state, changes.started, changes.runs, settings, changes.rows)
 

@@ -16,9 +16,11 @@ from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace
 
 
-@pytest.mark.parametrize("setting", ["grid", "none"])
+@pytest.mark.parametrize(
+    ("setting", "refused"), [("grid", "one.swf: not a prior"), ("none", "one.swf: engine.prior is 'none'")]
+)
 def test_a_replay_begins_with_what_other_sites_taught(
-    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    setting: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("QUEUECAST_ENGINE_PRIOR", setting)
     told = tmp_path / "told.ndjson"
@@ -27,12 +29,12 @@ def test_a_replay_begins_with_what_other_sites_taught(
     assert told.exists() == (setting == "grid")
     assert not told.exists() or "jobs of other sites" in told.read_text()
     assert main([*command, "--prior", str(tmp_path / "one.swf")]) == 1
-    assert "one.swf: not a prior" in capsys.readouterr().err
+    assert refused in capsys.readouterr().err
 
 
 def trained(out: Path, *arguments: str) -> bytes:
     """What the command writes."""
-    command = [sys.executable, "-m", "streams", "prior", *arguments, "--out", str(out)]
+    command = [sys.executable, "-m", "queuecast", "prior", *arguments, "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     return out.read_bytes()
 
