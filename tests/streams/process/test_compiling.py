@@ -10,6 +10,7 @@ import models
 from models.engine.settings import EngineSettings
 from streams.bulk.reading import read_log
 from streams.offline import compare
+from streams.offline.excerpt import whole
 from streams.offline.processes import process_map
 from streams.process.compiling import compiling_alone
 from tests.support.traces import made_trace
@@ -56,7 +57,7 @@ def test_what_a_comparison_needs_is_compiled_alone_before_its_processes_begin(
 
     monkeypatch.setattr(compare, "warm_up", warm_up)
     with read_log([made_trace(tmp_path / "made.swf", jobs=20)]) as (log, _):
-        compare.compare(log, set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
+        compare.compare(whole(log), set(), EngineSettings(history=20), ["easy", "ibl", "downey"], 2)
     ((chosen, locked),) = compiled
     assert locked
     assert {"easy", "ibl"} <= set(chosen.methods)
