@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from deploy.grafana import DASHBOARDS, as_json
 from tests.drawn import asked
 from tests.drawn.asked import PanelAnswers, Series, answered
+from tests.support.dashboards import FILES, loaded
 
 pytest.importorskip("matplotlib")
 
@@ -30,18 +30,18 @@ def prometheus(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     return questions
 
 
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_every_panel_is_drawn(name: str, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_panel_is_drawn(file: Path, prometheus: list[dict[str, object]], tmp_path: Path) -> None:
     from tests.drawn.figure import draw
 
-    panels = answered(None, as_json(DASHBOARDS[name]()), 1000.0, 1060.0)
-    draw(panels, tmp_path / "it.png", name)
+    panels = answered(None, loaded(file), 1000.0, 1060.0)
+    draw(panels, tmp_path / "it.png", file.stem)
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
     assert prometheus and not [query for query in prometheus if "$" in str(query["query"])]
 
 
 def test_a_line_has_the_name_of_its_labels_and_no_point_that_is_not_a_number(prometheus: list[object]) -> None:
-    panels = answered(None, as_json(DASHBOARDS["accuracy"]()), 1000.0, 1060.0)
+    panels = answered(None, loaded(FILES[0]), 1000.0, 1060.0)
     (gain,) = [panel for panel in panels if panel.title.startswith("Gain")]
     assert [one.legend for one in gain.answers[0]] == ["alder blend", "birch blend"]
     assert gain.answers[0][0].times == [1000.0, 1002.0]

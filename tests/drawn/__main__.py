@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from deploy.grafana import DASHBOARDS, as_json
 from tests.drawn.asked import PanelAnswers, answered
 from tests.drawn.figure import draw
 from tests.drawn.play import played
+from tests.support.dashboards import FILES, loaded
 
 NEVER = {"Lag of sources", "Time of a call", "Failed calls"}
 """Panels without data in the demo, whose source reads a file: it calls nothing, and does not say what is left."""
@@ -17,10 +17,10 @@ def main(directory: Path, seconds: float, jobs: int) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     empty: list[str] = []
     with played(seconds, jobs) as (prometheus, begin, end):
-        for name, dashboard in DASHBOARDS.items():
-            found = answered(prometheus, as_json(dashboard()), begin, end)
-            draw(found, directory / f"{name}.png", f"queuecast: {name}")
-            empty += [f"{name}: {panel.title}" for panel in found if _is_empty(panel)]
+        for file in FILES:
+            found = answered(prometheus, loaded(file), begin, end)
+            draw(found, directory / f"{file.stem}.png", f"queuecast: {file.stem}")
+            empty += [f"{file.stem}: {panel.title}" for panel in found if _is_empty(panel)]
     for panel in empty:
         sys.stdout.write(f"no data: {panel}\n")
     return int(bool(empty))

@@ -48,10 +48,9 @@ class PanelAnswers(NamedTuple):
         return str(self.panel["title"])
 
 
-def answered(prometheus: Prometheus, dashboard: str, begin: float, end: float) -> list[PanelAnswers]:
+def answered(prometheus: Prometheus, dashboard: dict[str, Any], begin: float, end: float) -> list[PanelAnswers]:
     """Every panel of a dashboard with its answers from `begin` to `end` (Unix seconds), of all sites and methods."""
-    loaded = json.loads(dashboard)
-    names = [variable["name"] for variable in loaded["templating"]["list"]]
+    names = [variable["name"] for variable in dashboard["templating"]["list"]]
     span = {"window": f"{max(round(end - begin), 1)}s", "__rate_interval": "8s"}
     variables = dict.fromkeys(names, EVERYTHING) | span
     step = max((end - begin) / STEPS, 0.5)
@@ -59,7 +58,7 @@ def answered(prometheus: Prometheus, dashboard: str, begin: float, end: float) -
         PanelAnswers(
             panel, [_ask(prometheus, target, variables, begin, end, step) for target in panel.get("targets", ())]
         )
-        for panel in loaded["panels"]
+        for panel in dashboard["panels"]
     ]
 
 

@@ -8,10 +8,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from deploy.grafana.panels import COLUMNS
 from models.durations import duration
 from streams.text.sizes import size_text
 from tests.drawn.asked import PanelAnswers, Series
+
+COLUMNS = 24
+"""Of Grafana's grid."""
 
 WIDTH_IN, UNIT_IN, TITLE_IN = 20.0, 0.36, 0.6
 """Inches: the width of the picture, the height of a unit of Grafana's grid, of the dashboard's title."""
