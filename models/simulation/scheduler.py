@@ -99,10 +99,14 @@ class Scheduler(ABC):
         self._advance(job.submit)
         self._enter(job)
         if job.patience is not None:
-            heapq.heappush(self._withdrawals, (job.submit + job.patience, next(self._ordinals), job))
+            self.withdraw(job, job.submit + job.patience)
         self._events.append(job.submission(self.site))
         self._arrived(job)
         return self._take_events()
+
+    def withdraw(self, job: SimulatedJob, time: int) -> None:
+        """Have a job that still queues then leave the queue at a time, which is not in the past."""
+        heapq.heappush(self._withdrawals, (time, next(self._ordinals), job))
 
     def advance(self, until: int) -> list[AnyEvent]:
         """Move the clock, and give what happened up to and including that second."""

@@ -2,7 +2,8 @@
 
 The oracle runs copies of the sites' own schedulers (`tests.simulation.oracle`). A rule's gain is the share of what the
 oracle gains over the best blind rule: (blind − rule) / (blind − oracle), in the mean response of all seeds; it is
-below 0 where a blind rule is better.
+below 0 where a blind rule is better. Beside them stands who submits everywhere and withdraws what has not started
+where one has: who does so fares well at the cost of the sites' own jobs, which the last columns show.
 
 A part of it, for work on a method: grids, seeds and rules by the environment. The blind rules and the oracle run in any
 case, since the gain is reckoned from them (some 25 s a seed). Other seeds than those reported are for tuning.
@@ -42,6 +43,7 @@ from tests.simulation.routing import (
     ByEstimates,
     ByWhatIf,
     Clairvoyant,
+    Everywhere,
     MostFree,
     Router,
     ShortestQueue,
@@ -54,6 +56,7 @@ SHARE = 0.2
 
 BLIND = ("at random", "shortest queue", "most free processors")
 OURS = ("by estimates", "by what-if")
+EVERYWHERE = "everywhere, the rest withdrawn"
 ORACLE, UNTOLD = "oracle", "oracle, run times predicted"
 BY_WHAT_IF = "by what-if: "
 EASY, NAMED, TOLD = "by what-if; all taken for EASY", "by what-if; policies named", "told all run times"
@@ -80,19 +83,22 @@ class Grid(NamedTuple):
     rules: tuple[str, ...]
 
 
-SIMULATED = (*OURS, *by_what_if("policy", "blend"), EASY, NAMED, TOLD, ORACLE)
-UNLIKE = (*OURS, *by_what_if("policy", "order", "boosted", "blend"), UNTOLD, ORACLE)
+SIMULATED = (EVERYWHERE, *OURS, *by_what_if("policy", "blend"), EASY, NAMED, TOLD, ORACLE)
+UNLIKE = (EVERYWHERE, *OURS, *by_what_if("policy", "order", "boosted", "blend"), UNTOLD, ORACLE)
 
 GRIDS = {
     "three": Grid(THREE_SITES, (1, 2, 3, 4, 5), 60, 15, SIMULATED),
     "eight": Grid(EIGHT_SITES, (1, 2, 3, 4, 5), 40, 10, SIMULATED),
     "multifactor": Grid(MULTIFACTOR_SITES, (101, 102, 103, 104, 105), 40, 10, UNLIKE),
     "other": Grid(OTHER_SITES, (101, 102, 103), 40, 10, UNLIKE),
-    "turns": Grid(same_policy(TURNS), (1, 2, 3, 4), 30, 10, (*OURS, ORACLE)),
+    "turns": Grid(same_policy(TURNS), (1, 2, 3, 4), 30, 10, (EVERYWHERE, *OURS, ORACLE)),
 }
 """Sites whose policies `policy` simulates, and sites of policies that no method has."""
 
-DRAWN = {f"drawn {number}": Grid(same_policy(draw(number)), (number,), 25, 10, (*OURS, ORACLE)) for number in range(50)}
+DRAWN = {
+    f"drawn {number}": Grid(same_policy(draw(number)), (number,), 25, 10, (EVERYWHERE, *OURS, ORACLE))
+    for number in range(50)
+}
 """Grids of schedulers drawn at random, by name: the first 30 are to choose by, the others to report. With less than an
 hour to gain from the best blind rule to the oracle, a share of that is chance.
 """
@@ -113,6 +119,7 @@ RULES: dict[str, Make] = {
     "at random": lambda sites, load, seed: AtRandom(seed),
     "shortest queue": lambda sites, load, seed: ShortestQueue(),
     "most free processors": lambda sites, load, seed: MostFree(),
+    EVERYWHERE: lambda sites, load, seed: Everywhere(),
     "by estimates": lambda sites, load, seed: ByEstimates(),
     "by what-if": lambda sites, load, seed: ByWhatIf(),
     EASY: lambda sites, load, seed: ByWhatIf(SUPPOSING_EASY),

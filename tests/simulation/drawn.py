@@ -190,6 +190,10 @@ class Drawn(Conservative):
                 reservation = self._reserve(job)
                 until, spare = reservation.time, reservation.spare
 
+    def _withdraw(self, job: SimulatedJob) -> None:
+        super()._withdraw(job)
+        self._news = True
+
     def _arrived(self, job: SimulatedJob) -> None:
         self._news = True
         self._dispatch()

@@ -20,7 +20,7 @@ from models.simulation.workload import DAY, SimulatedJob, generate
 from models.site.job import Job
 from tests.simulation.drawn import Drawn, Rules
 from tests.simulation.oracle import Oracle
-from tests.simulation.routing import Router
+from tests.simulation.routing import Everywhere, Router
 from tests.simulation.schedulers import Policy, scheduler_of
 
 MONDAY = 1_699_833_600
@@ -175,12 +175,10 @@ def route(sites: Sequence[GridSite], load: Load, router: Router) -> RoutingResul
     running = _Grid(sites, router)
     own = [[(job, name) for job in jobs] for name, jobs in load.own.items()]
     routed = [(job, None) for job in load.routed]
-    where: dict[str, str] = {}
     for job, home in heapq.merge(*own, routed, key=lambda arrival: arrival[0].submit):
-        where[job.job] = running.choose(job) if home is None else home
-        running.submit(job, where[job.job])
-    running.finish()
-    placed = {job.job: Placed(job, where[job.job], running.starts[job.job] - job.submit) for job in load.jobs}
+        running.submit(job, running.choose(job) if home is None else [home])
+    running.advance(None)
+    placed = {job.job: running.placed(job) for job in load.jobs}
     return RoutingResult(
         [placed[job.job] for job in load.routed], [placed[job.job] for jobs in load.own.values() for job in jobs]
     )
@@ -194,27 +192,53 @@ class _Grid:
         if isinstance(router, Oracle):
             router.watch(self._schedulers)
         self._router = router
-        self.starts: dict[str, float] = {}
+        self._starts: dict[str, Start] = {}
+        self._copies: dict[str, tuple[SimulatedJob, Sequence[str]]] = {}  # of queued jobs, where they queue
         for scheduler in self._schedulers.values():
             router.observe([scheduler.capacity()])
 
-    def choose(self, job: SimulatedJob) -> str:
-        """The site that the router wants this job to go to, now that it comes."""
-        for scheduler in self._schedulers.values():
-            self._see(scheduler.advance(job.submit))
+    def choose(self, job: SimulatedJob) -> Sequence[str]:
+        """The sites that the router wants this job to queue at, now that it comes."""
+        self.advance(job.submit)
         large_enough = [name for name, scheduler in self._schedulers.items() if scheduler.cpus >= job.cpus]
-        return self._router.choose(Job.of(job.submission("")), large_enough)
+        if isinstance(self._router, Everywhere):
+            return large_enough
+        return [self._router.choose(Job.of(job.submission("")), large_enough)]
 
-    def submit(self, job: SimulatedJob, site: str) -> None:
-        self._see(self._schedulers[site].submit(job))
+    def submit(self, job: SimulatedJob, sites: Sequence[str]) -> None:
+        """Have a job queue at all of these sites, until it starts at one of them."""
+        self.advance(job.submit)
+        self._copies[job.job] = job, sites
+        for site in sites:
+            if job.job not in self._starts:
+                self._see(self._schedulers[site].submit(job))
 
-    def finish(self) -> None:
-        for scheduler in self._schedulers.values():
-            self._see(scheduler.finish())
+    def placed(self, job: SimulatedJob) -> Placed:
+        """Where and when a job started, once it has."""
+        start = self._starts[job.job]
+        return Placed(job, start.site, start.time - job.submit)
+
+    def advance(self, until: int | None) -> None:
+        """Move the clock of all sites, event by event; None: until nothing is left to happen."""
+        while due := [(time, one) for one in self._schedulers.values() if (time := one._next_time()) is not None]:
+            time, scheduler = min(due, key=lambda one: one[0])
+            if until is not None and time > until:
+                return
+            self._see(scheduler.advance(time))
 
     def _see(self, events: Sequence[AnyEvent]) -> None:
+        """Show the router what happened at one site; what started there leaves the queues of the others."""
+        if not events:
+            return
+        self._router.observe(events)
+        left: dict[str, int] = {}
         for event in events:
             if isinstance(event, Start):
-                self.starts[event.job] = event.time
-        if events:
-            self._router.observe(events)
+                self._starts[event.job] = event
+                job, sites = self._copies.pop(event.job)
+                for site in sites:
+                    if job.job in self._schedulers[site].queue:
+                        self._schedulers[site].withdraw(job, int(event.time))
+                        left[site] = int(event.time)
+        for site, time in left.items():
+            self._see(self._schedulers[site].advance(time))

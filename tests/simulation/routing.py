@@ -99,6 +99,17 @@ class MostFree(Watching):
         return max(sites, key=self.free)
 
 
+class Everywhere:
+    """To all sites at once: where the job starts first it runs, and it leaves the queues of the others that second."""
+
+    def observe(self, events: Sequence[AnyEvent]) -> None:
+        """Nothing is to be known."""
+
+    def choose(self, job: Job, sites: Sequence[str]) -> str:
+        """The first, which says nothing: a grid has the job queue at each of them."""
+        return sites[0]
+
+
 class ByWhatIf:
     """To the site whose engine predicts the least wait for this job.
 

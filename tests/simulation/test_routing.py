@@ -1,4 +1,4 @@
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -7,16 +7,28 @@ import pytest
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Submit
+from models.records import AnyEvent, Cancel, Start, Submit
 from models.simulation.workload import DAY, SimulatedJob
 from models.site.job import Job
-from tests.simulation.grid import MONDAY, THREE_SITES, GridSite, JobMeans, Load, Placed, RoutingResult, route
+from tests.simulation.drawn import TURNS, Rules, draw
+from tests.simulation.grid import (
+    MONDAY,
+    THREE_SITES,
+    GridSite,
+    JobMeans,
+    Load,
+    Placed,
+    RoutingResult,
+    route,
+    same_policy,
+)
 from tests.simulation.routing import (
     WHAT_IF_SETTINGS,
     AtRandom,
     ByEstimates,
     ByWhatIf,
     Clairvoyant,
+    Everywhere,
     MostFree,
     Router,
     ShortestQueue,
@@ -269,3 +281,25 @@ def test_the_expected_wait_routes_better_than_rules_that_know_of_none() -> None:
     assert all(one.response_s - one.wait_s == pytest.approx(run_s) for one in fared.values())  # the same jobs
     for name in ours:
         assert fared[name].response_s < min(fared[other].response_s for other in blind)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("rules", [TURNS, draw(4), draw(25)])
+def test_a_job_that_queues_everywhere_runs_once(seed: int, rules: Rules) -> None:
+    sites = [site._replace(cpus=site.cpus // 4) for site in same_policy(rules)]
+    load = Load.of(sites, seed, days=6, share=0.2)
+    events: list[AnyEvent] = []
+
+    class Seeing(Everywhere):
+        def observe(self, seen: Sequence[AnyEvent]) -> None:
+            events.extend(seen)
+
+    done = route(sites, load, Seeing())
+    starts = [event.job for event in events if isinstance(event, Start)]
+    assert sorted(starts) == sorted(job.job for job in load.jobs)
+    gone = Counter(event.job for event in events if isinstance(event, Cancel))
+    came = Counter(event.job for event in events if isinstance(event, Submit))
+    assert all(came[job] == 1 + gone[job] for job in came) and sum(gone.values()) > 10
+    assert {one.site for one in done.routed} == {site.name for site in sites}
+    times = [event.time for event in events[len(sites) :]]
+    assert times == sorted(times)
