@@ -15,10 +15,11 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from models.records import AnyAnswer, AnyQuestion
+from streams.broker.consumer import Consumer
 from streams.broker.reachable import broker_answers
 from streams.broker.topics import Topics
 from streams.client.estimates import EstimateCache
@@ -140,8 +141,8 @@ class QuestionClient:
         options = self._kafka.async_options() | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
         reading = {"enable_auto_commit": False, "fetch_max_wait_ms": MAX_FETCH_WAIT_MS}
         self._producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
-        self._answers = AIOKafkaConsumer(**options, **reading, auto_offset_reset="latest")
-        cached = AIOKafkaConsumer(**options, **reading, auto_offset_reset="earliest")
+        self._answers = Consumer(**options, **reading, auto_offset_reset="latest")
+        cached = Consumer(**options, **reading, auto_offset_reset="earliest")
         clients = (self._producer, self._answers, cached)
         for client in clients:
             opened.push_async_callback(_close, client)

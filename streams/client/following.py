@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 
+from streams.broker.consumer import Consumer
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.settings import Settings
 
@@ -40,7 +40,7 @@ async def follow(
         UserError: Kafka refuses.
     """
     decoders = {topic: msgspec.json.Decoder(kind).decode for topic, kind in kinds.items()}
-    consumer = AIOKafkaConsumer(
+    consumer = Consumer(
         *kinds,
         **settings.kafka.async_options(),
         group_id=group,

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from models.records import Notice, Outcome, Prediction, Submit
+from streams.broker.consumer import Consumer
 from streams.broker.topics import Topics, event_topics
 from streams.errors import UNDECODABLE, Unreachable, UserError
 from streams.notify.metrics import NotifyCounts
@@ -44,7 +45,7 @@ class Reader:
         """
         topics = self._topics
         users = list(event_topics(self._settings)) if with_users else []
-        consumer = AIOKafkaConsumer(**self._settings.kafka.async_options(), enable_auto_commit=False)
+        consumer = Consumer(**self._settings.kafka.async_options(), enable_auto_commit=False)
         async with started(consumer, self._settings):
             positions: dict[TopicPartition, int] = {}
             for names in ([*users, topics.notices], [topics.predictions], [topics.outcomes]):

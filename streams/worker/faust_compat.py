@@ -21,6 +21,7 @@ from faust.transport.drivers import aiokafka
 from faust.types import TP
 from faust.web.drivers.aiohttp import Web
 
+from streams.broker.consumer import wait_for_leaders
 from streams.broker.errors import PERMISSIONS
 from streams.errors import Unreachable, UserError
 from streams.worker.checkpoint.job_log import site_of
@@ -103,6 +104,7 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):  # type: ignore[misc]  # 
         # Mends Faust 0.15.3, which makes 1.5 s of it and waits for that several times in each rebalance.
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        wait_for_leaders(consumer)
         return consumer
 
     async def _fetch_records(

@@ -14,11 +14,12 @@ from itertools import chain
 from typing import Protocol
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from models.records import BUSY, AnyAnswer, DeadLetter, Name, NoAnswer, WaitAnswer
+from streams.broker.consumer import Consumer
 from streams.broker.topics import Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
@@ -91,7 +92,7 @@ class Questions:
         options = self._kafka.async_options()
         reading = {"enable_auto_commit": False, "auto_offset_reset": "latest", "fetch_max_wait_ms": WAIT_MS}
         async with AsyncExitStack() as opened:
-            consumer = AIOKafkaConsumer(**options, **reading)
+            consumer = Consumer(**options, **reading)
             self._producer = AIOKafkaProducer(**options, acks=1, linger_ms=0)
             for client in (consumer, self._producer):
                 opened.push_async_callback(client.stop)
@@ -106,7 +107,7 @@ class Questions:
             asked = await self._waiting.next()
             await self._surviving(asked.message, self._answer(asked))
 
-    async def _read_all(self, consumer: AIOKafkaConsumer) -> None:
+    async def _read_all(self, consumer: Consumer) -> None:
         read: frozenset[int] = frozenset()
         while True:
             if read != self._partitions():
@@ -118,7 +119,7 @@ class Questions:
             found = await consumer.getmany(timeout_ms=WAIT_MS)
             await self._take_all(chain.from_iterable(found.values()))
 
-    async def _read_from_now_on(self, consumer: AIOKafkaConsumer, partitions: frozenset[int]) -> None:
+    async def _read_from_now_on(self, consumer: Consumer, partitions: frozenset[int]) -> None:
         if not partitions:
             consumer.unsubscribe()
             return

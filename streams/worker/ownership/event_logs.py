@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from faust.exceptions import ConsumerNotStarted
 from faust.types import TP
 
+from streams.broker.consumer import Consumer
 from streams.broker.topics import Topics
 from streams.settings import Settings
 from streams.worker.checkpoint.job_log import site_of
@@ -108,7 +109,7 @@ class EventLogs:
         """The messages that match, by a consumer of its own; a negative `first` counts from the end, as in a slice."""
         place = TopicPartition(*tp)
         with _as_os_errors():
-            consumer = AIOKafkaConsumer(enable_auto_commit=False, **self._kafka.async_options())
+            consumer = Consumer(enable_auto_commit=False, **self._kafka.async_options())
             await consumer.start()
             try:
                 consumer.assign([place])
