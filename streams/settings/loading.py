@@ -1,6 +1,5 @@
 """Reads the settings, and makes sure of them: a mistake is told with the file or variable, and the field."""
 
-import logging
 import os
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import fields
 
 from models.engine.settings import EngineSettings
 from models.plugins import Registry
@@ -19,8 +19,6 @@ from streams.errors import NotUnderstood, place_and_problem
 from streams.settings.sections import SECTIONS, Settings
 from streams.settings.tokens import ServeToken, check_secret, check_tokens
 from streams.text.toml import read_toml
-
-log = logging.getLogger(__name__)
 
 PREFIX = "QUEUECAST"
 DEFAULT_FILE = Path("queuecast.toml")
@@ -39,11 +37,11 @@ NO_SETTINGS = frozenset(
 )
 """Variables of queuecast's that are no settings: of commands, of Compose's files and of the widget for a portal."""
 
-MISSPELT = 0.85
-"""A variable that is this much like a setting's, by the share of letters, means that one."""
-
 _INJECTED = re.compile(r"_SERVICE_(HOST|PORT)|_PORT$|(?<!WEB)_PORT_")
 """Variables that Kubernetes makes for services, which may be named as a section is."""
+
+
+_SECTIONS = ", ".join(SECTIONS)
 
 
 def load_settings(file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
@@ -74,8 +72,8 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
     for name, section in values.items():
         known = SECTIONS.get(name)
         if known is None or not isinstance(section, dict):
-            raise NotUnderstood(f"{path}: [{name}] is not a section; there are: {', '.join(SECTIONS)}")
-        names = [field.name for field in msgspec.structs.fields(known)]
+            raise NotUnderstood(f"{path}: [{name}] is not a section; there are: {_SECTIONS}")
+        names = [field.name for field in fields(known)]
         for field in section:
             if field not in names:
                 raise NotUnderstood(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
@@ -109,7 +107,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any
     _check_names(environment)
     values: dict[str, dict[str, Any]] = {}
     for name, section in SECTIONS.items():
-        for field in msgspec.structs.fields(section):
+        for field in fields(section):
             variable = f"{PREFIX}_{name}_{field.name}".upper()
             text = environment.get(variable)
             kind = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
@@ -122,30 +120,13 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
-    """Make sure that no variable means to be a setting and is none, lest a misspelt token leaves a service open."""
-    for name, section in SECTIONS.items():
-        begin = f"{PREFIX}_{name}_".upper()
-        known = [f"{begin}{field.name}".upper() for field in msgspec.structs.fields(section)]
-        for variable in environment:
-            if variable.startswith(begin) and variable not in known and not _INJECTED.search(variable):
-                nearest = get_close_matches(variable, known, 1)
-                meant = f"is {nearest[0]} meant?" if nearest else f"there are: {', '.join(known)}"
-                raise NotUnderstood(f"environment: {variable} is not a setting; {meant}")
-    _check_sections(environment)
-
-
-def _check_sections(environment: Mapping[str, str]) -> None:
-    """Refuse a variable whose section is misspelt; tell of one that is like no setting, which others may have set."""
-    begins = tuple(f"{PREFIX}_{name}_".upper() for name in SECTIONS)
-    settings = [
-        f"{name}_{field.name}".upper() for name, kind in SECTIONS.items() for field in msgspec.structs.fields(kind)
-    ]
-    for variable in sorted(environment.keys() - NO_SETTINGS):
-        if variable.startswith(begins) or not variable.startswith(f"{PREFIX}_") or _INJECTED.search(variable):
-            continue
-        if nearest := get_close_matches(variable.removeprefix(f"{PREFIX}_"), settings, 1, MISSPELT):
-            raise NotUnderstood(f"environment: {variable} is not a setting; is {PREFIX}_{nearest[0]} meant?")
-        log.warning("environment: %s is not a setting, and changes nothing", variable)
+    """Make sure that each variable of ours is a setting, lest a misspelt token leaves a service open."""
+    known = [f"{name}_{field.name}".upper() for name, kind in SECTIONS.items() for field in fields(kind)]
+    ours = (name for name in environment if name.startswith(f"{PREFIX}_") and not _INJECTED.search(name))
+    for variable in sorted(set(ours) - NO_SETTINGS - {f"{PREFIX}_{name}" for name in known}):
+        nearest = get_close_matches(variable.removeprefix(f"{PREFIX}_"), known, 1)
+        meant = f"is {PREFIX}_{nearest[0]} meant?" if nearest else f"they are {PREFIX}_SECTION_FIELD, of {_SECTIONS}"
+        raise NotUnderstood(f"environment: {variable} is not a setting; {meant}")
 
 
 def _words(text: str) -> list[str]:

@@ -1,6 +1,6 @@
 """A backlog that came while no worker ran is worked off in as little memory as a small one, and the lag tells of it.
 
-A bigger one: `QUEUECAST_BURST_EVENTS=1000000 pytest -s -m benchmark tests/benchmarks/test_burst.py`.
+A bigger one: `TESTS_BURST_EVENTS=1000000 pytest -s -m benchmark tests/benchmarks/test_burst.py`.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.support.deployment import PARTITIONS, Deployment, jobs_predicted, met
 
 pytestmark = pytest.mark.timeout(7200)
 
-EVENTS = int(os.environ.get("QUEUECAST_BURST_EVENTS", "60000"))
+EVENTS = int(os.environ.get("TESTS_BURST_EVENTS", "60000"))
 SMALL_BACKLOG = 6000
 SITES = ("alder", "birch", "cedar", "hazel", "oak")  # over all partitions, two of them in one
 MAX_MEMORY_RATIO = 1.15

@@ -4,7 +4,7 @@ Each depth has a site of its own. While 50 jobs a second are submitted there, th
 20 seconds, and five what-ifs a second. Then the worker is killed and started again. The deepest queue by default has
 100,000 jobs; the environment names others. A million takes half an hour and 5 GB:
 
-    QUEUECAST_DEPTHS=1000000 .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_depth.py
+    TESTS_DEPTHS=1000000 .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_depth.py
 """
 
 import http.client
@@ -27,7 +27,7 @@ from tests.support.deployment import PARTITIONS, Deploy, Deployment, meanwhile, 
 
 pytestmark = pytest.mark.timeout(7200)
 
-DEPTHS = tuple(map(int, os.environ.get("QUEUECAST_DEPTHS", "100 10000 100000").split()))
+DEPTHS = tuple(map(int, os.environ.get("TESTS_DEPTHS", "100 10000 100000").split()))
 PACE, PACED_S = 50, 30.0
 QUESTIONS_A_SECOND, PAGE_EVERY_S = 5, 20.0
 MOST_RATIO, MOST_WRITTEN_RATIO = 1.5, 3.0

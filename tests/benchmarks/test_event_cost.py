@@ -1,6 +1,6 @@
 """What an event and a question cost with the default settings, however many jobs are queued.
 
-`QUEUECAST_DEPTHS` are the numbers of queued jobs, 100 1000 10000 100000 by default.
+`TESTS_DEPTHS` are the numbers of queued jobs, 100 1000 10000 100000 by default.
 """
 
 import os
@@ -35,7 +35,7 @@ from models.site.features import features_of
 from models.site.job import Estimate, Job
 from models.site.shapes import WALLTIMES, grid, sizes
 
-DEPTHS = [int(depth) for depth in os.environ.get("QUEUECAST_DEPTHS", "100 1000 10000 100000").split()]
+DEPTHS = [int(depth) for depth in os.environ.get("TESTS_DEPTHS", "100 1000 10000 100000").split()]
 REFERENCE = 1000
 """Queued jobs that a cost is a multiple of."""
 

@@ -2,7 +2,7 @@
 
 Its size is 500 sites on as many workers as this machine has processors. A smaller one, by the environment:
 
-    QUEUECAST_GRID_SITES=40 QUEUECAST_GRID_WORKERS=2 QUEUECAST_GRID_JOBS=100 \\
+    TESTS_GRID_SITES=40 TESTS_GRID_WORKERS=2 TESTS_GRID_JOBS=100 \\
         .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_grid.py
 
 First each site's `JOBS` come as fast as the workers take them; that is the rate, and fills the memory. Then events come
@@ -29,9 +29,9 @@ from tests.support.deployment import Deploy, Deployment, interleaved, metrics, s
 
 pytestmark = pytest.mark.timeout(7200)
 
-SITES = int(os.environ.get("QUEUECAST_GRID_SITES", "500"))
-WORKERS = int(os.environ.get("QUEUECAST_GRID_WORKERS", str(os.cpu_count() or 2)))
-JOBS = int(os.environ.get("QUEUECAST_GRID_JOBS", "400"))
+SITES = int(os.environ.get("TESTS_GRID_SITES", "500"))
+WORKERS = int(os.environ.get("TESTS_GRID_WORKERS", str(os.cpu_count() or 2)))
+JOBS = int(os.environ.get("TESTS_GRID_JOBS", "400"))
 """Of each site, in the first part."""
 
 EVENTS_A_DAY = 30_000

@@ -1,6 +1,6 @@
 """A log of a million jobs: how much memory reading and replaying it takes, and how soon there is a first answer.
 
-`QUEUECAST_LOG_JOBS` is the number of jobs. `made` writes each format's file, a machine that is always nearly full.
+`TESTS_LOG_JOBS` is the number of jobs. `made` writes each format's file, a machine that is always nearly full.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from tests.support.traces import HEADER, swf_line
 
 pytestmark = pytest.mark.timeout(7200)
 
-JOBS = int(os.environ.get("QUEUECAST_LOG_JOBS", "1000000"))
+JOBS = int(os.environ.get("TESTS_LOG_JOBS", "1000000"))
 MOST_MB = 2000.0
 CPUS = 64
 COLUMNS = "JobID|Cluster|Partition|User|Submit|Eligible|Start|End|State|TimelimitRaw|ReqTRES|AllocTRES"

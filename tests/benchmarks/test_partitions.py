@@ -7,10 +7,10 @@ rules stand beside. Jobs of the first `LEARNING_DAYS` days are not scored.
 
 What-if is asked where run times are known and nobody comes later: the true wait is that of a copy of the cluster.
 
-By the environment: `QUEUECAST_PARTITIONS_SITES=mixed` names the sites, `QUEUECAST_PARTITIONS_SEEDS=1,2` the workloads,
-`QUEUECAST_PARTITIONS_DAYS` how long they are and `QUEUECAST_PARTITIONS_METHOD` the method. With
-`QUEUECAST_PARTITIONS_PRIORITIES=1` the scheduler tells the priorities of the jobs that wait before what-if is asked;
-with `QUEUECAST_PARTITIONS_REASONS=1` it tells for which limits jobs wait, where they are predicted.
+By the environment: `TESTS_PARTITIONS_SITES=mixed` names the sites, `TESTS_PARTITIONS_SEEDS=1,2` the workloads,
+`TESTS_PARTITIONS_DAYS` how long they are and `TESTS_PARTITIONS_METHOD` the method. With
+`TESTS_PARTITIONS_PRIORITIES=1` the scheduler tells the priorities of the jobs that wait before what-if is asked;
+with `TESTS_PARTITIONS_REASONS=1` it tells for which limits jobs wait, where they are predicted.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_partitions.py
 """
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(7200)
 RULES = ("zero", "median")
 LEARNING_DAYS = 7
 ASKED = {
-    name: os.environ.get(f"QUEUECAST_PARTITIONS_{name}")
+    name: os.environ.get(f"TESTS_PARTITIONS_{name}")
     for name in ("SITES", "SEEDS", "DAYS", "METHOD", "PRIORITIES", "REASONS")
 }
 DAYS = float(ASKED["DAYS"] or 28)

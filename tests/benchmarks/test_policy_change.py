@@ -5,8 +5,8 @@ The same jobs run under one policy for `DAYS_BEFORE` days and then under another
 and from week to week. So errors are shown as shares of the mean wait too, and of a site that has followed the second
 policy all along: where both are alike, the change is behind.
 
-By the environment: `QUEUECAST_CHANGE_METHODS=qespera,policy` names the methods, `QUEUECAST_CHANGE_SEEDS=301` the
-workloads and `QUEUECAST_CHANGE_POLICIES="easy to lwf"` the changes below.
+By the environment: `TESTS_CHANGE_METHODS=qespera,policy` names the methods, `TESTS_CHANGE_SEEDS=301` the
+workloads and `TESTS_CHANGE_POLICIES="easy to lwf"` the changes below.
 
     .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_policy_change.py
 """
@@ -53,7 +53,7 @@ Errors = Mapping[str, Mapping[int, list[float]]]
 
 def asked(what: str, default: Iterable[str]) -> list[str]:
     """What the environment asks for, separated by commas, or the default."""
-    given = os.environ.get(f"QUEUECAST_CHANGE_{what}")
+    given = os.environ.get(f"TESTS_CHANGE_{what}")
     return list(default) if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
 

@@ -8,7 +8,7 @@ where one has: who does so fares well at the cost of the sites' own jobs, which 
 A part of it, for work on a method: grids, seeds and rules by the environment. The blind rules and the oracle run in any
 case, since the gain is reckoned from them (some 25 s a seed). Other seeds than those reported are for tuning.
 
-    QUEUECAST_ROUTING_GRIDS=multifactor QUEUECAST_ROUTING_SEEDS=201 QUEUECAST_ROUTING_RULES="by what-if: policy" \\
+    TESTS_ROUTING_GRIDS=multifactor TESTS_ROUTING_SEEDS=201 TESTS_ROUTING_RULES="by what-if: policy" \\
         .venv/bin/python -m pytest -m benchmark -s tests/benchmarks/test_routing.py
 
 `GRIDS` names the grids below; "by what-if: METHOD" is a rule for each method for waits that there is.
@@ -139,7 +139,7 @@ def router(rule: str, sites: Sequence[GridSite], load: Load, seed: int) -> Route
 
 def asked(what: str, default: Iterable[str]) -> list[str]:
     """What the environment asks for, separated by commas, or all."""
-    given = os.environ.get(f"QUEUECAST_ROUTING_{what}")
+    given = os.environ.get(f"TESTS_ROUTING_{what}")
     return list(default) if given is None else [name.strip() for name in given.split(",") if name.strip()]
 
 

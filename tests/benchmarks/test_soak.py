@@ -2,7 +2,7 @@
 
 As `tests/integration/test_soak.py`, with Kafka and Faust in memory and a cheap method, so that there is time for it: an
 event takes 1 ms of one processor, losses included.
-A shorter one, of no fewer events than the histories need to fill up: `QUEUECAST_SOAK_EVENTS=500000`.
+A shorter one, of no fewer events than the histories need to fill up: `TESTS_SOAK_EVENTS=500000`.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from tests.support.soaked import Twice, hashed, merged
 
 pytestmark = pytest.mark.timeout(4 * 3600)
 
-EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "1000000"))
+EVENTS = int(os.environ.get("TESTS_SOAK_EVENTS", "1000000"))
 SITES = ("alder", "birch") if EVENTS >= 1_000_000 else ("alder",)
 FULL = len(SITES) * 400_000
 """Events after which all that is learnt from is full: the jobs that have left are the last, 131,072 a site."""

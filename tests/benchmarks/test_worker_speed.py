@@ -1,6 +1,6 @@
 """The worker as it comes, of one process and of two, beside a bare Faust loop: the same events, the same broker.
 
-`QUEUECAST_SPEED_JOBS` is the number of jobs of each of the three sites.
+`TESTS_SPEED_JOBS` is the number of jobs of each of the three sites.
 """
 
 import os
@@ -24,7 +24,7 @@ from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved
 pytestmark = pytest.mark.timeout(3600)
 
 SITES = ("alder", "birch", "cedar")
-JOBS = int(os.environ.get("QUEUECAST_SPEED_JOBS", "1500"))
+JOBS = int(os.environ.get("TESTS_SPEED_JOBS", "1500"))
 PROCESSES = (1, 2)
 LEAST_RATIO = 0.1
 """Of the bare loop's rate; what is wanted is 0.6 with one process, and what is measured is printed."""

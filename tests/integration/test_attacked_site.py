@@ -1,6 +1,6 @@
 """One site is attacked with events that the schema allows: what is said of the others stays the same to the byte.
 
-More of it: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/integration/test_attacked_site.py`.
+More of it: `TESTS_HOSTILE_EVENTS=100000 pytest tests/integration/test_attacked_site.py`.
 """
 
 import os
@@ -15,7 +15,7 @@ from tests.support.hostile import Hostile
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
-EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "3000"))
+EVENTS = int(os.environ.get("TESTS_HOSTILE_EVENTS", "3000"))
 GOOD = ("alder", "birch")
 MAX_SITES = 4
 

@@ -1,7 +1,7 @@
 """Workers, Kafka and Redis are killed, paused and brought back while events come in: nothing of it shows in the end.
 
-A longer run, on real traces: `QUEUECAST_CHAOS_SECONDS=600 pytest tests/integration/test_chaos.py`. Another schedule of
-what goes wrong: QUEUECAST_CHAOS_SEED.
+A longer run, on real traces: `TESTS_CHAOS_SECONDS=600 pytest tests/integration/test_chaos.py`. Another schedule of
+what goes wrong: TESTS_CHAOS_SEED.
 """
 
 import os
@@ -47,8 +47,8 @@ from tests.support.traces import trace_path
 
 pytestmark = pytest.mark.timeout(3600)
 
-SECONDS = float(os.environ.get("QUEUECAST_CHAOS_SECONDS", "20"))
-SEED = int(os.environ.get("QUEUECAST_CHAOS_SEED", "1"))
+SECONDS = float(os.environ.get("TESTS_CHAOS_SECONDS", "20"))
+SEED = int(os.environ.get("TESTS_CHAOS_SEED", "1"))
 LONG = SECONDS >= 60
 SESSION_S = 30.0
 """Half of it is far longer than a worker stands still here, however busy the machine is."""
@@ -264,7 +264,7 @@ def test_whatever_is_killed_or_paused_nothing_is_lost_or_different(
         assert not crew.ended
     finally:
         second.kill()
-        print(f"QUEUECAST_CHAOS_SEED={SEED} QUEUECAST_CHAOS_SECONDS={SECONDS:g}: {chaos.kills} workers killed")
+        print(f"TESTS_CHAOS_SEED={SEED} TESTS_CHAOS_SECONDS={SECONDS:g}: {chaos.kills} workers killed")
         print("\n".join(crew.told))
 
 

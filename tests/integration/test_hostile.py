@@ -1,6 +1,6 @@
 """Whatever comes in, the worker lives, says what it left out and why, and good sites are predicted as ever.
 
-More of it: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/integration/test_hostile.py`. Others: QUEUECAST_HOSTILE_SEED.
+More of it: `TESTS_HOSTILE_EVENTS=100000 pytest tests/integration/test_hostile.py`. Others: TESTS_HOSTILE_SEED.
 """
 
 import os
@@ -18,8 +18,8 @@ from tests.support.deployment import PARTITIONS, PATIENCE_S, Deployment, Message
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.long]
 
-EVENTS = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "5000"))
-SEED = int(os.environ.get("QUEUECAST_HOSTILE_SEED", "1"))
+EVENTS = int(os.environ.get("TESTS_HOSTILE_EVENTS", "5000"))
+SEED = int(os.environ.get("TESTS_HOSTILE_SEED", "1"))
 GOOD = ("alder", "birch")
 NASTY = "a:b/{x}\n\x1b[31m"
 MAX_SITES = 4
@@ -121,7 +121,7 @@ def test_hostile_messages_are_left_out_and_do_no_harm(deploy: Callable[..., Depl
     try:
         _judge(here, sent, [*good, *nasty])
     finally:
-        print(f"QUEUECAST_HOSTILE_SEED={SEED} QUEUECAST_HOSTILE_EVENTS={EVENTS}")
+        print(f"TESTS_HOSTILE_SEED={SEED} TESTS_HOSTILE_EVENTS={EVENTS}")
 
 
 def _judge(here: Deployment, sent: list[Message], good: list[AnyEvent]) -> None:

@@ -3,7 +3,7 @@
 500 users, an executable for each job, a fifth of the jobs sent once more when thousands have left since. The whole of
 it, of at least as many events as the histories need to fill up:
 
-    QUEUECAST_SOAK_EVENTS=1000000 pytest tests/integration/test_soak.py
+    TESTS_SOAK_EVENTS=1000000 pytest tests/integration/test_soak.py
 
 `tests/benchmarks/test_soak.py` is the same without Kafka and Faust.
 """
@@ -27,7 +27,7 @@ from tests.support.soaked import Expected, Twice, hashed, merged
 
 pytestmark = [pytest.mark.timeout(6 * 3600), pytest.mark.long]
 
-EVENTS = int(os.environ.get("QUEUECAST_SOAK_EVENTS", "6000"))
+EVENTS = int(os.environ.get("TESTS_SOAK_EVENTS", "6000"))
 LONG = EVENTS >= 50_000
 
 FULL_JOBS = 132_000

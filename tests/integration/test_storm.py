@@ -1,6 +1,6 @@
 """A worker joins or leaves every three seconds while Redis is slow: nothing of it shows in the end.
 
-Five minutes of it: `QUEUECAST_STORM_SECONDS=300 pytest -m long tests/integration/test_storm.py`.
+Five minutes of it: `TESTS_STORM_SECONDS=300 pytest -m long tests/integration/test_storm.py`.
 """
 
 import os
@@ -18,7 +18,7 @@ from deploy.local.stack import LocalStack
 from deploy.local.up import WorkerProcess
 from tests.support.deployment import Deployment, interleaved, meanwhile, settings_on, simulated, unique
 
-SECONDS = float(os.environ.get("QUEUECAST_STORM_SECONDS", "30"))
+SECONDS = float(os.environ.get("TESTS_STORM_SECONDS", "30"))
 EVERY_S, SLOW_S = 3.0, 0.4
 PATIENCE_S = 600.0
 SITES = ("alder", "birch", "cedar", "oak")

@@ -1,6 +1,6 @@
 """Hostile events that the schema allows, in the middle of a real trace: the site's error stays what it was.
 
-Many more of them: `QUEUECAST_HOSTILE_EVENTS=100000 pytest tests/models/engine/test_hostile.py`.
+Many more of them: `TESTS_HOSTILE_EVENTS=100000 pytest tests/models/engine/test_hostile.py`.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.support.hostile import Hostile
 from tests.support.traces import trace_path
 
 SETTINGS = EngineSettings(method="qespera", shadows=("median",), runtimes="closest", bounds="", what_if="qespera")
-COUNT = int(os.environ.get("QUEUECAST_HOSTILE_EVENTS", "2000"))
+COUNT = int(os.environ.get("TESTS_HOSTILE_EVENTS", "2000"))
 BEFORE, AFTER, CPUS = 3000, 900, 100
 WEEK_S = 7 * DAY_S
 MAX_ERROR_RATIO = 1.05

@@ -1,9 +1,9 @@
 """Sources of files on records that were changed at random: no crash, no hang, no event that is none.
 
-QUEUECAST_FUZZ_LINES says how many lines each source reads; without it they are few. A million of one kind take some
+TESTS_FUZZ_LINES says how many lines each source reads; without it they are few. A million of one kind take some
 minutes on an idle machine:
 
-    QUEUECAST_FUZZ_LINES=1000000 .venv/bin/python -m pytest -s -k lsf tests/streams/sources/schedulers/test_mutated.py
+    TESTS_FUZZ_LINES=1000000 .venv/bin/python -m pytest -s -k lsf tests/streams/sources/schedulers/test_mutated.py
 
 What was run by November 2026: a million lines of each kind.
 """
@@ -33,7 +33,7 @@ from tests.streams.sources.schedulers import test_lsf as lsf
 from tests.streams.sources.schedulers import test_pbs as pbs
 from tests.support.made_slurm import history, records, sacct_json, squeue
 
-LINES = int(os.environ.get("QUEUECAST_FUZZ_LINES", "2000"))
+LINES = int(os.environ.get("TESTS_FUZZ_LINES", "2000"))
 LINES_AT_ONCE = min(20_000, max(LINES // 10, 200))
 SECONDS_PER_LINE = 0.002
 GROWTH_BYTES = 200 << 20

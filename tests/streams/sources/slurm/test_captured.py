@@ -85,7 +85,7 @@ def test_a_queue_that_cannot_be_asked_is_told(tmp_path: Path, monkeypatch: pytes
 
 
 def test_from_every_cursor_of_it_the_source_goes_on(tmp_path: Path) -> None:
-    location = os.environ.get("QUEUECAST_CAPTURED") or str(captured(tmp_path))
+    location = os.environ.get("TESTS_CAPTURED") or str(captured(tmp_path))
 
     def opened() -> SlurmSource:
         return SlurmSource.open(location, "here", lambda _: None)
