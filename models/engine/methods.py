@@ -78,8 +78,8 @@ class SiteMethods:
         return self.waits | {what_if.name: what_if} if what_if.learns else self.waits
 
     def learning_from(self, job: Job) -> list[WaitMethod]:
-        """Those of them that learn what became of a job: of those that run, the ones that predicted it."""
-        learning = [method for name, method in self.waits.items() if name in job.estimates]
+        """Those of them that learn what became of a job: of those that run, the ones that predicted or noticed it."""
+        learning = [method for name, method in self.waits.items() if job.progress.old or name in job.estimates]
         if self.what_if_method.learns and self.what_if_method.name not in self.waits:
             learning.append(self.what_if_method)
         return learning
@@ -108,6 +108,14 @@ class SiteMethods:
             job.estimates[name] = no_earlier(method.predict(seen, there), seen, there, job.submit)
         if self.what_if_method.name not in self.waits and self.what_if_method.learns:
             self.what_if_method.notice(seen, there)
+
+    def notice(self, job: Job, context: SiteContext) -> None:
+        """Note in the job the state that it finds; methods see it come, and will learn from it."""
+        seen, there = context.of(job)
+        job.features = seen.features = features_of(seen, there.state, job.submit)
+        for method in self.learning.values():
+            if method.learns:
+                method.notice(seen, there)
 
     def re_estimate(self, job: Job, context: SiteContext, now: float) -> Estimate | None:
         """What the method that counts says `now` of a job that still queues."""

@@ -50,7 +50,8 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     scored either. It is learnt by methods that go by waits alone, and not by those that go by the state at submission.
 
     `past` says that it is of the site's history, which was sent before its events were followed: all is learnt from it
-    as from any other, but no prediction and no outcome of it goes out, and none is scored.
+    as from any other, but no prediction and no outcome of it goes out, and none is scored. One that is `old` besides
+    is not even predicted: what was said of it would teach nothing any more. What became of it is learnt.
 
     `priority` (higher goes first) and `pending_reason` are the scheduler's own. `job_type` (serial, parallel,
     interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
@@ -91,6 +92,7 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     pending_reason: Text | None = None
     late: bool = False
     past: bool = False
+    old: bool = False
 
 
 class Start(JobEvent, tag="start", kw_only=True, frozen=True):

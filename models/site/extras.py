@@ -49,7 +49,7 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     when it was last suspended or resumed. Times are Unix seconds. `held` says that it is held beside waiting for its
     dependency. `partition`, `nodes` and `gpus` are where it runs and what it was given there. `requeued` is why it
     queues again, `interrupted` how an end that came before its start cut it short, `late` that
-    its submit was told only when it started, `past` that it is of the site's history.
+    its submit was told only when it started, `past` that it is of the site's history, `old` that it is not predicted.
 
     Of an array that queues as one row, `tasks_gone` have left it; the first that started names the `row` (id, attempt).
     """
@@ -65,6 +65,7 @@ class Progress(_Rare, frozen=True, omit_defaults=True, gc=False):
     interrupted: str | None = None
     late: bool = False
     past: bool = False
+    old: bool = False
     tasks_gone: int = 0
     row: tuple[str, int] | None = None
 

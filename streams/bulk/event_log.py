@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from models.records import AnyEvent, Capacity, Event, Submit
+from models.records import AnyEvent, Cancel, Capacity, End, Event, JobEvent, Submit
 from streams.bulk.order import in_order
 from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
@@ -121,6 +121,16 @@ class EventLog(msgspec.Struct):
                     event = msgspec.structs.replace(event, late=True)
                 yield event
 
+    def after(self, jobs: int, length: int | None = None) -> Iterator[AnyEvent]:
+        """The events from after so many submissions on, up to the one of this number.
+
+        Before them come the machines, and all events of the jobs that have not left by then, as late ones.
+        """
+        events = islice(self.events(), length)
+        if jobs:
+            yield from _live_after(events, jobs)
+        yield from events
+
 
 def inferred(survey: Survey) -> Capacity | None:
     """The machine that a log shows where it does not say one: as large as what was in use (see `Level.size`)."""
@@ -197,3 +207,22 @@ def jobs_in(
         numbers |= {number} if (number := number_of(job)) is not None else set()
     known = f"they are {min(numbers)} to {max(numbers)}" if numbers else "the jobs' ids begin with none"
     raise UserError(f"no job with these numbers; {known}")
+
+
+def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
+    """What there is after so many submissions: the machine, and all events of the jobs that have not left by then."""
+    live: dict[tuple[str, str], list[AnyEvent]] = {}
+    machines: dict[str, Capacity] = {}
+    for event in events:
+        if isinstance(event, Capacity):
+            machines[event.site] = event
+        elif isinstance(event, End | Cancel):
+            live.pop((event.site, event.job), None)
+        elif isinstance(event, JobEvent):
+            live.setdefault((event.site, event.job), []).append(event)
+        skipped -= isinstance(event, Submit)
+        if not skipped:
+            break
+    yield from machines.values()
+    for event in sorted((one for story in live.values() for one in story), key=lambda one: one.time):
+        yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event

@@ -1,6 +1,8 @@
 """A site's history: what its scheduler told before its events are followed, sent once, and where a source begins.
 
-The jobs are `past`: all is learnt from them, and nothing is told of them. Two kinds of history end so that the live
+The jobs are `past`: all is learnt from them, and nothing is told of them. Of a log of which the length is known, only
+the last jobs are sent, and only the last of these are predicted: what others would teach, the methods have forgotten by
+its end. Two kinds of history end so that the live
 source goes on exactly there, by the cursor that is left for it:
 
 - **A dump of an accounting** (`sacct`) is put in the order of time. The cursor has the time of its end, and the jobs
@@ -11,13 +13,14 @@ source goes on exactly there, by the cursor that is left for it:
 Whatever else has been recorded, such as rows of finished jobs, is put in the order of time, and leaves no cursor.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
 from models.records import AnyEvent, Requeue, Submit
+from streams.bulk.event_log import EventLog
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
 from streams.errors import NotUnderstood, UserError
@@ -28,10 +31,27 @@ from streams.sources.publisher import OutgoingEvent, from_source
 from streams.sources.registry import options_for, source_named
 from streams.sources.run import cursor_file
 
+SENT_JOBS = 45_000
+"""The last jobs of a log, which are sent: as many as forests learn from, and half as many again."""
+
+PREDICTED_JOBS = 6000
+"""The last of them, which are predicted. The mixture forgets what is older: its weights follow the last 5000 jobs."""
+
 
 def as_past(event: AnyEvent) -> AnyEvent:
     """An event as one of a site's history."""
     return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
+
+
+def history_of(events: Iterable[AnyEvent], jobs: int, predicted: int = PREDICTED_JOBS) -> Iterator[AnyEvent]:
+    """Events as those of a site's history; of so many jobs all but the last are old."""
+    old = jobs - predicted
+    for event in map(as_past, events):
+        if isinstance(event, Submit) and not event.late:
+            old -= 1
+            if old >= 0:
+                event = msgspec.structs.replace(event, old=True)
+        yield event
 
 
 def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[OutgoingEvent]:
@@ -75,6 +95,7 @@ class History:
     ) -> None:
         kind: type[Source] = source_named(format_name) if format_name else format_of(files[0])
         self.site, self._file = site, None
+        self._log: EventLog | None = None
         self.events: int | None = None
         self.begin: float | None = None
         if directory is not None and kind.live and not kind.of_span:
@@ -84,8 +105,8 @@ class History:
             self._reached, self.follows = None, True
         else:
             log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options))
-            self._source, self._reached = SortedSource(kind.name, log), report.reached
-            self.events, self.begin = log.count, log.begin
+            self._source, self._reached, self._log = SortedSource(kind.name, log), report.reached, log
+            self.begin, self.events = log.begin, log.count if log.jobs <= SENT_JOBS else None
             self.follows = directory is not None and report.reached is not None
         if self.follows:
             assert directory is not None
@@ -95,7 +116,11 @@ class History:
 
     def steps(self) -> Iterator[OutgoingEvent]:
         """The events with the cursors that are to be kept behind them."""
-        file = self._file if self._reached is None else None
-        for event, cursor, _ in until_now(self._source, from_source(self._source, file)):
-            yield OutgoingEvent(None if event is None else as_past(event), cursor, file)
+        if self._log is None:
+            for event, cursor, _ in until_now(self._source, from_source(self._source, self._file)):
+                yield OutgoingEvent(None if event is None else as_past(event), cursor, self._file)
+        else:
+            jobs = self._log.jobs
+            for event in history_of(self._log.after(max(jobs - SENT_JOBS, 0)), min(jobs, SENT_JOBS)):
+                yield OutgoingEvent(event, None, None)
         yield OutgoingEvent(None, self._reached, self._file)

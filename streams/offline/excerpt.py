@@ -1,11 +1,10 @@
 """What of a log is replayed: all of it, as much as the jobs need that are scored, or a sample for a first answer."""
 
 from collections.abc import Container, Iterator
-from itertools import islice
 
 import msgspec
 
-from models.records import AnyEvent, Cancel, Capacity, End, JobEvent, Start, Submit
+from models.records import AnyEvent, JobEvent, Start, Submit
 from streams.bulk.event_log import EventLog
 
 FAST_JOBS = 12_000
@@ -22,8 +21,8 @@ class Excerpt(msgspec.Struct, frozen=True):
         jobs: how many submissions are among them.
         length: how many events of the log they end after.
         skipped: the first submissions, whose jobs are left out but for those that are live when the rest begins.
-        every: N, where each N-th of the other jobs is predicted. Those between are part of the state, like jobs from
-            before a log: what users hold and use, who overtakes whom and how long jobs run is learnt of them, too.
+        every: N, where each N-th of the other jobs is predicted. Those between are learnt from as old ones of a site's
+            history are.
     """
 
     log: EventLog
@@ -44,20 +43,17 @@ class Excerpt(msgspec.Struct, frozen=True):
             return ""
         return (
             f"a fast replay, for a first answer: of the log's {self.log.jobs:,} jobs the last {self.jobs:,}, of which "
-            f"one in {self.every} is predicted; the others are learnt from, but by the forests"
+            f"one in {self.every} is predicted; the others are learnt from, but by the mixture"
         )
 
     def events(self) -> Iterator[AnyEvent]:
         """The events in order; 3 µs each, those that are left out too."""
-        events = islice(self.log.events(), self.length)
-        if self.skipped:
-            yield from _live_after(events, self.skipped)
         count = 0
-        for event in events:
-            if isinstance(event, Submit):
+        for event in self.log.after(self.skipped, self.length):
+            if isinstance(event, Submit) and not event.late:
                 count += 1
                 if count % self.every:
-                    event = msgspec.structs.replace(event, late=True)
+                    event = msgspec.structs.replace(event, past=True, old=True)
             yield event
 
 
@@ -80,22 +76,3 @@ def fast(log: EventLog) -> Excerpt:
     """The last `FAST_JOBS` jobs, of which about `FAST_PREDICTED` are predicted; by the number of jobs alone."""
     jobs = min(log.jobs, FAST_JOBS)
     return Excerpt(log, jobs, log.count, log.jobs - jobs, max(round(jobs / FAST_PREDICTED), 1))
-
-
-def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
-    """What there is after so many submissions: the machine, and all events of the jobs that have not left by then."""
-    live: dict[tuple[str, str], list[AnyEvent]] = {}
-    machines: dict[str, Capacity] = {}
-    for event in events:
-        if isinstance(event, Capacity):
-            machines[event.site] = event
-        elif isinstance(event, End | Cancel):
-            live.pop((event.site, event.job), None)
-        elif isinstance(event, JobEvent):
-            live.setdefault((event.site, event.job), []).append(event)
-        skipped -= isinstance(event, Submit)
-        if not skipped:
-            break
-    yield from machines.values()
-    for event in sorted((one for story in live.values() for one in story), key=lambda one: one.time):
-        yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models.records import Cancel, End, JobEvent, Start, Submit
 from models.waits.boosted.features import NAMES
 from models.waits.boosted.prior import FILE, SITE, Prior, shares
 from streams.cli.app import main
 from streams.errors import UserError
-from streams.offline.prior import learnt_from, lesson_of
+from streams.offline.prior import first_events, learnt_from, lesson_of
+from tests.prior import moved, week_one
 from tests.prior.measure import errors_of, lines_of
 from tests.support.traces import made_trace
 
@@ -65,3 +67,31 @@ def test_the_table_tells_the_errors_with_a_prior_and_without(tmp_path: Path) -> 
     assert (without.errors_s["zero"] == by.errors_s["zero"]).all()
     (line,) = lines_of("one", without, by)
     assert line.startswith("| one | 1-300 | ") and line.endswith("% |")
+
+
+def test_the_first_week_begins_with_the_live_jobs_or_with_all_that_was_before(tmp_path: Path) -> None:
+    before, _ = week_one.parted(made_trace(tmp_path / "one.swf", jobs=300), cut=200)
+    live = week_one.live_at_the_end(before)
+    assert sum(isinstance(event, Submit) for event in before) == 200
+    assert {event.job for event in live if isinstance(event, Start)} == {
+        event.job for event in live if isinstance(event, Submit) and event.late
+    }
+    over = {event.job for event in before if isinstance(event, End | Cancel)}
+    assert live and not over & {event.job for event in live if isinstance(event, JobEvent)}
+    (line,) = week_one.lines_of(tmp_path / "one.swf", 200)
+    zero, without, told, jobs = (float(part.replace(",", "")) for part in line.split("|")[3:7])
+    assert min(zero, without, told) > 0.0 and without != told and jobs > 10
+
+
+def test_a_new_machine_s_jobs_come_after_the_old_one_s_under_its_name(tmp_path: Path) -> None:
+    logs = [made_trace(tmp_path / f"{name}.swf", jobs=60, seed=seed) for seed, name in enumerate(("old", "new"))]
+    old, new = (list(first_events(log, 60)) for log in logs)
+    later = moved.moved(old, new)
+    assert {event.site for event in later} == {"old"} and later[0].time > max(event.time for event in old)
+    assert [one.time - later[0].time for one in later] == [one.time - new[0].time for one in new]
+    assert not {event.job for event in later if isinstance(event, JobEvent)} & {"1", "2", "3"}
+    kept, anew = (moved.errors_of(old, later, begins) for begins in (False, True))
+    assert {len(errors) for errors in kept.values()} == {sum(isinstance(event, Submit) for event in new)}
+    assert np.isfinite(kept["blend"]).any()
+    np.testing.assert_array_equal(kept["zero"][:1], anew["zero"][:1])
+    assert not np.array_equal(kept["blend"], anew["blend"], equal_nan=True)

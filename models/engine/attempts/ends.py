@@ -142,6 +142,8 @@ class Ends(AttemptHandler):
 
     def note_past(self, job: Job, waited_s: float) -> None:
         """A job has left the queue: what was predicted beside what happened, by the method that counts."""
+        if job.progress.old:
+            return
         method = self._settings.method
         told = job.estimates.get(method)
         bound_s = (bounds_of(job, method, self._settings.bounds) or {}).get(PAST_BOUND)

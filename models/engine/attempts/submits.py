@@ -26,7 +26,7 @@ class Submits(AttemptHandler):
         """A job is submitted, or an array of them."""
         job = Job.of(event)
         if event.past:
-            job.progress = job.progress.but(past=True)
+            job.progress = job.progress.but(past=True, old=event.old)
         if self._parts.clock.too_late(event.time, self._parts.arrived):
             job.unscored = True
             yield Anomaly("late_submit", f"job {job.id} was submitted long ago: its wait is neither scored nor learnt")
@@ -78,15 +78,20 @@ class Submits(AttemptHandler):
         context = self._context
         self._suspensions.keep_still(job.submit)
         self._predict_run(job)
-        self._methods.predict_wait(job, context)
-        withhold(job, obstacle(job, context, self._settings.withhold_down))
-        self._groups.wait_together(job)
+        last_task_s = None
+        if job.progress.old:
+            self._methods.notice(job, context)
+        else:
+            self._methods.predict_wait(job, context)
+            withhold(job, obstacle(job, context, self._settings.withhold_down))
+            self._groups.wait_together(job)
+            last_task_s = self._methods.last_task_s(job, context)
         count_from_eligible(job)
-        last_task_s = self._methods.last_task_s(job, context)
         self._live.enter(job)
         self._observe(job, Happened.SUBMITTED, job.submit)
         self._groups.join(job)
-        self._reestimates.watch(job)
+        if not job.progress.old:
+            self._reestimates.watch(job)
         self._queues.see(job)
         if not job.progress.past:
             self._scores.count_waits(job)
@@ -129,7 +134,8 @@ class Submits(AttemptHandler):
         again = Job(job.id, job.attempt + 1, event.time, **job.request)
         again.extras = again.extras.again
         if event.state is not None or event.past:
-            again.progress = PROGRESS.but(requeued=event.state, past=event.past)
+            old = event.past and job.progress.old
+            again.progress = PROGRESS.but(requeued=event.state, past=event.past, old=old)
         yield from self._admit(again)
 
     def estimate_again(self) -> Iterator[Record]:

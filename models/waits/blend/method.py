@@ -157,6 +157,14 @@ class Blend(WaitMethod):
         self._pass(job.submit, context)  # last, so that a considered job is told the same
         return estimate
 
+    def notice(self, job: Job, context: SiteContext) -> None:
+        """Only the forests see an old job come: what others would learn from it they will have forgotten."""
+        if not job.progress.old:
+            self.predict(job, context)
+            return
+        self._boosted.notice(job, context)
+        self._pass(job.submit, context)
+
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What `predict` would say of each."""
         asked, *copies = tee(jobs, 1 + len(self._points))

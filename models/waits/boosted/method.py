@@ -117,6 +117,18 @@ class Boosted(WaitMethod):
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait, and quantiles of it; none before the first training is done where there is no prior."""
+        singles, begins = self._note(job, context)
+        self.training.step()
+        self.said = self._say(singles, context, begins)
+        return self._estimate(self.said)
+
+    def notice(self, job: Job, context: SiteContext) -> None:
+        """Note what the job finds. No training begins for old jobs."""
+        self._note(job, context)
+        self.training.step(begins=not job.progress.old)
+
+    def _note(self, job: Job, context: SiteContext) -> tuple[Singles, Floats | None]:
+        """Note a job's features, and what the prior says of it; gives both."""
         codes, rows = codes_of(job), self._notes.count
         row = self._maker.row(job, codes, rows, context)
         singles, prior = row.astype(np.float32), self._prior
@@ -124,9 +136,7 @@ class Boosted(WaitMethod):
         version, begun = (0, b"") if prior is None or begins is None else (prior.version, begins.tobytes())
         self._notes.note(job.key, _NOTE.pack(rows, version, *codes) + row.tobytes() + begun)
         self._maker.recent.submitted(job.submit)
-        self.training.step()
-        self.said = self._say(singles, context, begins)
-        return self._estimate(self.said)
+        return singles, begins
 
     def what_ifs(self, jobs: Iterable[Job], context: SiteContext) -> Iterator[Estimate]:
         """What `predict` would say of each; 0.2 ms a job, beside the extras."""
@@ -162,20 +172,20 @@ class Boosted(WaitMethod):
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started, and waited so long."""
         assert job.start is not None
-        self._settle(job.key, Left(wait_s, job.start, cancelled=False))
+        self._settle(job, Left(wait_s, job.start, cancelled=False))
 
     def cancelled(self, job: Job, waited_s: float, context: SiteContext) -> None:
         """A job was cancelled in the queue."""
         if self.parameters.cancelled:
-            self._settle(job.key, Left(waited_s, job.ready + waited_s, cancelled=True))
+            self._settle(job, Left(waited_s, job.ready + waited_s, cancelled=True))
 
-    def _settle(self, key: JobKey, left: Left) -> None:
+    def _settle(self, job: Job, left: Left) -> None:
         rows = self._notes.count
-        note = self._notes.settle(key, _LEFT.pack(*left, rows))
+        note = self._notes.settle(job.key, _LEFT.pack(*left, rows))
         if note is not None:
             number, _, *codes = _NOTE.unpack_from(note)
             self._maker.recent.left(tuple(codes), number, left, rows)
-        self.training.step()
+        self.training.step(begins=not job.progress.old)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""

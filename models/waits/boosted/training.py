@@ -137,15 +137,18 @@ class Training(Generic[M]):
         """Why predictions are worse than usual: the model is lost, and a new one is being trained in its place."""
         return "the model was lost: trained anew" if self._state.lost else None
 
-    def step(self) -> None:
+    def step(self, begins: bool = True) -> None:
         """The notes have changed: the next model counts, or a training begins, if it is time for that. O(1).
 
         It waits for the training to end where the model has to count now.
+
+        Parameters:
+            begins: whether one may begin: where nothing is predicted, none is needed.
         """
         state, count = self._state, self._notes.count
         if state.begun >= 0 and count >= state.due:
             self._come_into_force()
-        elif state.begun < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
+        elif begins and state.begun < 0 and count >= state.next and self._notes.jobs >= self._schedule.first:
             self._begin()
 
     def begin_anew(self, fit: Callable[[Iterable[Pair]], M]) -> None:

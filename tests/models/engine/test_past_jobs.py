@@ -3,11 +3,13 @@
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Requeue, Submit
+from models.waits.boosted.method import Boosted
 from tests.support.events import cancel, capacity, end, start, submit
 from tests.support.stories import applied, contents, outcomes, predictions
 
@@ -43,6 +45,29 @@ def test_who_learnt_from_the_past_says_what_one_does_who_saw_it_happen() -> None
     assert kept[0].pop("scores") != kept[1].pop("scores")
     assert kept[0] == kept[1]
     assert told.scores.accuracy["blend"].jobs == 0 and told.scores.predictions["blend"] == 1
+
+
+def test_what_became_of_old_jobs_is_learnt_though_they_were_never_predicted() -> None:
+    told, spared = Engine("s", SETTINGS), Engine("s", SETTINGS)
+    events = past(months(300))
+    old = [msgspec.structs.replace(one, old=True) if isinstance(one, Submit) else one for one in events]
+    assert not applied(told, events) and not applied(spared, old)
+    rows = [forests_of(engine).learnt_rows() for engine in (told, spared)]
+    for ours, theirs in zip(*rows, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(rows[0].waits) == 330
+    kept = [contents(engine)["histories"] for engine in (told, spared)]
+    assert kept[0]["started"] == kept[1]["started"] and kept[0]["runs"] == kept[1]["runs"]
+    assert forests_of(spared).training.model is None, "nothing was trained that nobody asked"
+    new = [event for event in months(330) if event.time >= 150_000.0]
+    assert len(predictions(applied(spared, new))) and forests_of(spared).training.model is not None
+
+
+def forests_of(engine: Engine) -> Boosted:
+    blend = engine.methods.waits["blend"]
+    boosted = blend.parts["boosted"]
+    assert isinstance(boosted, Boosted)
+    return boosted
 
 
 @pytest.mark.parametrize("array", [None, 3])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from models.records import AnyEvent
+from models.records import AnyEvent, JobEvent, Submit
 from streams.bulk import history as module
-from streams.bulk.history import History
+from streams.bulk.history import History, history_of
 from streams.errors import UserError
 from streams.settings import Settings
 from streams.sources.contract import Source
@@ -19,6 +19,7 @@ from streams.sources.slurm.source import SlurmSource
 from tests.streams.sources.schedulers.test_pbs import ENDED, QUEUED, STARTED
 from tests.support.made_slurm import NOON, MadeJob, history, sacct, squeue
 from tests.support.source_contract import events_there
+from tests.support.traces import made_trace
 
 END = 4000
 
@@ -112,6 +113,20 @@ def test_a_log_is_followed_from_where_it_was_read(tmp_path: Path) -> None:
         found = [event for event, _ in (next(steps) for _ in range(3)) if event is not None]
     assert [(event.kind, event.job) for event in found] == [("end", "7.srv"), ("submit", "8.srv")]
     assert not found[1].past
+
+
+def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SENT_JOBS", 60)
+    with opened([made_trace(tmp_path / "one.swf", jobs=700)], None) as past:
+        found = sent(past.steps())
+    submits = [event for event in found if isinstance(event, Submit)]
+    assert [event.old for event in submits if not event.late] == [False] * 60
+    assert {event.job for event in found if isinstance(event, JobEvent)} <= {event.job for event in submits}
+    marked = [event for event in history_of(submits, 60, predicted=20) if isinstance(event, Submit)]
+    assert [event.old for event in marked if not event.late] == [True] * 40 + [False] * 20
+    assert all(event.past for event in marked)
 
 
 def test_what_no_source_follows_is_read_whole_and_leaves_no_cursor(tmp_path: Path) -> None:

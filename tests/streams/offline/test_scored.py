@@ -110,7 +110,7 @@ def test_a_fast_one_predicts_some_of_the_last_jobs_by_their_number_alone(
     assert (excerpt.skipped, excerpt.jobs, excerpt.every, excerpt.predicted) == (log.jobs - 120, 120, 3, 40)
     assert "the last 120, of which one in 3 is predicted" in excerpt.said
     submitted = [event for event in excerpt.events() if isinstance(event, Submit)]
-    assert sum(not event.late for event in submitted) == 40
+    assert sum(not event.late and not event.old for event in submitted) == 40
     live = [event for event in submitted if event.time < submitted[-120].time]
     assert live and all(event.late for event in live)
     run = ScoredReplay(excerpt, FIRST, JobRange())
