@@ -151,6 +151,7 @@ class Outgoing:
             error_s=(estimate.wait_s or 0.0) - wait_s,
             run_error_s=None if run_s is None or run.run_s is None else run.run_s - run_s,
             wait_from=job.wait_from,
+            before_eligible_s=job.before_eligible_s or msgspec.UNSET,
             censored=censored,
         )
 

@@ -18,6 +18,7 @@ from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
+from models.engine.waits import ActualWaits
 from models.method import Happened, SiteContext
 from models.site.clock import SiteClock
 from models.site.history import History
@@ -52,6 +53,7 @@ class Parts:
         self.scores = Scores(settings)
         self.queues = Queues()
         self.past = Past()
+        self.waits = ActualWaits(settings.counted_names)
         self.gaps = Gaps()
         self.outgoing = Outgoing(site, settings, self.scores.rivals)
         self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
@@ -76,6 +78,7 @@ class Parts:
             "gaps": self.gaps,
             "queues": self.queues,
             "past": self.past,
+            "waits": self.waits,
             "early_tasks": self.arrays,
             "looked": self.reestimates,
         }

@@ -23,7 +23,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     `max_walltime_s` seconds counts as none. `parameters` are the methods'
     own, by the method's name; those that are not given have the method's defaults. `prior` says from what forests
     start: what an operator sends (`UsePrior`), and until then what the package holds ("grid"); the package's alone
-    ("wheel"); nothing ("none").
+    ("wheel"); nothing ("none"). Waits are counted for Prometheus by queue and by account: of each the first
+    `counted_names` by name, the others together.
     """
 
     method: str = DEFAULT
@@ -40,6 +41,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_walltime_s: Annotated[float, Meta(gt=0.0, le=400 * 86_400.0)] = 100 * 86_400.0
     withhold_down: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.5
     parameters: dict[str, dict[str, bool | int | float | str | list[str]]] = {}
+    counted_names: Annotated[int, Meta(ge=0, le=1000)] = 10
     prior: Literal["grid", "wheel", "none"] = "grid"
 
     @property

@@ -43,6 +43,8 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     is predicted minus actual wait, with a withheld estimate counted as zero. `censored` marks a job that was
     cancelled in the queue: its wait is how long it had waited by then. `preempted` marks a job that was ended to make
     room for others: how long it would have run is not known. It is left out of all other outcomes.
+    `before_eligible_s` is for how long the job could not start before its wait began (`wait_from` is "eligible"): by a
+    dependency, a begin time or a hold.
     """
 
     v: Version = VERSION
@@ -61,6 +63,7 @@ class Outcome(msgspec.Struct, kw_only=True, frozen=True):
     error_s: float
     run_error_s: float | None = None
     wait_from: str = "submit"
+    before_eligible_s: float | msgspec.UnsetType = msgspec.UNSET
     censored: bool = False
     preempted: bool | msgspec.UnsetType = msgspec.UNSET
 

@@ -180,6 +180,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     `tasks_left` those of an array that queues as one row; `expected_by` is when others first expected it to start.
     `held_back` says why no start is promised any longer to a job that did not start when it should have, although there
     is room for it, or which would be said to start now while there is none; `expected_start` is null then.
+    `eligible` is when its wait began, where that is later than `submit`.
     """
 
     job: str
@@ -203,6 +204,7 @@ class LiveJob(msgspec.Struct, kw_only=True, frozen=True):
     tasks_left: int | msgspec.UnsetType = msgspec.UNSET
     expected_by: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
     held_back: str | msgspec.UnsetType = msgspec.UNSET
+    eligible: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):

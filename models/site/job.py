@@ -191,9 +191,14 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return self.submit if self.eligible is None else max(self.submit, self.eligible)
 
     @property
+    def before_eligible_s(self) -> float:
+        """For how many seconds it was submitted and not yet eligible, which its wait leaves out."""
+        return self.ready - self.submit
+
+    @property
     def wait_from(self) -> str:
         """Which of the two `ready` is."""
-        return "submit" if self.ready == self.submit else "eligible"
+        return "eligible" if self.before_eligible_s else "submit"
 
 
 _TEXTS = (

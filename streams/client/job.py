@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from models.chances import chance_within
 from models.records import JobAnswer
 from streams.client.ask import chance
@@ -58,6 +60,8 @@ def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
             yield "since", f"{minute(live.submit)}, {span(max(now - live.submit, 0.0))} in the queue"
         else:
             yield "since", f"{minute(live.start)}, after {span(max(live.start - live.submit, 0.0))} in the queue"
+        if live.eligible is not msgspec.UNSET:
+            yield "eligible", f"{minute(live.eligible)}, {span(live.eligible - live.submit)} after its submission"
         asked = f"{live.cpus} {'cpu' if live.cpus == 1 else 'cpus'}"
         yield "asked for", asked + ("" if live.walltime is None else f" for {span(live.walltime)}")
         if live.why:

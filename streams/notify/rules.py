@@ -132,7 +132,8 @@ def _text(job: WatchedJob, kind: Kind, now: float) -> str:
         return f"job {job_id} at {site} is expected to start {when}, {by} sooner than {_before(job)}"
     if job.now.expected_start > job.told.expected_start:
         return f"job {job_id} at {site} is expected to start {when}, {by} later than {_before(job)}"
-    return f"job {job_id} at {site} has not started by the time that was told as the latest"
+    longer = "" if job.last_id else f": it has waited longer than {float(BOUND):.0%} of jobs like it".replace("%", " %")
+    return f"job {job_id} at {site} has not started by the time that was told as the latest{longer}"
 
 
 def _before(job: WatchedJob) -> str:

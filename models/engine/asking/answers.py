@@ -195,7 +195,8 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
     bounds = first if job.later is None else job.later.estimate.bounds
     held = held_back.of(job, expected_start) if job.phase is Phase.QUEUED else None
     why = held or "" if held or expected_start is None else explained(orders, job, expected_start - job.ready).text
-    unusual = "" if held else _unusual(job, first, orders.now)
+    share = 0.0 if held else passed(job, first, orders.now)
+    unusual = f"it has waited longer than {100 * share:.0f} % of jobs like it" if share >= UNUSUAL else ""
     return LiveJob(
         job=job.id,
         attempt=job.attempt,
@@ -218,16 +219,22 @@ def _live_job(engine: Engine, job: Job, orders: Orders, held_back: HeldBack) -> 
         tasks_left=job.tasks_left if is_row(job) else msgspec.UNSET,
         expected_by=_expected_by(job, engine),
         held_back=_known(held),
+        eligible=job.ready if job.before_eligible_s else msgspec.UNSET,
     )
 
 
-def _unusual(job: Job, bounds: Mapping[str, float] | None, now: float) -> str:
-    """That a job has waited longer than nearly all like it were expected to at their submission; empty where not."""
+def passed(job: Job, bounds: Mapping[str, float] | None, now: float) -> float:
+    """The highest of the bounds of its submission beyond which a job that queues has waited; 0 where there is none."""
     if job.phase is not Phase.QUEUED:
-        return ""
-    passed = [float(q) for q, bound_s in (bounds or {}).items() if now - job.ready > bound_s]
-    share = max(passed, default=0.0)
-    return f"it has waited longer than {100 * share:.0f} % of jobs like it" if share >= UNUSUAL else ""
+        return 0.0
+    return max((float(q) for q, bound_s in (bounds or {}).items() if now - job.ready > bound_s), default=0.0)
+
+
+def waits_unusually(engine: Engine, most: int) -> int:
+    """How many of the `most` jobs that have queued longest have waited longer than nearly all like them."""
+    method, lender = engine.settings.method, engine.settings.bounds
+    jobs = engine.context.state.first_queued(most)
+    return sum(passed(job, bounds_of(job, method, lender), engine.time) >= UNUSUAL for job in jobs)
 
 
 def _known(value: T | None) -> T | msgspec.UnsetType:

@@ -14,7 +14,7 @@ class AttemptHandler:
         self._arrays, self._groups, self._suspensions = parts.arrays, parts.groups, parts.suspensions
         self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
         self._histories, self._gaps, self._past = parts.histories, parts.gaps, parts.past
-        self._queues, self._reestimates = parts.queues, parts.reestimates
+        self._queues, self._reestimates, self._waits = parts.queues, parts.reestimates, parts.waits
 
     def _observe(self, job: Job, what: Happened, at: float) -> None:
         """Methods see what befalls an attempt, whether or not it is scored."""

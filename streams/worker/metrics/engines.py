@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from models.engine.asking.answers import live_state
+from models.engine.asking.answers import live_state, waits_unusually
 from models.engine.asking.partitions import partition_states
 from models.engine.engine import Engine
 from models.measures import ERROR_BUCKETS, PPE_BUCKETS, Accuracy
@@ -18,6 +18,10 @@ MAX_SHOWN_PARTITIONS = 16
 """Partitions that a site may have for Prometheus to be shown them."""
 
 
+MOST_LONG_WAITS = 1000
+"""Of so many jobs of a site, those that have queued longest, it is looked whether they wait unusually long."""
+
+
 class EngineCollector(Collector):
     """Reads engines. Labels: the site, the method, the feature, the phase, and whether the jobs started."""
 
@@ -28,6 +32,7 @@ class EngineCollector(Collector):
         """Every family, with a sample a site; O(sites · methods)."""
         engines = [handle.engine for handle in self._handles]
         yield from _counts(engines)
+        yield from _waits(engines)
         yield from _partitions(engines)
         yield from _accuracy(engines)
         yield _later_accuracy(engines)
@@ -68,6 +73,34 @@ def _counts(engines: list[Engine]) -> Iterator[Metric]:
         for feature, weight in zip(FEATURES, engine.context.history.window.weights, strict=True):
             weights.add_metric([site, feature], float(weight))
     yield from (events, anomalies, live, cpus, size, free, history, weights, methods)
+
+
+def _waits(engines: list[Engine]) -> Iterator[Metric]:
+    queues = HistogramMetricFamily(
+        "queuecast_wait_seconds", "Waits of the jobs that started, by queue or partition.", labels=["site", "queue"]
+    )
+    accounts = HistogramMetricFamily(
+        "queuecast_account_wait_seconds", "The same by account.", labels=["site", "account"]
+    )
+    before = HistogramMetricFamily(
+        "queuecast_before_eligible_seconds",
+        "For how long jobs that started could not, by a dependency, begin time or hold; no part of the wait.",
+        labels=["site"],
+    )
+    unusual = GaugeMetricFamily(
+        "queuecast_unusually_long_waits",
+        f"Of the {MOST_LONG_WAITS} jobs that have queued longest, those beyond a bound of 0.9 or more of submission.",
+        labels=["site"],
+    )
+    for engine in engines:
+        found, site = engine.parts.waits.save(), engine.site
+        for family, by_name in ((queues, found.queues), (accounts, found.accounts)):
+            for name, waits in list(by_name.items()):
+                family.add_metric([site, name], waits.cumulated(ERROR_BUCKETS), waits.total)
+        if any(found.before.counts):
+            before.add_metric([site], found.before.cumulated(ERROR_BUCKETS), found.before.total)
+        unusual.add_metric([site], waits_unusually(engine, MOST_LONG_WAITS))
+    yield from (queues, accounts, before, unusual)
 
 
 def _partitions(engines: list[Engine]) -> Iterator[Metric]:

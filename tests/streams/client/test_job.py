@@ -72,6 +72,11 @@ def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -
         check([UNKNOWN])
 
 
+def test_the_time_before_it_was_eligible_is_shown_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    show([msgspec.structs.replace(KNOWN, live=msgspec.structs.replace(LIVE, eligible=240.0))])
+    assert "  eligible       1970-01-01 00:04 UTC, 4m after its submission\n" in capsys.readouterr().out
+
+
 def test_how_probable_it_is_by_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     live = msgspec.structs.replace(KNOWN, as_of=835_822_800.0)
     for within_s, said in ((360.0, "50 %: within 6m"), (9e9, "over 90 %: within"), (0.0, "10 %")):

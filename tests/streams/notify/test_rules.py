@@ -44,6 +44,11 @@ def test_who_submits_a_job_that_starts_soon_is_not_told_so() -> None:
     assert due(job, 300.0, BEFORE_S) is None
 
 
+def test_a_job_that_passes_what_was_first_told_as_the_latest_waits_unusually_long() -> None:
+    told = notice(watched(PLACE, FIRST, BEFORE_S), "slipped", 400 * HOUR_S, "notify").text
+    assert told.endswith("told as the latest: it has waited longer than 90 % of jobs like it")
+
+
 def test_it_slips_where_the_estimate_or_the_clock_passes_the_latest_start() -> None:
     job = watched(PLACE, FIRST, BEFORE_S)
     job.estimated(StartEstimate(21 * HOUR_S, 40 * HOUR_S, HOUR_S))

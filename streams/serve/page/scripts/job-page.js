@@ -41,6 +41,8 @@ function contents({ live, as_of: at, made_at: made, expected_start: start, start
   const facts = [
     ["Site", [h("a", { href: sitePage(site) }, name(site))]],
     live ? ["Submitted", [clockTime(live.submit), `, ${duration((live.start ?? now) - live.submit)} in the queue`]] : null,
+    live?.eligible == null ? null :
+      ["Eligible", [clockTime(live.eligible), `, ${duration(live.eligible - live.submit)} after its submission`]],
     live?.start != null ? ["Started", [clockTime(live.start)]] : null,
     start == null ? null : ["Expected", [clockTime(start), `, ${fromNow(start - now)}`]],
     ...bounds,

@@ -43,15 +43,16 @@ function due(what, time, now) {
 }
 
 /** When it will have started with 90 %, as commands and notices say it too; else as sure as the greatest bound is. */
-function atLatest({ start, submit, bounds, held_back }, now) {
+function atLatest({ start, submit, eligible, bounds, held_back }, now) {
   const told = Object.entries(bounds ?? {}).sort(([a], [b]) => a - b);
   const known = told.find(([q]) => q === "0.9") ?? told.at(-1);
   if (start != null || held_back || !known) return "–";
   const [q, bound] = known;
-  const left = submit + bound - now;
+  const time = (eligible ?? submit) + bound;
+  const left = time - now;
   if (left < 0) return "later than was told";
   return [
-    h("data", { value: submit + bound }, `${fromNow(left)} (${probability(q)})`),
-    h("span", { class: "line" }, clockTime(submit + bound)),
+    h("data", { value: time }, `${fromNow(left)} (${probability(q)})`),
+    h("span", { class: "line" }, clockTime(time)),
   ];
 }

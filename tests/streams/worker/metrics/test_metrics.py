@@ -11,6 +11,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -131,6 +132,31 @@ def test_a_site_is_shown_as_it_is() -> None:
     assert shown["queuecast_predictions_total"] == {("median", "x"): 3, ("zero", "x"): 3}
     assert shown["queuecast_degraded_predictions_total"] == {("median", "x"): 0, ("zero", "x"): 0}
     assert shown["queuecast_sites"] == {(): 1}
+
+
+def test_waits_are_counted_by_queue_and_account_and_what_came_before_apart() -> None:
+    one = Engine("x", msgspec.structs.replace(ENGINE, counted_names=2))
+    for number, (queue, account) in enumerate([("a", "p"), ("b", "p"), ("c", None), ("d", "q"), ("a", "q")]):
+        one.apply(Submit(site="x", time=0.0, job=f"{number}", queue=queue, account=account, eligible=40.0 * number))
+        one.apply(Start(site="x", time=400.0, job=f"{number}"))
+    again = Engine.load(one.checkpoint()[0], None, None, one.settings)
+    for engine_now in (one, again):
+        shown = samples(metrics(engine_now))
+        counts = shown["queuecast_wait_seconds_count"]
+        assert counts == {("a", "x"): 2.0, ("b", "x"): 1.0, ("other", "x"): 2.0}
+        assert shown["queuecast_wait_seconds_sum"]["other", "x"] == 320.0 + 280.0
+        assert shown["queuecast_account_wait_seconds_count"] == {("p", "x"): 2.0, ("q", "x"): 2.0}
+        assert shown["queuecast_before_eligible_seconds_sum"] == {("x",): 40.0 + 80.0 + 120.0 + 160.0}
+
+
+def test_jobs_that_wait_unusually_long_are_counted() -> None:
+    one = Engine("x", msgspec.structs.replace(ENGINE, method="easy"))
+    for number in range(3):
+        one.apply(Submit(site="x", time=100.0 * number, job=f"{number}"))
+    bounds = {"0.5": 10.0, "0.9": 150.0}
+    for job in one.context.state.jobs.values():
+        job.estimates["easy"] = Estimate(10.0, "", bounds)
+    assert samples(metrics(one))["queuecast_unusually_long_waits"] == {("x",): 1.0}
 
 
 def test_few_partitions_are_shown_and_many_are_not() -> None:
