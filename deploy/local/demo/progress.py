@@ -1,4 +1,6 @@
-"""What is known of the sites so far: their live jobs, and the accuracy of each method."""
+"""What is known of the sites so far: their live jobs, and the accuracy of each method; told in lines."""
+
+from collections.abc import Iterator
 
 import msgspec
 
@@ -9,6 +11,7 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome, Prediction
 from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores
+from streams.text.terminal import printable
 
 
 class SiteProgress:
@@ -62,18 +65,31 @@ class DemoProgress:
             self.predicted += record.method == self.method
             self.time = max(self.time, record.made_at)
 
-    @property
-    def measuring(self) -> bool:
-        """Whether the history has been filled."""
-        return self.time >= self.scenario.measured_from
-
-    def errors(self, site: SiteProgress) -> dict[str, str]:
-        """A site's mean errors so far, the default method first."""
-        rows = site.scores.rows()
-        return {name: duration(rows[name]["AAE"] * 3600) for name in sorted(rows, key=lambda name: name != self.method)}
-
-    @property
-    def day(self) -> str:
-        """The day that the events have reached, of how many."""
+    def lines(self) -> Iterator[str]:
+        """How it stands: a line a site."""
         begin, end = self.scenario.begin, self.scenario.last
-        return f"day {int((self.time - begin) / DAY_S) + 1} of {int((end - begin) / DAY_S) + 1}"
+        day = f"day {int((self.time - begin) / DAY_S) + 1} of {int((end - begin) / DAY_S) + 1}"
+        for name, site in self.sites.items():
+            rows = site.scores.rows()
+            ours_first = sorted(rows, key=lambda method: method != self.method)
+            errors = ", ".join(f"{method} {duration(rows[method]['AAE'] * 3600)}" for method in ours_first)
+            state = f"mean error {errors}" if errors else "filling the history"
+            latest = f"; job {site.latest.job} {_prediction_and_wait(site.latest)}" if site.latest else ""
+            live = f"{max(site.queued, 0)} queued, {max(site.running, 0)} running"
+            yield printable(f"{day}  {name}: {live}; {state}{latest}")
+
+    def summary(self) -> str:
+        """Over which jobs the methods are measured."""
+        first = int((self.scenario.measured_from - self.scenario.begin) / DAY_S) + 1
+        text = f"Measured: jobs submitted from day {first} on; those before filled the history."
+        if self.predicted < self.scenario.jobs:
+            text += f" This machine was slow, so {self.predicted} of {self.scenario.jobs} jobs were played."
+        return text
+
+
+def _prediction_and_wait(outcome: Outcome) -> str:
+    """What was predicted and what happened."""
+    said = "no estimate" if outcome.predicted_wait_s is None else f"predicted {duration(outcome.predicted_wait_s)}"
+    bound_s = (outcome.bounds or {}).get("0.9")
+    bound = "" if bound_s is None else f" (90 % within {duration(bound_s)})"
+    return f"{said}{bound}, {'given up after' if outcome.censored else 'waited'} {duration(outcome.actual_wait_s)}"

@@ -1,7 +1,9 @@
 """Runs the demo, on a stack of its own or, where Kafka cannot be had, in this process."""
 
+import math
 import select
 import sys
+import time
 from collections import deque
 from contextlib import ExitStack
 
@@ -10,9 +12,7 @@ from rich.console import Console
 
 from deploy.local.demo.progress import DemoProgress
 from deploy.local.demo.records import RecordBatches, records_from_topics, records_in_process
-from deploy.local.demo.report import report
 from deploy.local.demo.scenario import simulated_scenario, traced_scenario
-from deploy.local.demo.view import DemoView, LineView, PanelView
 from deploy.local.stack import LocalStack, Progress, StackUnavailable, fetch
 from deploy.local.up import ServeProcess, WorkerProcess, settings_in, startup_progress
 from models.engine.settings import EngineSettings
@@ -21,10 +21,15 @@ from streams.errors import UserError
 from streams.offline.replay import replay, settings_for
 from streams.settings import Settings, TopicSettings
 from streams.sources.swf import Trace
-from streams.text.terminal import printable
+from streams.text.terminal import printable, show_accuracy, show_wrapped
 
 PAGE_STAYS_S = 120.0
 """How long the page is there at the end, where somebody sits before it."""
+
+SHOW_EVERY_S = 5.0
+
+MEASURES = ("AAE", "median_min", "PPE600", "x2", "10min", "cov_0.9", "jobs")
+"""What the table at the end has of each method."""
 
 LOG_LINES = 30
 """Lines that are shown of a failed server's log."""
@@ -46,29 +51,26 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
     scenario = simulated_scenario(jobs) if trace is None else traced_scenario(trace, jobs)
     engine = settings_for(base.engine, ())
     progress = DemoProgress(scenario, engine)
-    view: DemoView = (
-        PanelView(console, progress, scenario.speed(seconds)) if console.is_terminal else LineView(console, progress)
-    )
     try:
         with startup_progress() as on_progress:
             fetch(on_progress)
     except StackUnavailable as reason:
         console.print(f"Without Kafka, in this process alone: {reason}")
-        _in_process(engine, progress, view, seconds)
-        report(console, progress)
+        _in_process(console, engine, progress, seconds)
+        _report(progress)
     else:
-        _on_stack(console, msgspec.structs.replace(base, engine=engine), progress, view, seconds)
+        _on_stack(console, msgspec.structs.replace(base, engine=engine), progress, seconds)
         console.print("Kafka, Redis and the worker are stopped, and their data removed.")
 
 
-def _in_process(engine: EngineSettings, progress: DemoProgress, view: DemoView, seconds: float) -> None:
+def _in_process(console: Console, engine: EngineSettings, progress: DemoProgress, seconds: float) -> None:
     with startup_progress() as on_progress:
         on_progress(Progress("compiling"))
         deque(replay(simulated_scenario(60).events, engine), maxlen=0)
-    _watch(records_in_process(engine, progress, seconds), progress, view)
+    _watch(records_in_process(engine, progress, seconds), progress, console)
 
 
-def _on_stack(console: Console, base: Settings, progress: DemoProgress, view: DemoView, seconds: float) -> None:
+def _on_stack(console: Console, base: Settings, progress: DemoProgress, seconds: float) -> None:
     with ExitStack() as running:
         with startup_progress() as on_progress:
             stack = running.enter_context(
@@ -83,13 +85,13 @@ def _on_stack(console: Console, base: Settings, progress: DemoProgress, view: De
         console.print(f"The page, where sites can be compared for a job of yours: {serve.url}")
         servers = (worker, serve, stack.kafka, stack.redis)
         try:
-            _watch(records_from_topics(settings, progress, seconds, servers), progress, view)
+            _watch(records_from_topics(settings, progress, seconds, servers), progress, console)
         except UserError:
             failed = next((server for server in servers if not server.running), worker)
             logged = failed.log.read_text(errors="replace").splitlines()
             sys.stderr.write("\n".join(map(printable, logged[-LOG_LINES:])) + "\n")
             raise
-        report(console, progress)
+        _report(progress)
         if console.is_terminal and sys.stdin.isatty():
             console.print(
                 f"The page stays at {serve.url} until you press Enter, {PAGE_STAYS_S / 60:g} minutes at most."
@@ -97,9 +99,20 @@ def _on_stack(console: Console, base: Settings, progress: DemoProgress, view: De
             select.select([sys.stdin], [], [], PAGE_STAYS_S)
 
 
-def _watch(batches: RecordBatches, progress: DemoProgress, view: DemoView) -> None:
-    with view:
-        for batch in batches:
-            for record in batch:
-                progress.add(record)
-            view.show()
+def _watch(batches: RecordBatches, progress: DemoProgress, console: Console) -> None:
+    shown = -math.inf
+    for batch in batches:
+        for record in batch:
+            progress.add(record)
+        if progress.records and time.monotonic() > shown + SHOW_EVERY_S:
+            shown = time.monotonic()
+            for line in progress.lines():
+                console.print(line, soft_wrap=True)
+
+
+def _report(progress: DemoProgress) -> None:
+    """Print the measures of each method at each site, the trivial rules beside."""
+    for name, site in progress.sites.items():
+        rows = site.scores.rows().items()
+        show_accuracy({method: {key: row[key] for key in MEASURES if key in row} for method, row in rows}, name)
+    show_wrapped(progress.summary())
