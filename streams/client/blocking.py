@@ -4,14 +4,13 @@ import asyncio
 import copy
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from functools import wraps
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from models.ranking import JobRequest, Ranking
-from models.records import JobAnswer, JobsAnswer, Outcome, Prediction, SiteAnswer, StandingEstimate, WaitAnswer
-from streams.client.grid import PATIENCE_S, AsyncClient, JobFields
+from streams.client.grid import PATIENCE_S, AsyncClient
 from streams.client.questions import AnswerTimeout
 from streams.settings import Settings
 
@@ -21,6 +20,41 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _waiting(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Client", P], T]:
+    """A method of `AsyncClient` for a program that waits for the answer."""
+
+    @wraps(method)
+    def call(client: "Client", /, *given: P.args, **named: P.kwargs) -> T:
+        return client._call(method(client._grid, *given, **named))
+
+    return call
+
+
+def _looking(method: Callable[Concatenate[AsyncClient, P], T]) -> Callable[Concatenate["Client", P], T]:
+    """One that looks at what the loop's thread keeps, in that thread."""
+
+    @wraps(method)
+    def call(client: "Client", /, *given: P.args, **named: P.kwargs) -> T:
+        return client._call(_now(lambda: method(client._grid, *given, **named)))
+
+    return call
+
+
+def _following(
+    method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T]],
+) -> Callable[Concatenate["Client", P], Generator[T]]:
+    """One that gives records as they come."""
+
+    @wraps(method)
+    def call(client: "Client", /, *given: P.args, **named: P.kwargs) -> Generator[T]:
+        return client._each(method(client._grid, *given, **named))
+
+    return call
 
 
 class Client:
@@ -80,69 +114,16 @@ class Client:
         """The sites that have estimates, sorted by name."""
         return self._call(_now(lambda: self._grid.sites))
 
-    def estimates(self, site: str) -> list[StandingEstimate]:
-        """A site's standing estimates as they are now; nobody is asked."""
-        return self._call(_now(lambda: self._grid.estimates(site)))
-
-    def estimate(
-        self, site: str, cpus: int, walltime: str | float | None = None, queue: str | None = None, gpus: int = 0
-    ) -> StandingEstimate | None:
-        """The standing estimate for the least shape that such a job fits into; None where there is none."""
-        return self._call(_now(lambda: self._grid.estimate(site, cpus, walltime, queue, gpus)))
-
-    def rank(
-        self,
-        job: JobRequest | None = None,
-        *,
-        sites: Sequence[str] = (),
-        run_s: float | None = None,
-        why: bool = False,
-        start_within: str | float | None = None,
-        **asked: Unpack[JobFields],
-    ) -> Ranking:
-        """Rank the sites for a job by when it would be done."""
-        return self._call(self._grid.rank(job, sites=sites, run_s=run_s, why=why, start_within=start_within, **asked))
-
-    def wait(
-        self, site: str, job: JobRequest | None = None, *, why: bool = False, **asked: Unpack[JobFields]
-    ) -> WaitAnswer:
-        """How long a job would wait if it came to the site now."""
-        return self._call(self._grid.wait(site, job, why=why, **asked))
-
-    def site(self, site: str, most: int = 0) -> SiteAnswer:
-        """A site's size, jobs and accuracy, and its jobs that have queued longest."""
-        return self._call(self._grid.site(site, most))
-
-    def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
-        """The same of these sites, by default of all that are known; None where no worker answers."""
-        return self._call(self._grid.every_site(sites, most))
-
-    def job(self, job: str, sites: Sequence[str] = ()) -> dict[str, JobAnswer | None]:
-        """When a job starts that was submitted, by site; None where no worker answers."""
-        return self._call(self._grid.job(job, sites))
-
-    def jobs(self, user: str, sites: Sequence[str] = (), most: int = 100) -> dict[str, JobsAnswer | None]:
-        """A user's jobs that queue or run, by site; None where no worker answers."""
-        return self._call(self._grid.jobs(user, sites, most))
-
-    def predictions(
-        self,
-        *,
-        site: str | None = None,
-        job: str | None = None,
-        outcomes: bool = False,
-        group: str | None = None,
-        from_beginning: bool = False,
-    ) -> Generator[Prediction | Outcome]:
-        """Predictions as they are made, without end."""
-        found = self._grid.predictions(
-            site=site, job=job, outcomes=outcomes, group=group, from_beginning=from_beginning
-        )
-        return self._each(found)
-
-    def estimate_changes(self, *, site: str | None = None) -> Generator[StandingEstimate]:
-        """Standing estimates as they are renewed, those that stand already first, without end."""
-        return self._each(self._grid.estimate_changes(site=site))
+    estimates = _looking(AsyncClient.estimates)
+    estimate = _looking(AsyncClient.estimate)
+    rank = _waiting(AsyncClient.rank)
+    wait = _waiting(AsyncClient.wait)
+    site = _waiting(AsyncClient.site)
+    every_site = _waiting(AsyncClient.every_site)
+    job = _waiting(AsyncClient.job)
+    jobs = _waiting(AsyncClient.jobs)
+    predictions = _following(AsyncClient.predictions)
+    estimate_changes = _following(AsyncClient.estimate_changes)
 
     def _each(self, found: AsyncGenerator[T]) -> Generator[T]:
         try:
