@@ -1,6 +1,6 @@
 """What standing estimates cost the events: the worker's rate with them and without, the same events, turn by turn."""
 
-from models.records import AnyEvent, Capacity
+from models.records import AnyEvent, Capacity, Submit
 from tests.benchmarks.test_worker_speed import JOBS, SITES, Outputs
 from tests.support.deployment import Deploy, Deployment, interleaved, simulated
 
@@ -17,7 +17,8 @@ def rate(here: Deployment, events: list[AnyEvent]) -> float:
     here.send(events)
     here.worker.start()
     outputs = Outputs(here, here.topics.predictions, here.topics.outcomes)
-    outputs.await_count(sum(not isinstance(event, Capacity) for event in events))
+    left = sum(not isinstance(event, (Capacity, Submit)) for event in events)  # of each one outcome follows
+    outputs.await_count(left, here.topics.outcomes)
     here.worker.kill()
     return len(events) / outputs.seconds
 
