@@ -34,7 +34,7 @@ class SiteMethods:
     """The methods that run at one site.
 
     `waits` and `runs` predict every job and are by name, the one that counts first; `counting` is that for waits.
-    `what_if_method` answers for jobs that are only considered: one of `waits`, or one of its own. `rows` are the
+    `what_if_method` is the one of `waits` that answers for jobs that are only considered. `rows` are the
     methods' own, by the key under which they are stored, and `per_job` is what they keep of live jobs.
 
     Raises:
@@ -44,13 +44,12 @@ class SiteMethods:
     def __init__(self, site: str, settings: EngineSettings) -> None:
         parameters, self._runtimes = settings.parameters, settings.runtimes
         self.waits: dict[str, WaitMethod]
-        self.waits = {name: method_named(name, parameters.get(name)) for name in settings.methods}
+        self.waits = {name: method_named(name, parameters.get(name)) for name in settings.methods_at(site)}
         self.runs: dict[str, RunMethod]
         self.runs = {name: run_method_named(name, parameters.get(name)) for name in settings.run_methods}
         self.counting = self.waits[settings.method]
-        what_if = settings.what_if_at(site)
-        self.what_if_method = self.waits.get(what_if) or method_named(what_if, parameters.get(what_if))
-        named = [*self.learning.items(), *((f"run.{name}", method) for name, method in self.runs.items())]
+        self.what_if_method = self.waits[settings.what_if_at(site)]
+        named = [*self.waits.items(), *((f"run.{name}", method) for name, method in self.runs.items())]
         every = [one for name, method in named for one in _with_parts(name, method)]
         self.rows: dict[str, Rows] = {key: method.rows for key, method in every if method.rows is not None}
         self.per_job: dict[str, PerJob[Any]]
@@ -71,22 +70,13 @@ class SiteMethods:
             forests.use_prior(encoded)
         return prior.jobs
 
-    @property
-    def learning(self) -> dict[str, WaitMethod]:
-        """The methods for waits that are shown what happens: those that run, and the one for considered jobs."""
-        what_if = self.what_if_method
-        return self.waits | {what_if.name: what_if} if what_if.learns else self.waits
-
     def learning_from(self, job: Job) -> list[WaitMethod]:
-        """Those of them that learn what became of a job: of those that run, the ones that predicted or noticed it."""
-        learning = [method for name, method in self.waits.items() if job.progress.old or name in job.estimates]
-        if self.what_if_method.learns and self.what_if_method.name not in self.waits:
-            learning.append(self.what_if_method)
-        return learning
+        """Those that learn what became of a job: the ones that predicted or noticed it."""
+        return [method for name, method in self.waits.items() if job.progress.old or name in job.estimates]
 
     def learn_late(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A job started that was not known before: those learn from its wait that go by waits alone."""
-        for method in self.learning.values():
+        for method in self.waits.values():
             if method.by_waits_alone:
                 method.learn(job, wait_s, context)
 
@@ -106,14 +96,12 @@ class SiteMethods:
         job.features = seen.features = features_of(seen, there.state, job.submit)
         for name, method in self.waits.items():
             job.estimates[name] = no_earlier(method.predict(seen, there), seen, there, job.submit)
-        if self.what_if_method.name not in self.waits and self.what_if_method.learns:
-            self.what_if_method.notice(seen, there)
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Note in the job the state that it finds; methods see it come, and will learn from it."""
         seen, there = context.of(job)
         job.features = seen.features = features_of(seen, there.state, job.submit)
-        for method in self.learning.values():
+        for method in self.waits.values():
             if method.learns:
                 method.notice(seen, there)
 
@@ -151,7 +139,7 @@ class SiteMethods:
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
         """Something has befallen an attempt, whether or not it is scored."""
         seen, there = context.of(job)
-        for method in self.learning.values():
+        for method in self.waits.values():
             method.observe(seen, what, at, there)
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
@@ -181,23 +169,23 @@ class SiteMethods:
 
     def pending(self) -> Future[Any] | None:
         """What the next event would have to wait for; of several things the first. 1 µs."""
-        found = (method.pending() for method in self.learning.values())
+        found = (method.pending() for method in self.waits.values())
         return next((future for future in found if future is not None), None)
 
     def forget(self, key: JobKey) -> None:
         """A job left the queue and its wait will not be known."""
-        for method in self.learning.values():
+        for method in self.waits.values():
             method.forget(key)
 
     def save(self) -> SavedMethods:
         """What the methods keep for themselves, beside their rows and what they keep of live jobs."""
-        waits = {name: method.save() for name, method in self.learning.items()}
+        waits = {name: method.save() for name, method in self.waits.items()}
         return SavedMethods(waits, {name: method.save() for name, method in self.runs.items()})
 
     def load(self, saved_methods: SavedMethods, with_rows: bool) -> None:
         """Take back what the methods saved; one that has rows goes on only with these, else it begins empty."""
         kinds: tuple[tuple[Mapping[str, Method], Mapping[str, bytes]], ...] = (
-            (self.learning, saved_methods.waits),
+            (self.waits, saved_methods.waits),
             (self.runs, saved_methods.runs),
         )
         for methods, saved in kinds:

@@ -62,10 +62,10 @@ class Outgoing:
         self._rivals = rivals if settings.publish_shadows else ()
         self._runtimes, self._lender = settings.runtimes, settings.bounds
         shadows = settings.publish_shadows
-        self._waits = settings.methods if shadows else (settings.method,)
+        self._waits = settings.methods_at(site) if shadows else (settings.method,)
         # Shadows for run times alone: their records go out under their own names, without a wait.
         self._only_runs = tuple(
-            name for name in (settings.run_methods[1:] if shadows else ()) if name not in settings.methods
+            name for name in (settings.run_methods[1:] if shadows else ()) if name not in self._waits
         )
 
     def predictions(self, job: Job, degraded: str | None, last_task_s: float | None = None) -> Iterator[Prediction]:

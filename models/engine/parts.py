@@ -50,7 +50,7 @@ class Parts:
         runtimes = self.methods.runs[settings.runtimes]
         history = History(settings.history)
         self.context = SiteContext(SiteState(), history, self.methods.run_history(), runtimes)
-        self.scores = Scores(settings)
+        self.scores = Scores(site, settings)
         self.queues = Queues()
         self.past = Past()
         self.waits = ActualWaits(settings.counted_names)

@@ -56,14 +56,15 @@ class Scores:
     the method that counts over the same jobs, those that started.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, site: str, settings: EngineSettings) -> None:
+        methods = settings.methods_at(site)
         self._lender = settings.bounds
-        self.accuracy = {name: Accuracy() for name in settings.methods}
-        self.cancelled = {name: Accuracy() for name in settings.methods}
+        self.accuracy = {name: Accuracy() for name in methods}
+        self.cancelled = {name: Accuracy() for name in methods}
         self.run_accuracy = {name: RunAccuracy() for name in settings.run_methods}
-        self.predictions = dict.fromkeys(settings.methods, 0)
+        self.predictions = dict.fromkeys(methods, 0)
         self.run_predictions = dict.fromkeys(settings.run_methods, 0)
-        self.degraded = dict.fromkeys(settings.methods, 0)
+        self.degraded = dict.fromkeys(methods, 0)
         self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
         self._method = settings.method
         self.later, self.later_first = Accuracy(), Accuracy()

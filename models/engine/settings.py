@@ -46,8 +46,12 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Every method for waits that runs, the one that counts first."""
+        """Every method for waits that runs at any site, the one that counts first."""
         return tuple(dict.fromkeys((self.method, *self.shadows, *filter(None, [self.bounds]))))
+
+    def methods_at(self, site: str) -> tuple[str, ...]:
+        """Every method for waits that runs at a site: what it would have answered is scored like what it predicts."""
+        return tuple(dict.fromkeys((*self.methods, self.what_if_at(site))))
 
     def what_if_at(self, site: str) -> str:
         """The method that answers at a site for jobs that are only considered."""

@@ -210,6 +210,8 @@ def settings_for(settings: EngineSettings, methods: Sequence[str], runtimes: Seq
         shadows=beside,
         runtimes=run_method,
         run_shadows=tuple(run_shadows),
+        what_if="",
+        policies={},
         publish_shadows=True,
     )
 

@@ -95,7 +95,7 @@ class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
 class SiteAccuracy(msgspec.Struct, kw_only=True, frozen=True):
     """The accuracy of a site's predictions, week by week; `method` is the site's default method.
 
-    `answers` tell how right what people act on was: standing estimates, answers, and expected starts of queued jobs.
+    `answers` tell how right what people act on was: standing estimates, answers, what-if, expected starts.
     """
 
     site: str

@@ -269,19 +269,29 @@ def _site(question: SiteQuestion, engine: Engine, now: float) -> SiteAnswer:
         weeks=weeks(engine, now),
         queued=live_jobs(engine, context.state.first_queued(question.most), now),
         partitions=partition_states(context, now) or msgspec.UNSET,
-        answers=_expected(engine),
+        answers=_acted(engine),
         recent=recent(engine),
         past=engine.past.kept if question.past else msgspec.UNSET,
     )
 
 
-def _expected(engine: Engine) -> list[AnswerAccuracy]:
-    """How right the last estimates were of jobs that were estimated again while they queued."""
-    last, first = engine.scores.later, engine.scores.later_first
-    return [answer_accuracy("expected", last, first)] if last.jobs else []
+def _acted(engine: Engine) -> list[AnswerAccuracy]:
+    """How right was what people act on, as far as the engine can tell."""
+    told, predicted = acted_on(engine), {"expected": engine.scores.later_first}
+    ours = engine.scores.accuracy[engine.settings.method]
+    return [answer_accuracy(kind, accuracy, predicted.get(kind, ours)) for kind, accuracy in told.items()]
 
 
-def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy) -> AnswerAccuracy:
+def acted_on(engine: Engine) -> dict[str, Accuracy]:
+    """By kind, as of `AnswerAccuracy`, what was measured over one job or more: the last estimates of those that were
+    estimated again while they queued, and what each would have been told by a what-if question right before it came.
+    """
+    scores = engine.scores
+    found = {"expected": scores.later, "what-if": scores.accuracy[engine.methods.what_if_method.name]}
+    return {kind: accuracy for kind, accuracy in found.items() if accuracy.jobs}
+
+
+def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: float | None = None) -> AnswerAccuracy:
     """How right answers of a kind were, beside what was `predicted` of the same jobs; there was one at least."""
     return AnswerAccuracy(
         kind=kind,
@@ -289,6 +299,7 @@ def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy) -> AnswerAcc
         mean_error_s=told.error.total / told.jobs,
         predicted_error_s=predicted.error.total / max(predicted.jobs, 1),
         within_factor_2=told.within_x2 / told.jobs,
+        regret_s=regret_s,
         coverage={q: bound.held / bound.jobs for q, bound in sorted(told.bounds.items(), key=lambda b: float(b[0]))},
     )
 

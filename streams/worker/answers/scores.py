@@ -14,7 +14,7 @@ from models.measures import Accuracy
 from models.records import AnswerAccuracy, Outcome, Submit, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape, covering
 
-STANDING, ASKED, EXPECTED = "standing", "asked", "expected"
+STANDING, ASKED = "standing", "asked"
 
 MAX_NOTED_JOBS = 50_000
 """Jobs that are remembered with what was told for them; 300 bytes each. The oldest are forgotten first."""
@@ -30,10 +30,13 @@ BOUND = "0.9"
 
 
 class ToldWait(NamedTuple):
-    """What was told: the wait in seconds (None: no estimate), and the bound within which 9 in 10 such jobs start."""
+    """What was told: the wait in seconds (None: no estimate), the bound within which 9 in 10 such jobs start, and the
+    least wait that was told of another site which was asked about the same job.
+    """
 
     wait_s: float | None
     bound_s: float | None
+    elsewhere_s: float | None = None
 
     @property
     def bounds(self) -> dict[str, float] | None:
@@ -41,11 +44,20 @@ class ToldWait(NamedTuple):
         return None if self.bound_s is None else {BOUND: self.bound_s}
 
 
-class KindScores(NamedTuple):
-    """The accuracy of what was told, and of what was predicted of the same jobs at their submission."""
+class KindScores:
+    """The accuracy of what was told, and of what was `predicted` of the same jobs at their submission. `regrets` counts
+    the jobs of which another site had been asked too, and `regret_s` sums by how much longer they waited than was told
+    of the best of these.
+    """
 
-    told: Accuracy
-    predicted: Accuracy
+    def __init__(self) -> None:
+        self.told, self.predicted = Accuracy(), Accuracy()
+        self.regrets, self.regret_s = 0, 0.0
+
+    @property
+    def mean_regret_s(self) -> float | None:
+        """Seconds a job; None where there was no other site."""
+        return self.regret_s / self.regrets if self.regrets else None
 
 
 class _Standing:
@@ -88,7 +100,7 @@ class AnswerScores:
     def asked(self, question: WaitQuestion, told: WaitAnswer) -> None:
         """A question was answered."""
         if told.stale is None and told.predicted_wait_s is not None:
-            key = _request(question)
+            key = _request(question, question.site, question.user)
             self._asked[key] = told.made_at, ToldWait(told.predicted_wait_s, (told.bounds or {}).get(BOUND))
             self._asked.move_to_end(key)
             while len(self._asked) > MAX_ASKED:
@@ -100,18 +112,20 @@ class AnswerScores:
         standing = self._standing.get(event.site)
         if standing is not None and (told := standing.covering(event)) is not None:
             found[STANDING] = told
-        if (answered := self._answer_to(event)) is not None:
-            found[ASKED] = answered
+        if (answered := self._answer_to(event, event.site)) is not None:
+            others = (self._answer_to(event, site) for site in self._standing if site != event.site)
+            waits_s = [other.wait_s for other in others if other is not None and other.wait_s is not None]
+            found[ASKED] = answered._replace(elsewhere_s=min(waits_s, default=None))
         if found:
             self._noted[event.site, event.job, event.attempt] = found
             while len(self._noted) > MAX_NOTED_JOBS:
                 self._noted.popitem(last=False)
 
-    def _answer_to(self, event: Submit) -> ToldWait | None:
-        """The last answer to who asked about such a job, with its user or without."""
+    def _answer_to(self, event: Submit, site: str) -> ToldWait | None:
+        """The last answer to who asked about such a job at a site, with its user or without."""
         if not self._asked:
             return None
-        for request in (_request(event), _request(event, nobody=True)):
+        for request in (_request(event, site, event.user), _request(event, site, None)):
             made_at, told = self._asked.get(request, (0.0, None))
             if told is not None and 0.0 <= event.time - made_at <= ASKED_S:
                 return told
@@ -119,19 +133,24 @@ class AnswerScores:
 
     def left(self, outcome: Outcome) -> None:
         """A job has left the queue: what was told for it is scored. What its end repeats finds nothing any more."""
+        waited_s = outcome.actual_wait_s
         for kind, told in self._noted.pop((outcome.site, outcome.job, outcome.attempt), {}).items():
             kinds = self.sites.setdefault(outcome.site, {})
-            scores = kinds.setdefault(kind, KindScores(Accuracy(), Accuracy()))
-            scores.told.add_wait(told.wait_s, outcome.actual_wait_s, told.bounds)
-            scores.predicted.add_wait(outcome.predicted_wait_s, outcome.actual_wait_s, outcome.bounds)
+            scores = kinds.setdefault(kind, KindScores())
+            if told.elsewhere_s is not None:
+                scores.regrets, scores.regret_s = scores.regrets + 1, scores.regret_s + waited_s - told.elsewhere_s
+            scores.told.add_wait(told.wait_s, waited_s, told.bounds)
+            scores.predicted.add_wait(outcome.predicted_wait_s, waited_s, outcome.bounds)
 
     def accuracy(self, site: str) -> list[AnswerAccuracy]:
         """How right what was told of a site was, by kind."""
         kinds = self.sites.get(site, {})
-        return [answer_accuracy(kind, scores.told, scores.predicted) for kind, scores in sorted(kinds.items())]
+        return [
+            answer_accuracy(kind, scores.told, scores.predicted, scores.mean_regret_s)
+            for kind, scores in sorted(kinds.items())
+        ]
 
 
-def _request(of: Any, nobody: bool = False) -> tuple[object, ...]:
-    """What tells apart what jobs ask for, of a question or a submission."""
-    user = None if nobody else of.user
-    return of.site, user, of.queue, of.cpus, of.walltime, of.gpus, of.nodes, of.memory
+def _request(of: Any, site: str, user: str | None) -> tuple[object, ...]:
+    """What tells apart what jobs ask for of a site, by a question or a submission."""
+    return site, user, of.queue, of.cpus, of.walltime, of.gpus, of.nodes, of.memory

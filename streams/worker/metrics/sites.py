@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from models.engine.asking.answers import acted_on
 from models.measures import ERROR_BUCKETS
 from streams.worker.answers.freshness import Freshness
-from streams.worker.answers.scores import EXPECTED, AnswerScores
+from streams.worker.answers.scores import ASKED, AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 
@@ -86,20 +87,28 @@ class AnswersCollector(Collector):
         labels = ["site", "kind"]
         error = HistogramMetricFamily(
             "queuecast_answer_error_seconds",
-            "Absolute error of what people act on: standing estimates, answers, and expected starts of queued jobs.",
+            "Absolute error of what people act on: standing estimates, answers, expected starts, and what-if waits.",
             labels=labels,
         )
         x2 = CounterMetricFamily("queuecast_answer_within_factor_2_jobs", "Right within a factor of 2.", labels=labels)
         labels = [*labels, "bound"]
         held = CounterMetricFamily("queuecast_answer_bound_held_jobs", "Jobs at or below its bound.", labels=labels)
         bounded = CounterMetricFamily("queuecast_answer_bound_jobs", "Jobs that had such a bound.", labels=labels)
+        regret = GaugeMetricFamily(
+            "queuecast_answer_regret_seconds",
+            "By how much longer jobs waited than the least that was told of another site asked about them; their mean.",
+            labels=["site"],
+        )
         for handle in self._handles:
-            site, expected = handle.engine.site, handle.engine.scores.later
+            site = handle.engine.site
+            asked = self._scores.sites.get(site, {}).get(ASKED)
+            if asked is not None and asked.mean_regret_s is not None:
+                regret.add_metric([site], asked.mean_regret_s)
             kinds = {kind: scores.told for kind, scores in self._scores.sites.get(site, {}).items()}
-            for kind, accuracy in {**kinds, **({EXPECTED: expected} if expected.jobs else {})}.items():
+            for kind, accuracy in {**kinds, **acted_on(handle.engine)}.items():
                 error.add_metric([site, kind], accuracy.error.cumulated(ERROR_BUCKETS), accuracy.error.total)
                 x2.add_metric([site, kind], accuracy.within_x2)
                 for q, bound in accuracy.bounds.items():
                     held.add_metric([site, kind, q], bound.held)
                     bounded.add_metric([site, kind, q], bound.jobs)
-        yield from (error, x2, held, bounded)
+        yield from (error, x2, held, bounded, regret)

@@ -98,6 +98,7 @@ function accuracy({ weeks, method, answers }, heading) {
 
 const KINDS = {
   expected: "Expected starts of queued jobs, as told last",
+  "what-if": "What-if, as each job would have been told right before it came",
   standing: "Standing estimates, by the next job of their shape",
   asked: "Answers, by the job that was asked about",
 };
@@ -107,7 +108,7 @@ function acted(answers) {
   if (!answers?.length) return [];
   const columns = [
     ["What was told"], ["Jobs", "figure"], ["Off by", "figure"], ["Predicted at submission", "figure"],
-    ["Within ×2", "figure"], ["In 90 % bound", "figure"],
+    ["Within ×2", "figure"], ["In 90 % bound", "figure"], ["Regret", "figure"],
   ];
   const rows = answers.map((one) => [
     cell(KINDS[one.kind] ?? one.kind, { head: true }),
@@ -116,6 +117,7 @@ function acted(answers) {
     cell(["off by ", seconds(one.predicted_error_s)], { kind: "figure" }),
     cell(datum(one.within_factor_2, percent(one.within_factor_2)), { kind: "figure" }),
     cell(datum(one.coverage["0.9"], percent(one.coverage["0.9"])), { kind: "figure" }),
+    cell(one.regret_s === null ? "" : seconds(one.regret_s), { kind: "figure" }),
   ]);
   return [table("What people act on, by what then happened", columns, rows, "answers blocks")];
 }

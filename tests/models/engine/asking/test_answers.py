@@ -96,7 +96,7 @@ def test_asking_leaves_no_trace(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_that_only_answers_what_if_learns_all_the_same(method: str) -> None:
+def test_a_method_that_only_answers_what_if_learns_and_is_scored_all_the_same(method: str) -> None:
     events = workload(100)
     runs = msgspec.structs.replace(SETTINGS, method="zero", shadows=(method,), bounds="", what_if=method)
     considered = msgspec.structs.replace(runs, shadows=())
@@ -108,6 +108,12 @@ def test_a_method_that_only_answers_what_if_learns_all_the_same(method: str) -> 
         other.apply(event)
     shapes = grid(sizes(64), WALLTIMES, ("batch",))
     assert list(standing(other, shapes, one.time)) == list(standing(one, shapes, one.time))
+    assert other.scores.accuracy[method] == one.scores.accuracy[method]
+    told = answer(SiteQuestion(id="1", site="alder"), other, other.time)
+    assert isinstance(told, SiteAnswer)
+    (what_if,) = (one for one in told.answers if one.kind == "what-if")
+    assert what_if.jobs == other.scores.accuracy[method].jobs > 50
+    assert what_if.predicted_error_s == pytest.approx(other.scores.accuracy["zero"].error.total / what_if.jobs)
 
 
 def test_a_site_is_asked_by_its_own_policy() -> None:

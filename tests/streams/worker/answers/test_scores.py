@@ -15,7 +15,7 @@ from models.records import Outcome, WaitAnswer, WaitQuestion
 from models.site.shapes import Shape
 from streams.settings import Settings
 from streams.worker.answers import scores as answer_scores
-from streams.worker.answers.scores import ASKED_S, AnswerScores, ToldWait
+from streams.worker.answers.scores import ASKED_S, AnswerScores, KindScores, ToldWait
 from streams.worker.metrics.sites import AnswersCollector
 from tests.support.events import end, start, submit
 from tests.support.fakes import Process, World
@@ -51,7 +51,7 @@ def ask(scores: AnswerScores, wait_s: float | None = 50.0, made_at: float = 0.0,
     told = answer(WaitQuestion(id="1", site="s"), engine, made_at)
     assert isinstance(told, WaitAnswer)
     scores.asked(
-        WaitQuestion(id="1", site="s", **job),
+        WaitQuestion(id="1", **{"site": "s"} | job),
         msgspec.structs.replace(told, predicted_wait_s=wait_s, bounds={"0.9": 200.0}),
     )
 
@@ -87,6 +87,22 @@ def test_an_answer_is_scored_by_the_job_that_was_asked_about() -> None:
         scores.left(outcome(job, 150.0))
     [found] = scores.accuracy("s")
     assert (found.kind, found.jobs, found.mean_error_s) == ("asked", 2, (100.0 + 140.0) / 2)
+
+
+def test_regret_is_by_what_was_told_of_the_other_sites_that_were_asked() -> None:
+    scores = AnswerScores()
+    for site, wait_s in (("s", 50.0), ("t", 80.0), ("v", 70.0), ("not here", 1.0)):
+        ask(scores, wait_s, site=site)
+        if site != "not here":
+            scores.published(site, {})
+    came(scores, "1")
+    came(scores, "2", cpus=5)
+    ask(scores, cpus=5)
+    came(scores, "3", cpus=5)  # of no other site was it asked
+    for job in "123":
+        scores.left(outcome(job, 150.0))
+    [found] = scores.accuracy("s")
+    assert (found.kind, found.jobs, found.regret_s) == ("asked", 2, 150.0 - 70.0)
 
 
 def test_where_there_was_no_estimate_nothing_is_scored() -> None:
@@ -126,11 +142,16 @@ def test_prometheus_is_shown_them() -> None:
     scores.published("s", ESTIMATES)
     came(scores, "1")
     scores.left(outcome("1", 400.0))
+    Handle.engine.scores.accuracy["median"].add_wait(7.0, 10.0, None)
+    scores.sites["s"]["asked"] = KindScores()
+    scores.sites["s"]["asked"].regrets, scores.sites["s"]["asked"].regret_s = 2, -90.0
     Handle.engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
     handles: Iterable[Any] = [Handle]
     registry.register(AnswersCollector(handles, scores))
     shown = generate_latest(registry).decode()
     assert 'queuecast_answer_error_seconds_sum{kind="standing",site="s"} 300.0' in shown
+    assert 'queuecast_answer_error_seconds_sum{kind="what-if",site="s"} 3.0' in shown
+    assert 'queuecast_answer_regret_seconds{site="s"} -45.0' in shown
     assert 'queuecast_answer_error_seconds_count{kind="expected",site="s"} 1.0' in shown
     assert 'queuecast_answer_within_factor_2_jobs_total{kind="expected",site="s"} 1.0' in shown
     assert 'queuecast_answer_bound_held_jobs_total{bound="0.9",kind="standing",site="s"} 1.0' in shown
