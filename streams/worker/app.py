@@ -65,7 +65,7 @@ def build_app(
     metrics, scores = Metrics(settings.worker.metric_sites), AnswerScores()
     logs = EventLogs(app, settings, metrics)
     freshness = Freshness(logs.place, logs.end)
-    intake = Intake(Places(settings, partitions), metrics.unknown_field)
+    intake = Intake(Places(settings, partitions), lambda name: metrics.unknown_fields.labels(name).inc())
     redis = connect(settings.redis)
     means = Means(
         settings,
@@ -154,7 +154,15 @@ def _add_estimates_and_answers(
             rejected=dict(metrics.rejections),
         ),
     )
-    questions = Questions(settings.kafka, settings.questions, lambda: owner.partitions, metrics, answering, turns)
+    questions = Questions(
+        settings.kafka,
+        settings.questions,
+        lambda: owner.partitions,
+        metrics.questions,
+        metrics.answers,
+        answering,
+        turns,
+    )
     app.task(standing.run)
     app.task(questions.run)
 
@@ -167,9 +175,12 @@ def _add_pages(app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics
         with suppress(ConsumerNotStarted):
             metrics.lag(app.consumer, events)
         await health.look()
-        metrics.servers(health)
-        metrics.trainings(processes())
-        metrics.checkpoint_age(owner.age_s)
+        metrics.broker.set(health.broker is None)
+        metrics.store.set(health.store is None)
+        metrics.trainings.set(processes().waiting)
+        metrics.training_s.set(processes().running_s)
+        metrics.restarts.set(processes().restarts)
+        metrics.age.set(owner.age_s)
         return Response(body=await metrics.page(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     @app.page("/healthz")

@@ -313,9 +313,8 @@ class Process:
         self.freshness = Freshness(
             lambda handle: (TOPIC, handle.partition), lambda place: len(world.messages[place[1]])
         )
-        self.intake = Intake(
-            fakes.get("places", AnyPlace(settings, settings.topics.partitions)), self.metrics.unknown_field
-        )
+        places = fakes.get("places", AnyPlace(settings, settings.topics.partitions))
+        self.intake = Intake(places, lambda name: self.metrics.unknown_fields.labels(name).inc())
         self.scores = AnswerScores()
         store = fakes.get("store", MemoryStore)
         self.means = Means(

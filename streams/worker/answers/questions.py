@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
+from prometheus_client import Counter, Histogram
 
 from models.records import BUSY, AnyAnswer, DeadLetter, Name, NoAnswer, WaitAnswer
 from streams.broker.consumer import Consumer
@@ -32,16 +32,6 @@ from streams.worker.intake.messages import Unreadable, dead_letter, read_questio
 log = logging.getLogger(__name__)
 
 
-class Counts(Protocol):
-    """What counts questions and answers: `streams.worker.metrics.process.Metrics`."""
-
-    def asked(self, status: str) -> None:
-        """A question was taken: it is answered, or why not."""
-
-    def answered(self, seconds: float) -> None:
-        """The answer to a question has come to the broker, so long (s) after the question had."""
-
-
 PAUSE_S = 5.0
 """Seconds before reading is tried again after it failed."""
 
@@ -54,6 +44,7 @@ class Questions:
 
     Parameters:
         partitions: gives the partitions that are this worker's now.
+        count: of questions, by what became of them; `latency`: seconds from a question's stamp to that of its answer.
         answering: knows the answers.
         turns: lets events go first.
         producer: sends the answers; by default one of its own, so that answers do not wait for what events lead to.
@@ -64,7 +55,8 @@ class Questions:
         kafka: KafkaSettings,
         settings: QuestionSettings,
         partitions: Callable[[], frozenset[int]],
-        metrics: Counts,
+        count: Counter,
+        latency: Histogram,
         answering: Answering,
         turns: Turns | None = None,
         producer: AIOKafkaProducer | None = None,
@@ -73,7 +65,7 @@ class Questions:
         self._settings = settings
         self._topics = Topics(kafka.prefix)
         self._partitions = partitions
-        self._metrics = metrics
+        self._count, self._latency = count, latency
         self._answering = answering
         self._turns = turns or Turns()
         self._producer = producer
@@ -140,14 +132,14 @@ class Questions:
             if error.retriable:
                 raise
             log.warning("a question could not be answered: %r", error, extra=_place_of(message))
-            self._metrics.asked("failed")
+            self._count.labels("failed").inc()
 
     async def take(self, message: ConsumerRecord) -> None:
         """Have one question wait for its answer, or say why not."""
         try:
             question = read_question(message.key, message.value)
         except Unreadable as error:
-            self._metrics.asked("malformed")
+            self._count.labels("malformed").inc()
             place = (message.topic, message.partition, message.offset, message.value)
             letter = dead_letter(error.reason, error.detail, None, *place)
             await self._send(self._topics.dead_letters, message.key, letter)
@@ -166,7 +158,7 @@ class Questions:
         await self._tell(asked.message, await self._turns.take(work, self._settings.share))
 
     async def _tell(self, message: ConsumerRecord, told: AnyAnswer) -> None:
-        self._metrics.asked(_outcome(told))
+        self._count.labels(_outcome(told)).inc()
         sent = await self._send(self._topics.answers, message.key, told, message.partition)
         sent.add_done_callback(partial(self._answered, message))
 
@@ -177,7 +169,7 @@ class Questions:
         if error := sent.exception():
             log.warning("an answer was not taken by the broker: %r", error, extra=_place_of(message))
             return
-        self._metrics.answered((sent.result().timestamp - message.timestamp) / 1000)
+        self._latency.observe(max(sent.result().timestamp - message.timestamp, 0) / 1000)
 
     async def _send(
         self, topic: str, key: bytes | None, record: AnyAnswer | DeadLetter, partition: int | None = None

@@ -78,11 +78,11 @@ class EventLogs:
 
     def renewed(self, partition: int) -> None:
         """Count a partition that was recreated, or cut short, since its states were stored."""
-        self._metrics.renewed(partition)
+        self._metrics.renewed.labels(str(partition)).inc()
 
     def lost(self, partition: int, events: int) -> None:
         """Count events that were deleted before they were read."""
-        self._metrics.events_lost(partition, events)
+        self._metrics.lost.labels(str(partition)).inc(events)
 
     async def read(self, log_of: Log, first: int, last: int, key: bytes) -> list[Any]:
         """The messages with this key from offset `first` to `last`.

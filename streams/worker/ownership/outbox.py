@@ -84,7 +84,7 @@ class Outbox:
         seconds = time.time() - arrived
         if seconds <= self._late_s:
             return []
-        self._metrics.late()
+        self._metrics.late.inc()
         return [(LATE, b"%d" % seconds)]
 
     def _score(self, event: AnyEvent, records: Iterable[Record]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from models.engine.asking.answers import answer, drain_s, standing
 from models.engine.checkpoint import read_saved
@@ -29,7 +29,7 @@ from streams.settings import EstimateSettings
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.writing import SiteCut, compressed
-from streams.worker.metrics.engines import EngineCollector
+from streams.worker.metrics.sites import SiteFamilies
 from tests.support.extremes import extreme, read
 
 NOW = 1e6
@@ -93,6 +93,6 @@ def test_nothing_that_is_valid_breaks_a_site(events: list[Any], questions: list[
     shapes = StandingEstimates({}, EstimateSettings(), send=lambda *_: None).shapes(engine)  # type: ignore[arg-type, return-value]
     for estimate in standing(engine, shapes[:: max(len(shapes) // 8, 1)], engine.time):
         read(StandingEstimate, estimate)
-    registry = CollectorRegistry()
-    registry.register(EngineCollector([handle]))
-    assert generate_latest(registry)
+    families = SiteFamilies()
+    families.add_engine(handle.engine)
+    assert generate_latest(families)

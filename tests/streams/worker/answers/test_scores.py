@@ -1,12 +1,11 @@
 """What people act on is scored: standing estimates and answers, by when a job like that starts."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
@@ -16,7 +15,7 @@ from models.site.shapes import Shape
 from streams.settings import Settings
 from streams.worker.answers import scores as answer_scores
 from streams.worker.answers.scores import ASKED_S, AnswerScores, KindScores, ToldWait
-from streams.worker.metrics.sites import AnswersCollector
+from streams.worker.metrics.sites import SiteFamilies
 from tests.support.events import end, start, submit
 from tests.support.fakes import Process, World
 
@@ -135,20 +134,16 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_prometheus_is_shown_them() -> None:
-    class Handle:
-        engine = Engine("s", EngineSettings(method="median"))
-
-    scores, registry = AnswerScores(), CollectorRegistry()
+    engine, scores, families = Engine("s", EngineSettings(method="median")), AnswerScores(), SiteFamilies()
     scores.published("s", ESTIMATES)
     came(scores, "1")
     scores.left(outcome("1", 400.0))
-    Handle.engine.scores.accuracy["median"].add_wait(7.0, 10.0, None)
+    engine.scores.accuracy["median"].add_wait(7.0, 10.0, None)
     scores.sites["s"]["asked"] = KindScores()
     scores.sites["s"]["asked"].regrets, scores.sites["s"]["asked"].regret_s = 2, -90.0
-    Handle.engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
-    handles: Iterable[Any] = [Handle]
-    registry.register(AnswersCollector(handles, scores))
-    shown = generate_latest(registry).decode()
+    engine.scores.later.add_wait(100.0, 150.0, {"0.9": 100.0})
+    families.add_answers(engine, scores)
+    shown = generate_latest(families).decode()
     assert 'queuecast_answer_error_seconds_sum{kind="standing",site="s"} 300.0' in shown
     assert 'queuecast_answer_error_seconds_sum{kind="what-if",site="s"} 3.0' in shown
     assert 'queuecast_answer_regret_seconds{site="s"} -45.0' in shown

@@ -6,14 +6,12 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
-from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.engine import Engine
@@ -30,8 +28,8 @@ from streams.worker.answers.freshness import Freshness
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.metrics.engines import MAX_SHOWN_PARTITIONS, EngineCollector
 from streams.worker.metrics.process import SITES_PER_TURN, Metrics
+from streams.worker.metrics.sites import MAX_SHOWN_PARTITIONS, SiteFamilies
 
 ENGINE = EngineSettings(method="median", shadows=("zero",), bounds="", history=50)
 
@@ -234,11 +232,11 @@ def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_late_predictions_new_topics_and_servers_are_told() -> None:
-    shown, health = metrics(), SimpleNamespace(broker=None, store="redis: gone")
-    shown.late()
-    shown.late()
-    shown.renewed(3)
-    shown.servers(health)  # type: ignore[arg-type]
+    shown = metrics()
+    shown.late.inc(2)
+    shown.renewed.labels("3").inc()
+    shown.broker.set(True)
+    shown.store.set(False)
     found = samples(shown)
     assert found["queuecast_late_predictions_total"] == {(): 2}
     assert found["queuecast_events_topic_renewals_total"] == {("3",): 1}
@@ -286,13 +284,13 @@ def test_an_engine_that_has_measured_nothing_yet_is_shown() -> None:
 
 def test_other_tasks_get_their_turn_while_many_sites_are_read(alder: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     read, turns = list[str](), list[int]()
-    collect = EngineCollector.collect
+    add = SiteFamilies.add_engine
 
-    def counted(self: EngineCollector) -> Iterator[Metric]:
-        read.extend(handle.engine.site for handle in self._handles)
-        return collect(self)
+    def counted(self: SiteFamilies, engine: Engine) -> None:
+        read.append(engine.site)
+        add(self, engine)
 
-    monkeypatch.setattr(EngineCollector, "collect", counted)
+    monkeypatch.setattr(SiteFamilies, "add_engine", counted)
     shown = metrics(*[alder] * 23, most_sites=100)
 
     async def other() -> None:
