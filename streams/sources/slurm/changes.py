@@ -26,7 +26,7 @@ def fingerprint(request: dict[str, Any]) -> int:
 
 def reason_of(row: JobRow) -> str:
     """Why it is queued, where that is out of the ordinary; a hold is told as such."""
-    return "" if row.held or row.reason in _ORDINARY else (row.reason or "")[:80]
+    return "" if row.held or row.pending_reason in _ORDINARY else (row.pending_reason or "")[:80]
 
 
 def priority_of(row: JobRow) -> int:

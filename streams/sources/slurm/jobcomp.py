@@ -17,22 +17,11 @@ from kafka.errors import KafkaError
 
 from streams.errors import UNDECODABLE, NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.slurm import told
 from streams.sources.slurm.looks import Look, Place, Way
-from streams.sources.slurm.rows import (
-    ENDED,
-    NO_RESOURCES,
-    REQUEUED,
-    RUNNING,
-    JobRow,
-    count_of,
-    end_of,
-    name_of,
-    phase_of,
-    queues_of,
-    resources_of,
-    time_of,
-)
-from streams.sources.slurm.shapes import Number, number_of
+from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of, time_of
+from streams.sources.slurm.shapes import words_of
+from streams.sources.slurm.told import EXPECTED, Told, json_time
 from streams.text.toml import read_toml
 
 REFRESH_S = 60.0
@@ -42,125 +31,66 @@ MOST = 500
 """Records that are given before the source goes on with something else."""
 
 
-class Record(msgspec.Struct, gc=False):
-    """What is taken of a record. Times are UTC, `time_limit` is in seconds."""
-
-    jobid: int
-    submit: str | int | None = msgspec.field(name="@submit", default=None)
-    eligible: str | int | None = msgspec.field(name="@eligible", default=None)
-    start: str | int | None = msgspec.field(name="@start", default=None)
-    end: str | int | None = msgspec.field(name="@end", default=None)
-    state: str | None = None
-    elapsed: Number = None
-    username: str | None = None
-    groupname: str | None = None
-    account: str | None = None
-    partition: str | None = None
-    qos: str | None = None
-    cluster: str | None = None
-    job_name: str | None = None
-    nodes: str | None = None
-    total_cpus: Number = None
-    total_nodes: Number = None
-    ntasks: Number = None
-    time_limit: Number = None
-    tres_req: str | None = None
-    tres_alloc: str | None = None
-    reservation_name: str | None = None
-    array_job_id: Number = None
-    array_task_id: Number = None
-    het_job_id: Number = None
-    orig_dependency: str | None = None
+_NAMES = {
+    "job_id": "jobid",
+    "job_state": "state",
+    "submit_time": "@submit",
+    "eligible_time": "@eligible",
+    "start_time": "@start",
+    "end_time": "@end",
+    "user_name": "username",
+    "group_name": "groupname",
+    "name": "job_name",
+    "cpus": "total_cpus",
+    "node_count": "total_nodes",
+    "tasks": "ntasks",
+    "walltime": "time_limit",
+    "tres_req_str": "tres_req",
+    "tres_alloc_str": "tres_alloc",
+    "resv_name": "reservation_name",
+}
 
 
-_DECODE = msgspec.json.Decoder(Record, strict=False).decode
+_SAME = ("cluster", "account", "partition", "qos", "nodes", "elapsed", "array_job_id", "array_task_id", "het_job_id")
+_NAMES |= {name: name for name in _SAME}
+"""The names that a record has for the fields of `Told`. Times are UTC, its `time_limit` is in seconds."""
+
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 def row_of(value: bytes) -> JobRow | str:
-    """The row that a record tells; what is wrong with it as the name of the field.
+    """The row that a record tells; the name of the field of `Told` that is wrong.
 
     Raises:
         ValueError: it is no such record.
     """
     try:
-        record = _DECODE(value)
+        found = _OBJECT.decode(value)
     except UnicodeDecodeError:
-        record = _DECODE(value.decode("utf-8", "replace"))
-    started, ended = _time(record.start), _time(record.end)
-    submitted = _time(record.submit)
-    if submitted is None:
-        return "@submit"
-    found = (RUNNING, "") if record.end is None else phase_of(((record.state or "").partition(" ")[0],))
-    if found is None:
-        return "state"
-    phase, state = found
-    if record.end is not None and phase != ENDED:  # `scontrol requeue` writes PENDING
-        phase, state = REQUEUED, "requeued"
-    ended = end_of(phase, submitted, ended)
-    if phase in (ENDED, REQUEUED) and ended is None:
-        return "@end"
-    if started == ended and not number_of(record.elapsed) and name_of(record.nodes) is None:
-        started = None  # it was cancelled in the queue
-    if phase == RUNNING and started is None:
-        return "@start"
-    asked = resources_of(record.tres_req) if record.tres_req else NO_RESOURCES
-    got = resources_of(record.tres_alloc) if record.tres_alloc else NO_RESOURCES
-    queue, partitions = queues_of(record.partition)
-    array, task = count_of(number_of(record.array_job_id)), number_of(record.array_task_id)
-    of_array = array is not None and task is not None and 0 <= task < 0xFFFF_FFF0
-    limit, het = number_of(record.time_limit), count_of(number_of(record.het_job_id))
-    total = count_of(number_of(record.total_cpus)) if started is not None else None
-    return JobRow(
-        job=f"{array}_{int(task or 0)}" if of_array else str(record.jobid),
-        phase=phase,
-        state=state,
-        submit=submitted,
-        eligible=_time(record.eligible),
-        start=started,
-        end=ended,
-        cluster=name_of(record.cluster),
-        user=name_of(record.username),
-        group=name_of(record.groupname),
-        account=name_of(record.account),
-        queue=queue,
-        partitions=partitions,
-        partition=queue if started is not None and not partitions else None,
-        qos=name_of(record.qos),
-        name=name_of(record.job_name),
-        cpus=asked.cpus,
-        nodes=asked.nodes if (asked.nodes or 0) > 1 else count_of(number_of(record.total_nodes)) or asked.nodes,
-        tasks=count_of(number_of(record.ntasks)),
-        gpus=asked.gpus,
-        gpu_types=asked.gpu_types,
-        memory=asked.memory,
-        walltime=limit if limit is not None and 0 < limit < 1e10 else None,
-        reservation=name_of(record.reservation_name),
-        licences=asked.licences,
-        array=str(array) if of_array else None,
-        het_group=None if het is None else str(het),
-        started_cpus=got.cpus or total,
-        started_nodes=count_of(number_of(record.total_nodes)) if started is not None else None,
-        started_gpus=got.gpus if got.cpus else None,
-    )
+        found = _OBJECT.decode(value.decode("utf-8", "replace"))
+    record = msgspec.convert({ours: found.get(theirs) for ours, theirs in _NAMES.items()}, Told, strict=False)
+    record.nodes = record.nodes or "(null)"
+    word = (words_of(record.job_state) or ("",))[0].partition(" ")[0]
+    if record.end_time is None:
+        word = "RUNNING"
+    elif (phase := phase_of((word,))) is not None and phase[0] != ENDED:  # `scontrol requeue` writes PENDING
+        word = "REQUEUED"
+    record.job_state = word
+    row = told.row_of(record, _time)
+    if isinstance(row, JobRow) and row.phase == RUNNING and row.start is None:
+        return "start_time"
+    return row
 
 
-def _time(text: str | int | None) -> float | None:
+def _time(text: Any) -> float | None:
     """Unix seconds; old releases write words for a time that is unknown."""
-    if text is None or isinstance(text, int):
-        return time_of(text)
+    if not isinstance(text, str):
+        return json_time(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         return None
     return time_of((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
-
-
-_EXPECTED = {
-    "@submit": "a time; without it an attempt at a job cannot be told from another",
-    "@start": "a time, in the record of a start",
-    "@end": "a time after the submission",
-    "state": "a state of a job, such as COMPLETED",
-}
 
 
 def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> Look:
@@ -171,7 +101,7 @@ def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -
         on_skipped(Skipped(where, line, None, " ".join(str(error).split())[:200], "a record of jobcomp/kafka, as JSON"))
         return Look([], 0.0)
     if isinstance(row, str):
-        on_skipped(Skipped(where, line, row, "not there or not known", _EXPECTED[row]))
+        on_skipped(Skipped(where, line, _NAMES[row], "not there or not known", EXPECTED[row]))
         return Look([], 0.0)
     return Look([row], row.end or row.start or row.submit, late=True)
 

@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 
 import msgspec
@@ -49,7 +50,7 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     partitions: list[str] | None = None
     partition: str | None = None
     qos: str | None = None
-    name: str | None = None
+    executable: str | None = None
     cpus: int | None = None
     nodes: int | None = None
     tasks: int | None = None
@@ -67,7 +68,7 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     array_limit: int | None = None
     het_group: str | None = None
     priority: float | None = None
-    reason: str | None = None
+    pending_reason: str | None = None
     held: bool = False
     started_cpus: int | None = None
     started_nodes: int | None = None
@@ -101,40 +102,16 @@ def never_ran(state: str, nodes: str | None, allocated: int | None) -> bool:
     return state not in _RAN and (nodes or "") in _NO_NODES and not (allocated and not nodes)
 
 
+_REQUEST = tuple(name for name in JobRow.__struct_fields__ if name in Submit.__struct_fields__)
+_request = attrgetter(*_REQUEST)
+
+
 def submit_of(row: JobRow, site: str, attempt: int = 0, late: bool = False) -> Submit:
     """The event of a row's submission; `late` as there."""
-    return Submit(
-        site=site,
-        time=row.submit,
-        job=row.job,
-        attempt=attempt,
-        user=row.user,
-        group=row.group,
-        account=row.account,
-        queue=row.queue,
-        partitions=row.partitions,
-        executable=row.name,
-        cpus=row.request_cpus,
-        nodes=row.nodes,
-        tasks=row.tasks,
-        gpus=row.gpus,
-        gpu_types=row.gpu_types,
-        memory=row.memory,
-        walltime=row.walltime,
-        eligible=row.eligible if row.eligible is not None and row.eligible > row.submit else None,
-        exclusive=row.exclusive,
-        qos=row.qos,
-        reservation=row.reservation,
-        licences=row.licences,
-        dependency=row.dependency,
-        array=row.array,
-        array_size=row.array_size,
-        array_limit=row.array_limit,
-        het_group=row.het_group,
-        priority=row.priority,
-        pending_reason=row.reason,
-        late=late,
-    )
+    asked = dict(zip(_REQUEST, _request(row), strict=True))
+    asked["cpus"] = row.request_cpus
+    asked["eligible"] = row.eligible if row.eligible is not None and row.eligible > row.submit else None
+    return Submit(site=site, time=row.submit, attempt=attempt, late=late, **asked)
 
 
 _ENDS = MappingProxyType(
@@ -342,24 +319,6 @@ def array_of(text: str) -> tuple[int | None, int | None]:
             first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
             size += max(0, (last - first) // max(step, 1) + 1)
     return count_of(size), count_of(_number(limit.rstrip("]")))
-
-
-def identity_of(
-    number: int, parent: int | None, place: float | None, tasks: str | None
-) -> tuple[str, str | None, int | None]:
-    """The job, the array whose task it is, and how many tasks are queued as this row.
-
-    Parameters:
-        number: the job's own.
-        parent: the array's, where it is of one.
-        place: the task's number in it.
-        tasks: those that this row stands for, in Slurm's words.
-    """
-    if tasks:
-        return str(parent or number), None, array_of(tasks)[0] or 1
-    if parent is None or place is None or not 0 <= place < NO_TIME or place in (0xFFFF_FFFE, 0xFFFF_FFFF):
-        return str(number), None, None
-    return f"{parent}_{int(place)}", str(parent), None
 
 
 def _number(text: str) -> float | None:

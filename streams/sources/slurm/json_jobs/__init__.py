@@ -1,6 +1,6 @@
 """Rows of what Slurm prints as JSON: `squeue --json`, slurmrestd's `jobs`, `sacct --json`, from release 21.08 to 26.05.
 
-A job of the queue (`queue_job`) and one of the accounting (`accounting_job`) have other fields. Over the releases a
+A job of the accounting (`accounting_job`) has other fields than one of the queue. Over the releases a
 number became an object that says whether it is set, and a state a list of words. One decoder takes each shape, so the
 release need not be known.
 """
@@ -12,9 +12,9 @@ import msgspec
 from streams.errors import UNDECODABLE
 from streams.sources.contract import OnSkipped, Skipped
 from streams.sources.slurm.json_jobs.accounting_job import AccountingJob, row_of_accounting
-from streams.sources.slurm.json_jobs.queue_job import QueueJob, row_of_queue
-from streams.sources.slurm.rows import JobRow, time_of
-from streams.sources.slurm.shapes import Number, number_of
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.shapes import Number, number_of, words_of
+from streams.sources.slurm.told import EXPECTED, Told, json_time, row_of
 
 
 class _Document(msgspec.Struct, gc=False):
@@ -53,12 +53,12 @@ def read_jobs(data: bytes, on_skipped: OnSkipped, source: str) -> JobsDocument:
     if document.errors and not document.jobs:
         raise ValueError(bytes(document.errors[0]).decode("utf-8", "replace"))
     rows = list(rows_of(map(bytes, document.jobs), on_skipped, source))
-    return JobsDocument(rows, time_of(number_of(document.last_update)))
+    return JobsDocument(rows, json_time(document.last_update))
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
-_QUEUE_JOB = msgspec.json.Decoder(QueueJob, strict=False)
-_ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob, strict=False)
+_QUEUE_JOB = msgspec.json.Decoder(Told, strict=False)
+_ACCOUNTING_JOB = msgspec.json.Decoder(AccountingJob)
 
 
 def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterator[JobRow]:
@@ -74,17 +74,11 @@ def rows_of(jobs: Iterable[bytes], on_skipped: OnSkipped, source: str) -> Iterat
             on_skipped(Skipped(source, number, None, " ".join(str(error).split())[:200], "a job as JSON"))
             continue
         if isinstance(row, str):
-            on_skipped(Skipped(source, number, row, "not there or not known", _EXPECTED[row]))
+            on_skipped(
+                Skipped(source, number, "state" if row == "job_state" else row, "not there or not known", EXPECTED[row])
+            )
         else:
             yield row
-
-
-_EXPECTED = {
-    "job_id": "the number of a job",
-    "state": "a state of a job, such as PENDING or COMPLETED",
-    "submit_time": "a time",
-    "end_time": "a time after the submission, for a job that has ended",
-}
 
 
 def _row(raw: bytes) -> JobRow | str:
@@ -95,6 +89,11 @@ def _row(raw: bytes) -> JobRow | str:
 
 
 def _row_of_text(raw: bytes) -> JobRow | str:
-    if b'"job_state"' in raw:
-        return row_of_queue(_QUEUE_JOB.decode(raw))
-    return row_of_accounting(_ACCOUNTING_JOB.decode(raw))
+    if b'"job_state"' not in raw:
+        return row_of_accounting(_ACCOUNTING_JOB.decode(raw))
+    job = _QUEUE_JOB.decode(raw)
+    if job.array_job_id is not None and not job.array_task_string and "PENDING" in words_of(job.job_state):
+        array, task = number_of(job.array_job_id), number_of(job.array_task_id)
+        if task is not None and array == number_of(job.job_id):  # the last task of an array is what is left of its row
+            job.array_task_string = f"{int(task)}"
+    return row_of(job, queue=True)

@@ -50,7 +50,7 @@ def test_pending_at_a_finish_is_a_requeue() -> None:
 @pytest.mark.parametrize("word", ["Unknown", "None"])
 def test_words_for_unknown_times(word: str) -> None:
     assert one(**{"@eligible": word}).eligible is None
-    assert row_of(json.dumps(FINISH | {"@submit": word}).encode()) == "@submit"
+    assert row_of(json.dumps(FINISH | {"@submit": word}).encode()) == "submit_time"
 
 
 def test_tasks_and_heterogeneous_jobs() -> None:

@@ -193,7 +193,7 @@ def test_what_is_no_such_document(document: bytes) -> None:
 
 def test_names_that_are_no_utf8() -> None:
     document = json.dumps({"jobs": [NEW]}).encode().replace(b"namd", b"na\xffmd")
-    assert read_jobs(document, lambda _: None, "squeue").rows[0].name == "na\ufffdmd"
+    assert read_jobs(document, lambda _: None, "squeue").rows[0].executable == "na\ufffdmd"
 
 
 @pytest.mark.parametrize("field", ["job_id", "submit_time"])

@@ -210,10 +210,10 @@ def test_a_request_that_changes() -> None:
 def test_reasons_are_told_where_they_are_out_of_the_ordinary() -> None:
     queue = Followed(MadeJob(number=1, submit=0))
     queue.at(5)
-    assert queue.at(10, reason="Resources") == []
-    (alter,) = queue.at(15, reason="QOSMaxCpuPerUserLimit")
+    assert queue.at(10, pending_reason="Resources") == []
+    (alter,) = queue.at(15, pending_reason="QOSMaxCpuPerUserLimit")
     assert alter.pending_reason == "QOSMaxCpuPerUserLimit"
-    (alter,) = queue.at(20, reason="Priority")
+    (alter,) = queue.at(20, pending_reason="Priority")
     assert alter.pending_reason == ""
 
 

@@ -124,10 +124,10 @@ def test_long_numbers_are_no_jobs_and_long_lists_of_tasks_are_cut() -> None:
 def test_names_with_line_breaks_and_separators() -> None:
     rows, skipped = read(HEADER, line(JobName="a|b\nc||d"), line(JobID="8"))
     assert [row.job for row in rows] == ["7", "8"]
-    assert rows[0].name == "a|b"
+    assert rows[0].executable == "a|b"
     assert len(skipped) == 1  # what is left of the name, after a record that was whole without it
     rows, _ = read("JobID|JobName|Submit|Start|End|State", f"7|a\nb|{DAY}12:00:00|Unknown|Unknown|PENDING")
-    assert [row.name for row in rows] == ["a b"]
+    assert [row.executable for row in rows] == ["a b"]
 
 
 def test_without_a_header_it_is_that_of_the_collectors() -> None:
@@ -137,7 +137,7 @@ def test_without_a_header_it_is_that_of_the_collectors() -> None:
     )
     rows, skipped = read(fields)
     assert not skipped
-    assert (rows[0].user, rows[0].account, rows[0].name) == ("ada", "acc", "na|md")
+    assert (rows[0].user, rows[0].account, rows[0].executable) == ("ada", "acc", "na|md")
     assert (rows[0].cpus, rows[0].memory, rows[0].walltime) == (8, 24000 << 20, 3600.0)
 
 

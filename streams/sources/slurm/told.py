@@ -1,0 +1,259 @@
+"""What Slurm tells of an attempt at a job, by whichever way, under the names that squeue's JSON has; and its row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from streams.sources.slurm.rows import (
+    ENDED,
+    MIB,
+    NO_RESOURCES,
+    NO_TIME,
+    QUEUED,
+    REQUEUED,
+    JobRow,
+    Resources,
+    array_of,
+    count_of,
+    end_of,
+    gres_of,
+    memory_of,
+    name_of,
+    never_ran,
+    phase_of,
+    queues_of,
+    resources_of,
+    time_of,
+)
+from streams.sources.slurm.shapes import Number, Words, is_infinite, limit_of, number_of, restarts_of, words_of
+
+EXPECTED = {
+    "job_id": "the number of a job",
+    "job_state": "a state of a job, such as PENDING or COMPLETED",
+    "submit_time": "a time; without it an attempt at a job cannot be told from another",
+    "start_time": "a time, in the record of a start",
+    "end_time": "a time after the submission, for a job that has ended",
+}
+"""What should be in the fields of `Told` that can be wrong."""
+
+
+class Told(msgspec.Struct, gc=False):
+    """What is taken of an attempt; a way that tells something under another name says so.
+
+    `time_limit` is in minutes, `walltime` the same in seconds. `required_cpus` were asked for, `cpus` may be what it
+    got. `requested_memory` is in sacct's words. `nodes` are the names of those that it has, None where nothing says.
+    """
+
+    job_id: Number = None
+    job_state: Words = None
+    submit_time: Number = None
+    eligible_time: Number = None
+    start_time: Number = None
+    end_time: Number = None
+    suspend_time: Number = None
+    elapsed: Number = None
+    time_limit: Number = None
+    walltime: Number = None
+    unlimited: bool = False
+    restart_cnt: Number = None
+    array_job_id: Number = None
+    array_task_id: Number = None
+    array_max_tasks: Number = None
+    array_task_string: str | None = None
+    het_job_id: Number = None
+    cluster: str | None = None
+    user_name: str | None = None
+    user_id: Number = None
+    group_name: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    name: str | None = None
+    required_cpus: Number = None
+    cpus: Number = None
+    node_count: Number = None
+    tasks: Number = None
+    memory_per_node: Number = None
+    memory_per_cpu: Number = None
+    requested_memory: str | None = None
+    tres_req_str: str | None = None
+    tres_alloc_str: str | None = None
+    tres_per_node: str | None = None
+    tres_per_job: str | None = None
+    tres_per_task: str | None = None
+    tres_per_socket: str | None = None
+    sockets_per_node: Number = None
+    gres_detail: list[str] | None = None
+    nodes: str | None = None
+    shared: Words = None
+    exclusive: list[str] | bool | str | None = None
+    licenses: str | None = None
+    resv_name: str | None = None
+    dependency: str | None = None
+    priority: Number = None
+    hold: bool | None = None
+    state_reason: str | None = None
+
+
+def count(value: Number) -> int | None:
+    """A number of things, in any release's shape."""
+    return count_of(number_of(value))
+
+
+def json_time(value: Number) -> float | None:
+    """A time in Unix seconds, in any release's shape."""
+    return time_of(number_of(value))
+
+
+def row_of(
+    told: Told,
+    time: Callable[[Any], float | None] = json_time,
+    asked: Resources | None = None,
+    got: Resources | None = None,
+    queue: bool = False,
+) -> JobRow | str:
+    """The row of an attempt; the name of the field of `told` that is wrong.
+
+    Parameters:
+        time: reads its times.
+        asked, got: its resources, where its lists do not tell them.
+        queue: whether the queue tells it, which has the scheduler's estimate as the start of a job that is queued.
+    """
+    number, found, submitted = number_of(told.job_id), phase_of(words_of(told.job_state)), time(told.submit_time)
+    if number is None or not 0 <= number < NO_TIME:
+        return "job_id"
+    if found is None:
+        return "job_state"
+    if submitted is None:
+        return "submit_time"
+    phase, state = found
+    ended = end_of(phase, submitted, time(told.end_time))
+    if phase in (ENDED, REQUEUED) and ended is None:
+        return "end_time"
+    asked = asked or (resources_of(told.tres_req_str) if told.tres_req_str else NO_RESOURCES)
+    got = got or (resources_of(told.tres_alloc_str) if told.tres_alloc_str else NO_RESOURCES)
+    is_queued, reason, expected = phase == QUEUED, told.state_reason or "", None
+    started = time(told.start_time)
+    if is_queued:
+        expected, started = started if queue and reason != "BeginTime" else None, None
+    elif started == ended and _left_queue(told, state, got):
+        started = None
+    ran = started is not None
+    job, array, size = _identity(told, int(number), ran)
+    cpus = asked.cpus or count(told.required_cpus) or count(told.cpus)
+    nodes = asked.nodes if (asked.nodes or 0) > 1 else count(told.node_count) or asked.nodes
+    gpus, gpu_types = _gpus(told, asked, got, nodes or 1)
+    in_queue, partitions = queues_of(told.partition)
+    het, seconds = count(told.het_job_id), number_of(told.walltime)
+    return JobRow(
+        job=job,
+        phase=phase,
+        state=state,
+        submit=submitted,
+        eligible=time(told.eligible_time),
+        start=started,
+        end=ended,
+        expected=expected,
+        still_since=time(told.suspend_time),
+        restarts=restarts_of(told.restart_cnt),
+        cluster=name_of(told.cluster),
+        user=name_of(told.user_name) or (f"{int(uid)}" if (uid := number_of(told.user_id)) is not None else None),
+        group=name_of(told.group_name),
+        account=name_of(told.account),
+        queue=in_queue,
+        partitions=partitions,
+        partition=in_queue if ran and not partitions else None,
+        qos=name_of(told.qos),
+        executable=name_of(told.name),
+        cpus=cpus,
+        nodes=nodes,
+        tasks=count(told.tasks),
+        gpus=gpus,
+        gpu_types=gpu_types,
+        memory=asked.memory or _memory(told, cpus or 1, nodes or 1),
+        walltime=seconds if seconds is not None and 0 < seconds < 1e10 else limit_of(told.time_limit),
+        unlimited=told.unlimited or is_infinite(told.time_limit),
+        exclusive=_exclusive(told),
+        reservation=name_of(told.resv_name),
+        licences=_licences(told.licenses) or asked.licences,
+        dependency=name_of(told.dependency, 1024) if is_queued else None,
+        array=array,
+        array_size=size,
+        array_limit=(array_of(told.array_task_string or "")[1] or count(told.array_max_tasks)) if size else None,
+        het_group=None if het is None else str(het),
+        priority=(number_of(told.priority) or None) if is_queued else None,
+        pending_reason=name_of(reason) if is_queued else None,
+        held=is_queued and (reason.startswith("JobHeld") or bool(told.hold)),
+        started_cpus=(got.cpus or count(told.cpus)) if ran else None,
+        started_nodes=(got.nodes or count(told.node_count)) if ran else None,
+        started_gpus=_started_gpus(told, got, gpus) if ran else None,
+    )
+
+
+def _left_queue(told: Told, state: str, got: Resources) -> bool:
+    """Whether it left the queue when it is said to have started; where nothing says its nodes, a failed one ran."""
+    is_told = told.nodes is not None or state != "failed"
+    return is_told and not number_of(told.elapsed) and never_ran(state, told.nodes, got.cpus)
+
+
+def _identity(told: Told, number: int, ran: bool) -> tuple[str, str | None, int | None]:
+    """The job, the array whose task it is, and how many tasks are queued as this row."""
+    array, task, tasks = count(told.array_job_id), number_of(told.array_task_id), told.array_task_string
+    if tasks and ran:  # tasks that ran, told in one row
+        return f"{array or number}_{tasks}"[:256], str(array or number), None
+    if tasks:
+        return str(array or number), None, array_of(tasks)[0] or 1
+    if array is None or task is None or not 0 <= task < NO_TIME:
+        return str(number), None, None
+    return f"{array}_{int(task)}", str(array), None
+
+
+def _gpus(told: Told, asked: Resources, got: Resources, nodes: int) -> tuple[int, dict[str, int] | None]:
+    """GPUs of the whole job and their types: of the TRES, or where the site does not track them, as the job asked."""
+    if asked.gpus:
+        return asked.gpus, asked.gpu_types
+    for text, times in (
+        (told.tres_per_job, 1),
+        (told.tres_per_node, nodes),
+        (told.tres_per_task, count(told.tasks) or 1),
+        (told.tres_per_socket, nodes * (count(told.sockets_per_node) or 1)),
+    ):
+        if text and "gpu" in text and (found := gres_of(text)):
+            types = {kind: min(many * times, 1_000_000_000) for kind, many in found.items() if kind}
+            return min(sum(found.values()) * times, 1_000_000_000), types or None
+    return (0 if asked.cpus else got.gpus), None
+
+
+def _started_gpus(told: Told, got: Resources, asked: int) -> int | None:
+    """GPUs that it has: of the TRES, or node by node, where the site does not track them; None where nothing says."""
+    detailed = sum(sum(gres_of(node).values()) for node in told.gres_detail or ())
+    return got.gpus or detailed or (0 if got.cpus and not asked else None)
+
+
+def _memory(told: Told, cpus: int, nodes: int) -> int | None:
+    """Bytes of the whole job, where its TRES do not say; sacct's are `3000Mc` (each processor) or `31000Mn` (node)."""
+    for value, times in ((told.memory_per_node, nodes), (told.memory_per_cpu, cpus)):
+        number = number_of(value)
+        if number is not None and 0 < number < 1 << 40:
+            return min(int(number) * MIB * times, 1 << 60)
+    text = told.requested_memory or ""
+    size = memory_of(text.rstrip("cn"))
+    if size is None or size > 1 << 50:  # more than a PiB a processor is the mark of a broken release
+        return None
+    return min(size * {"c": cpus, "n": nodes}.get(text[-1], 1), 1 << 60)
+
+
+def _exclusive(told: Told) -> bool:
+    exclusive = told.exclusive if isinstance(told.exclusive, list) else [str(told.exclusive)]
+    return "NONE" in words_of(told.shared) or "true" in (word.lower() for word in exclusive)
+
+
+def _licences(text: str | None) -> dict[str, int] | None:
+    """Licences from `matlab@server:2,abaqus`."""
+    found: dict[str, int] = {}
+    for part in text.split(",") if text else ():
+        name, _, many = part.strip().partition(":")
+        if name:
+            found[name[:256]] = (count_of(float(many)) or 1) if many.isdecimal() else 1
+    return dict(list(found.items())[:64]) or None
