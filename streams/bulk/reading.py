@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfileobj
@@ -78,6 +78,7 @@ def read_log(
     format_name: str | None = None,
     on_skipped: OnSkipped | None = None,
     options: Sequence[str] = (),
+    on_event: Callable[[AnyEvent], None] = lambda _: None,
 ) -> Iterator[tuple[EventLog, Report]]:
     """Read files as one log, in a directory that is gone afterwards.
 
@@ -87,6 +88,7 @@ def read_log(
         format_name: the source that reads them; by default each file's own format, told by its beginning.
         on_skipped: told of each part that is skipped, beside the report.
         options: `NAME=VALUE` for each source, such as its time zone.
+        on_event: told of each event as it is read.
 
     Raises:
         NotUnderstood: no source reads a file, it has no such option, or there is no job in it.
@@ -102,7 +104,7 @@ def read_log(
     with TemporaryDirectory(prefix="queuecast-") as directory:
         paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
         try:
-            log = EventLog.of(_events(paths, site, format_name, options, skip, report), Path(directory))
+            log = EventLog.of(_events(paths, site, format_name, options, skip, report, on_event), Path(directory))
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:
@@ -129,6 +131,7 @@ def _events(
     options: Sequence[str],
     skip: OnSkipped,
     report: Report,
+    on_event: Callable[[AnyEvent], None],
 ) -> Iterator[AnyEvent]:
     """The events of all files, those of one log together; all are of one site."""
     kinds: dict[str, list[Source]] = {}
@@ -143,6 +146,7 @@ def _events(
     for sources in kinds.values():
         for source, event in type(sources[0]).together(sources):
             read[id(source)].events += 1
+            on_event(event)
             yield event
         report.reached = sources[0].reached
         for source in sources:

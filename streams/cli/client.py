@@ -106,7 +106,14 @@ def feed(
             tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
         with progress("events sent", total) as advance:
             shown = _print_fed if as_json else _show_fed
-            publish(settings, feeding.paced(steps, pace, sleep=stop.sleep), lambda _: advance(), shown, stop, sites)
+            publish(
+                settings,
+                feeding.paced(steps, pace, sleep=stop.sleep),
+                lambda event: advance(event.time),
+                shown,
+                stop,
+                sites,
+            )
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
     if wait:
@@ -152,7 +159,7 @@ def _feed_history(
         stop = stack.enter_context(stop_on_sigterm())
         with progress("events sent", past.events) as advance:
             shown = _print_fed if as_json else _show_fed
-            publish(settings, past.steps(), lambda _: advance(), shown, stop, [site])
+            publish(settings, past.steps(), lambda event: advance(event.time), shown, stop, [site])
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
 

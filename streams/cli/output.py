@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Timer
-from typing import Any
+from typing import Any, cast
 
-from streams.text.terminal import printable
+from streams.text.terminal import minute, printable
 
 SILENCE_S = 4.0
 """After how many seconds a command that waits for others says that nothing has come yet."""
@@ -41,43 +41,48 @@ def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callabl
 
 
 @contextmanager
-def progress(unit: str, total: int | None) -> Iterator[Callable[[], None]]:
-    """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one."""
+def progress(unit: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one.
+
+    That function may be told which time of the log (Unix seconds) it has come to, which is shown too.
+    """
+    way = _Way(unit, total)
     if not sys.stderr.isatty():
-        yield _told_now_and_then(unit, total)
+        yield way.tell_now_and_then
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Shown(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text(f"{unit}, {task.speed or 0:,.0f}/s")
+            bar.update(task.id, completed=way.done)
+            return Text(str(way))
 
-    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    columns = (BarColumn(20), Shown(), TimeRemainingColumn()) if total else (Shown(),)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task, done = bar.add_task(unit, total=total), 0
-        step = 200 if total is None or total > 1000 else 1
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            if done % step == 0:
-                bar.update(task, completed=done)
-
-        yield advance
+        bar.add_task(unit, total=total)
+        yield way.advance
 
 
-def _told_now_and_then(unit: str, total: int | None) -> Callable[[], None]:
-    begun = told = time.monotonic()
-    done = 0
+class _Way:
+    """How far a command is: so many of its units, and the time of the log that it has come to."""
 
-    def advance() -> None:
-        nonlocal told, done
-        done += 1
-        if (now := time.monotonic()) - told >= TELL_S:
-            told = now
-            of = "" if total is None else f" of {total:,}"
-            tell(f"{done:,}{of} {unit}, {done / (now - begun):,.0f}/s")
+    def __init__(self, unit: str, total: int | None) -> None:
+        self.done, self._reached = 0, cast("float | None", None)
+        self._unit, self._of = unit, "" if total is None else f" of {total:,}"
+        self._begun = self._told = time.monotonic()
 
-    return advance
+    def advance(self, reached: float | None = None) -> None:
+        self.done, self._reached = self.done + 1, reached
+
+    def tell_now_and_then(self, reached: float | None = None) -> None:
+        self.advance(reached)
+        if (now := time.monotonic()) - self._told >= TELL_S:
+            self._told = now
+            tell(str(self))
+
+    def __str__(self) -> str:
+        at = "" if self._reached is None else f", at {minute(self._reached)}"
+        rate = self.done / max(time.monotonic() - self._begun, 1e-3)
+        return f"{self.done:,}{self._of} {self._unit}, {rate:,.0f}/s{at}"
