@@ -155,10 +155,8 @@ def doctor(
 
     import msgspec
 
+    from streams.operate.checks import check_notifier, check_source, url_of
     from streams.operate.doctor import examine
-    from streams.operate.notices import check_notifier
-    from streams.operate.shown import url_of
-    from streams.operate.sources import check_source
 
     failed, looks = False, [("--source", check_source, source or ()), ("--notify", check_notifier, notify or ())]
     for option, _, addresses in looks:

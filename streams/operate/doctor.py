@@ -20,12 +20,10 @@ from streams.broker.admin import admin, copies_of, group_of, partition_count
 from streams.broker.errors import PERMISSIONS, explain
 from streams.broker.topics import IN_SYNC, MIN_SAFE_COPIES, Topics, configurations, event_topics, more_partitions
 from streams.errors import UserError
-from streams.operate.notices import check_notify_settings
-from streams.operate.result import CheckResult
+from streams.operate.checks import CheckResult, check_notify_settings
 from streams.operate.sites import check_sites
 from streams.settings import RedisSettings, Settings
-from streams.worker.checkpoint.client import AWAY, connect, servers
-from streams.worker.checkpoint.server import check_redis, remembered_partitions
+from streams.worker.checkpoint.client import AWAY, check_redis, connect, remembered_partitions, servers
 
 PACKAGES = ("queuecast", "faust-streaming", "aiokafka", "kafka-python", "redis", "msgspec", "numpy", "numba")
 

@@ -29,8 +29,8 @@ from streams.broker.topics import (
 )
 from streams.errors import NotUnderstood, UserError
 from streams.settings import Settings
+from streams.worker.checkpoint.client import check_redis, remember_partitions
 from streams.worker.checkpoint.job_log import SegmentRange, keys_of, new_writer, site_of
-from streams.worker.checkpoint.server import check_redis, remember_partitions
 from streams.worker.checkpoint.stored import StoredState, decode_segment, decode_stored, encode_stored
 
 MOVED = "moved"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from models.records import SiteAnswer
 from streams.client.blocking import Client
 from streams.errors import UserError
-from streams.operate.result import CheckResult
+from streams.operate.checks import CheckResult
 from streams.settings import Settings
 from streams.text.terminal import moment
 

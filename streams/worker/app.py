@@ -30,8 +30,7 @@ from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.faust_compat import QueuecastApp, SiteTable, TableManager
-from streams.worker.intake.intake import Intake
-from streams.worker.intake.places import Places
+from streams.worker.intake.intake import Intake, Places
 from streams.worker.metrics.health import Health
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.event_logs import EventLogs

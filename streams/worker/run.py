@@ -13,7 +13,7 @@ from streams.broker.topics import Topics, more_partitions, worker_uses
 from streams.errors import Unreachable, UserError
 from streams.process import program_log
 from streams.settings import Settings, WorkerSettings
-from streams.worker.checkpoint.server import check_redis, remembered_partitions
+from streams.worker.checkpoint.client import check_redis, remembered_partitions
 from streams.worker.crew import run_crew
 
 log = logging.getLogger(__name__)

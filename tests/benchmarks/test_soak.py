@@ -29,7 +29,7 @@ from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import Log, Range
-from streams.worker.checkpoint.token import Token
+from streams.worker.checkpoint.table import Token
 from tests.support.fakes import MemoryTable, Message, Process, World
 from tests.support.forgetful import forgetful_redis, kill_and_lose, written
 from tests.support.soaked import Twice, hashed, merged

@@ -17,7 +17,7 @@ from models.simulation import generate, run
 from streams.settings import RedisSettings, Settings
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore
-from streams.worker.checkpoint.token import Token
+from streams.worker.checkpoint.table import Token
 from streams.worker.ownership.partition import OwnedPartition
 from tests.support.fakes import Process, World
 

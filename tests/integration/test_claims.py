@@ -16,7 +16,7 @@ from streams.settings import RedisSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost
 from streams.worker.checkpoint.client import connect
 from streams.worker.checkpoint.store import SiteStore, Stored
-from streams.worker.checkpoint.token import Revoked, Token
+from streams.worker.checkpoint.table import Revoked, Token
 
 SITE = "alder"
 EARLY = Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)])

@@ -10,8 +10,7 @@ from deploy.local.stack import free_port
 from deploy.local.up import as_toml
 from models.records import Notice
 from queuecast import verify_notice
-from streams.operate.notices import check_notifier
-from streams.operate.shown import shown_at
+from streams.operate.checks import check_notifier, shown_at
 from streams.settings import NotifySettings
 from tests.support.asked import FRESH_ESTIMATES, two_sites
 from tests.support.command import Command
@@ -56,7 +55,9 @@ def notify(here: Deployment, tmp_path: Path, receiver: Receiver, port: int, name
 
 def shown(port: int) -> dict[str, float]:
     """What a process that tells notices shows Prometheus."""
-    return shown_at(f"http://127.0.0.1:{port}/metrics", "queuecast_notify_")
+    found = shown_at(f"127.0.0.1:{port}", "notify", "queuecast_notify_")
+    assert isinstance(found, dict), found
+    return found
 
 
 def test_notices_are_delivered_signed_and_not_again_after_a_kill(deploy: Deploy, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from models.site.job import Job
 from models.site.runs import Run, RunHistory
 from streams.errors import UserError
 from streams.settings import RedisSettings
-from streams.worker.checkpoint.client import connect
-from streams.worker.checkpoint.server import check_redis
+from streams.worker.checkpoint.client import check_redis, connect
 from streams.worker.checkpoint.store import SCAN_MEMBERS, SiteStore, Stored, included
 from tests.support.deployment import parts, simulated
 

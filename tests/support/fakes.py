@@ -21,9 +21,8 @@ from streams.worker.checkpoint.claims import Superseded
 from streams.worker.checkpoint.pulse import Pulse
 from streams.worker.checkpoint.store import SiteStore, Stored
 from streams.worker.checkpoint.stored import Log, Range
-from streams.worker.checkpoint.token import Token
-from streams.worker.intake.intake import Intake
-from streams.worker.intake.places import Places
+from streams.worker.checkpoint.table import Token
+from streams.worker.intake.intake import Intake, Places
 from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.outbox import Outbox
 from streams.worker.ownership.owner import Owner

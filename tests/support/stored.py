@@ -7,8 +7,7 @@ import msgspec
 
 from models.engine.checkpoint import SavedState, encode_array
 from streams.worker.checkpoint.job_log import site_of
-from streams.worker.checkpoint.reading import read_state
-from streams.worker.checkpoint.stored import StoredState, decode_stored
+from streams.worker.checkpoint.stored import StoredState, decode_stored, read_state
 
 
 def heads(table: Mapping[bytes, bytes]) -> Iterator[tuple[str, StoredState]]:

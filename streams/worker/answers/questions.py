@@ -7,10 +7,13 @@ only that there was no time for it.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -18,16 +21,142 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 from prometheus_client import Counter, Histogram
 
-from models.records import BUSY, AnyAnswer, DeadLetter, Name, NoAnswer, WaitAnswer
+from models.records import (
+    BUSY,
+    QUOTA,
+    AnyAnswer,
+    AnyQuestion,
+    DeadLetter,
+    JobsAnswer,
+    Name,
+    NoAnswer,
+    SiteAnswer,
+    WaitAnswer,
+)
 from streams.broker.consumer import Consumer
-from streams.broker.topics import Topics
+from streams.broker.topics import EVENT_MESSAGE_BYTES, Topics
 from streams.errors import UNDECODABLE
 from streams.settings import KafkaSettings, QuestionSettings
-from streams.worker.answers.answer_size import encoded
 from streams.worker.answers.answering import Answering
 from streams.worker.answers.turns import Turns
-from streams.worker.answers.waiting import Asked, WaitingQuestions
 from streams.worker.intake.messages import Unreadable, dead_letter, read_question
+
+
+class Asked(NamedTuple):
+    """A question, the message that it came in, and when it began to wait (s, by the queue's clock)."""
+
+    question: AnyQuestion
+    message: ConsumerRecord
+    since: float
+
+
+class WaitingQuestions:
+    """A lane for each asker; the lanes take turns, so who asks a thousand questions delays another's by one.
+
+    Parameters:
+        most: questions that wait at most.
+        most_each: those of one asker.
+    """
+
+    def __init__(self, most: int, most_each: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._most = most
+        self._most_each = most_each
+        self._lanes: OrderedDict[str | None, deque[Asked]] = OrderedDict()
+        self._count = 0
+        self._some = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, question: AnyQuestion, message: ConsumerRecord) -> str | None:
+        """Have a question wait; gives the reason where it may not: `BUSY` or `QUOTA`."""
+        lane = self._lanes.get(question.asker)
+        if lane is not None and len(lane) >= self._most_each:
+            return QUOTA
+        if self._count >= self._most:
+            return BUSY
+        if lane is None:
+            lane = self._lanes[question.asker] = deque()
+        lane.append(Asked(question, message, self.clock()))
+        self._count += 1
+        self._some.set()
+        return None
+
+    async def next(self) -> Asked:
+        """The first question of the asker whose turn it is; waits for one."""
+        await self._some.wait()
+        asker, lane = next(iter(self._lanes.items()))
+        first = lane.popleft()
+        if lane:
+            self._lanes.move_to_end(asker)
+        else:
+            del self._lanes[asker]
+        self._count -= 1
+        if not self._count:
+            self._some.clear()
+        return first
+
+    def clear(self) -> None:
+        """Forget all: who asked has no answer, and asks again."""
+        self._lanes.clear()
+        self._count = 0
+        self._some.clear()
+
+
+MAX_ANSWER_BYTES = EVENT_MESSAGE_BYTES - (32 << 10)
+"""Bytes of the largest answer; what is left of a message is for its key and for Kafka's own fields."""
+
+TOO_LARGE = "too_large"
+"""Why an answer is refused that cannot be cut."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encoded(record: AnyAnswer | DeadLetter, most: int = MAX_ANSWER_BYTES) -> bytes:
+    """The record as JSON, cut to `most` bytes.
+
+    Of a user's jobs the latest stay, of a queue those that have queued longest; of a site, whose queue goes first, the
+    latest weeks and the first queues. `more` counts what was left out.
+    """
+    value = _encode(record)
+    if len(value) <= most or isinstance(record, DeadLetter):
+        return value
+    value = _encode(_cut(record, len(value) - most))
+    if len(value) <= most:
+        return value
+    detail = f"the answer has {len(value)} bytes; a message takes {most}"
+    return _encode(NoAnswer(id=record.id, site=record.site, reason=TOO_LARGE, detail=detail))
+
+
+def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
+    """The answer, shorter by at least so many bytes where it has that much to leave out."""
+    excess += len(str(1 << 62))  # as `more` may grow
+    if isinstance(answer, JobsAnswer):
+        left_out, _ = _left_out(answer.jobs, excess)
+        return msgspec.structs.replace(answer, jobs=answer.jobs[left_out:], more=answer.more + left_out)
+    if not isinstance(answer, SiteAnswer):
+        return answer
+    jobs, excess = _left_out(answer.queued[::-1], excess)
+    weeks, excess = _left_out(answer.weeks, excess)
+    queues, _ = _left_out(answer.queues[::-1], excess)
+    return msgspec.structs.replace(
+        answer,
+        queued=answer.queued[: len(answer.queued) - jobs],
+        weeks=answer.weeks[weeks:],
+        queues=answer.queues[: len(answer.queues) - queues],
+        more=answer.more + jobs + weeks + queues,
+    )
+
+
+def _left_out(entries: Sequence[object], excess: int) -> tuple[int, int]:
+    """How many entries, from the first, have to go for so many bytes; and the bytes that are still too many."""
+    for number, entry in enumerate(entries):
+        if excess <= 0:
+            return number, excess
+        excess -= len(_encode(entry)) + 1
+    return len(entries), excess
+
 
 log = logging.getLogger(__name__)
 

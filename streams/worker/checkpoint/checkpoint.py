@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
 
-from streams.worker.checkpoint.acknowledged import Acknowledgements
 from streams.worker.checkpoint.histories import Histories
-from streams.worker.checkpoint.pending import PendingBatch
+from streams.worker.checkpoint.pending import Acknowledgements, PendingBatch
 from streams.worker.checkpoint.stored import SiteHandle
-from streams.worker.checkpoint.table import OwnedTable
-from streams.worker.checkpoint.token import Token
+from streams.worker.checkpoint.table import OwnedTable, Token
 from streams.worker.checkpoint.writing import SiteCut, compressed
 
 

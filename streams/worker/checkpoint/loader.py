@@ -12,10 +12,9 @@ from models.engine.salvage import salvage
 from models.engine.settings import EngineSettings
 from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.job_log import keys_of, site_of
-from streams.worker.checkpoint.reading import ReadState, read_state
 from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore, Stored, included
-from streams.worker.checkpoint.stored import Events, SiteHandle, StoredState, decode_stored
+from streams.worker.checkpoint.stored import Events, ReadState, SiteHandle, StoredState, decode_stored, read_state
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,46 @@
 """The table of sites as the owner of a partition writes it."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from streams.worker.checkpoint.job_log import site_of
 from streams.worker.checkpoint.stored import StoredState, Table, decode_segment, decode_stored
-from streams.worker.checkpoint.token import Token
+
+
+class Revoked(Exception):
+    """The partition is another worker's from now on, which sees again what was not acknowledged. This is no fault."""
+
+
+class Token:
+    """The right to write what is of one partition: made when it is assigned, void once it is revoked.
+
+    Whoever writes (the table, Redis, an offset) is given it and asks it right before each write, so again after each
+    `await` in between.
+
+    Parameters:
+        alive: raises where this process may write nothing any more, whatever it holds (`Pulse.check`).
+    """
+
+    def __init__(self, partition: int, alive: Callable[[], None] = lambda: None) -> None:
+        self.partition = partition
+        self.void = False
+        self._alive = alive
+
+    def check(self) -> None:
+        """Make sure that the partition is this worker's.
+
+        Raises:
+            Revoked: it is not any more.
+        """
+        if self.void:
+            raise Revoked(f"partition {self.partition} has been revoked")
+        self._alive()
+
+    def revoke(self) -> None:
+        """Nothing may be written any more."""
+        self.void = True
 
 
 class StoredSites(NamedTuple):

@@ -15,18 +15,16 @@ from models.durations import DAY_S
 from models.engine.operations import begun_anew
 from models.records import AnyEvent, AnyOperation, BeginAnew, Rebuild
 from streams.settings import Settings
-from streams.worker.checkpoint.acknowledged import Acknowledgements
 from streams.worker.checkpoint.checkpoint import Checkpoint
 from streams.worker.checkpoint.deaths import MOST_DEATHS, Deaths
 from streams.worker.checkpoint.histories import Histories
 from streams.worker.checkpoint.loader import EngineFailed, SiteLoader
 from streams.worker.checkpoint.log_gaps import LogGaps
-from streams.worker.checkpoint.pending import AppliedEvent, Pending, PendingBatch
+from streams.worker.checkpoint.pending import Acknowledgements, AppliedEvent, Pending, PendingBatch
 from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore
 from streams.worker.checkpoint.stored import MOST_FAILURES, Events, Log, SiteHandle, Table
-from streams.worker.checkpoint.table import OwnedTable, StoredSites
-from streams.worker.checkpoint.token import Revoked, Token
+from streams.worker.checkpoint.table import OwnedTable, Revoked, StoredSites, Token
 from streams.worker.intake.intake import Intake, arrived
 from streams.worker.intake.messages import Unreadable
 from streams.worker.intake.operations import change, note, rebuilt_lately

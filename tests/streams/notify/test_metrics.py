@@ -12,7 +12,7 @@ from streams.errors import UserError
 from streams.notify import webhook
 from streams.notify.metrics import NotifyCounts
 from streams.notify.webhook import Webhook
-from streams.operate.notices import MAX_LAG, check_notifier, check_notify_settings
+from streams.operate.checks import MAX_LAG, check_notifier, check_notify_settings
 from streams.process.scraping import serve_metrics
 from streams.settings import NotifySettings
 from tests.support.receiver import NOTICE, received

@@ -6,9 +6,7 @@ from http.client import IncompleteRead
 
 import pytest
 
-from streams.operate.notices import check_notifier
-from streams.operate.result import CheckResult
-from streams.operate.sources import check_source
+from streams.operate.checks import CheckResult, check_notifier, check_source
 
 
 @pytest.mark.parametrize("check", [check_notifier, check_source])

@@ -9,7 +9,7 @@ import pytest
 from deploy.local.stack.process import free_port
 from models.records import Start, Submit
 from streams.errors import UserError
-from streams.operate.sources import check_source
+from streams.operate.checks import check_source
 from streams.process.scraping import serve_metrics
 from streams.settings import Settings
 from streams.sources import run as running

@@ -22,7 +22,7 @@ from streams.worker.checkpoint.pending import Pending
 from streams.worker.checkpoint.pulse import StoodStill
 from streams.worker.checkpoint.retries import RETRY_S
 from streams.worker.checkpoint.stored import Log, Range, StoredState, decode_stored, offset_of
-from streams.worker.checkpoint.token import Token
+from streams.worker.checkpoint.table import Token
 from tests.support.fakes import MemoryStore, Process, World
 
 ENGINE = EngineSettings(method="median", shadows=(), history=20)

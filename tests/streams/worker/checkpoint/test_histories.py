@@ -16,7 +16,7 @@ from models.engine.settings import EngineSettings
 from models.simulation import generate, run
 from streams.settings import Settings, WorkerSettings
 from streams.worker.checkpoint.claims import Superseded, WritesLost
-from streams.worker.checkpoint.token import Token
+from streams.worker.checkpoint.table import Token
 from tests.support.changelog import Changelog
 from tests.support.fakes import MemoryStore, Process, World
 

@@ -13,8 +13,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
 from streams.worker.checkpoint.job_log import JobLog, SegmentRange, keys_of, segment_key, site_of
-from streams.worker.checkpoint.reading import read_state
-from streams.worker.checkpoint.stored import StoredSegment, StoredState, decode_stored, encode_stored
+from streams.worker.checkpoint.stored import StoredSegment, StoredState, decode_stored, encode_stored, read_state
 from tests.support.engines import EVERY, SMALL, encoded, workload
 from tests.support.events import end, start, submit
 

@@ -18,7 +18,7 @@ from streams.broker.topics import partition_of
 from streams.errors import UserError
 from streams.settings import Settings, SitesSettings, WorkerSettings
 from streams.worker.checkpoint.stored import Log, Range, SiteHandle, decode_stored
-from streams.worker.intake.places import Places
+from streams.worker.intake.intake import Places
 from tests.support.fakes import TOPIC, MemoryTable, Process, World
 from tests.support.stored import saved_state
 
