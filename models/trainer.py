@@ -10,14 +10,13 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-Item = tuple[bytes, bytes]
-Work = Callable[[Iterable[Item]], bytes]
+Work = Callable[[Iterable[bytes]], bytes]
 
 
 class Trainer(Protocol):
     """Does the work of trainings."""
 
-    def begin(self, work: Work, items: Iterable[Item], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+    def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
         """Have work done; gives what will have its result, or the error that it raised.
 
         Parameters:
@@ -30,7 +29,7 @@ class Trainer(Protocol):
 class AtOnce:
     """Does everything at once, and lets its caller wait."""
 
-    def begin(self, work: Work, items: Iterable[Item], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+    def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
         """As `Trainer.begin`; what it gives is done."""
         future: Future[T] = Future()
         try:

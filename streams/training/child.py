@@ -22,8 +22,6 @@ from typing import IO
 
 import msgspec
 
-from models.trainer import Item
-
 NICENESS = 5
 """By how much its priority is lower; not by more, for on a busy machine an event may have to wait for a training."""
 
@@ -41,7 +39,7 @@ FAILED, DONE, ALIVE = range(3)
 
 _HEAD = struct.Struct("<BQ")  # what it says, and how many bytes follow
 _encode = msgspec.msgpack.Encoder().encode
-_decode_items = msgspec.msgpack.Decoder(list[Item]).decode
+_decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class ChildDied(Exception):
@@ -79,7 +77,7 @@ class Child:
         """The process's number."""
         return self._process.pid
 
-    def call(self, work: bytes, items: Iterable[Item], patience_s: float) -> bytes:
+    def call(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
         """What the work, pickled, makes of the items.
 
         Parameters:
@@ -148,7 +146,7 @@ class Child:
                 pipe.close()
 
 
-def _messages(work: bytes, items: Iterable[Item]) -> Iterator[bytes]:
+def _messages(work: bytes, items: Iterable[bytes]) -> Iterator[bytes]:
     """What is written to the process."""
     yield _message(work)
     for some in _batches(items):
@@ -156,8 +154,8 @@ def _messages(work: bytes, items: Iterable[Item]) -> Iterator[bytes]:
     yield _message(b"")
 
 
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    found: list[Item] = []
+def _batches(items: Iterable[bytes]) -> Iterator[list[bytes]]:
+    found: list[bytes] = []
     for item in items:
         found.append(item)
         if len(found) == ITEMS_PER_MESSAGE:
@@ -181,7 +179,7 @@ def _read(pipe: IO[bytes]) -> bytes | None:
     return message if len(message) == size else None
 
 
-def _items(pipe: IO[bytes]) -> Iterator[Item]:
+def _items(pipe: IO[bytes]) -> Iterator[bytes]:
     while found := _read(pipe):
         yield from _decode_items(found)
 

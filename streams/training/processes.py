@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from models import trainer
-from models.trainer import Item, Work
+from models.trainer import Work
 from streams.training.child import Child, ChildDied, ChildHangs
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Processes:
         child = self._child
         return None if child is None else child.pid
 
-    def begin(self, work: Work, items: Iterable[Item], then: Callable[[bytes], T], first: bool) -> "Future[T]":
+    def begin(self, work: Work, items: Iterable[bytes], then: Callable[[bytes], T], first: bool) -> "Future[T]":
         """As `Trainer.begin`; the error is WorkFailed where work raised one, ChildDied where its processes died."""
         return self._run(lambda: then(self._in_child(work, items)), int(first))
 
@@ -89,7 +89,7 @@ class Processes:
         self._tasks.put((rank, next(self._numbers), future, task))
         return future
 
-    def _in_child(self, work: Work, items: Iterable[Item]) -> bytes:
+    def _in_child(self, work: Work, items: Iterable[bytes]) -> bytes:
         """What work makes of items. Work that cannot be pickled is done here, as where no process can be started."""
         pickled = _pickled(work)
         if pickled is None:
@@ -110,7 +110,7 @@ class Processes:
                 log.warning("trained in this process, for no other can be started: %s", error)
                 return work(kept)
 
-    def _ask(self, work: bytes, items: Iterable[Item], patience_s: float) -> bytes:
+    def _ask(self, work: bytes, items: Iterable[bytes], patience_s: float) -> bytes:
         with self._begin:
             self._go_on()
             self._child = child = self._child or Child()

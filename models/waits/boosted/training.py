@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from models.site.notes import JobNotes, Pair, read_pair
+from models.site.notes import JobNotes, Pair, pairs
 from models.trainer import trainer
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,10 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
     model: bytes
 
 
-def _fit(fit: Callable[[Iterable[Pair]], M], encode: Callable[[M], bytes], rows: Iterable[Pair]) -> bytes:
-    return encode(fit(map(read_pair, rows)))
+def _fit(
+    fit: Callable[[Iterable[Pair]], M], encode: Callable[[M], bytes], skipped: int, rows: Iterable[bytes]
+) -> bytes:
+    return encode(fit(pairs(rows, skipped)))
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -174,8 +176,8 @@ class Training(Generic[M]):
     def _training(self) -> "Future[tuple[M, bytes]]":
         """The training under way; begun again where another process had begun it."""
         if self._future is None:
-            rows, decode = self._notes.settled_rows(self._state.begun), self._decode
-            work = partial(_fit, self._fit, self._encode)
+            (rows, skipped), decode = self._notes.as_of(self._state.begun), self._decode
+            work = partial(_fit, self._fit, self._encode, skipped)
             first = self._state.counts < 0 and not self._state.lost
             self._future = trainer().begin(work, rows, lambda encoded: (decode(encoded), encoded), first)
         return self._future

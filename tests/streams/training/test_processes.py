@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from models.trainer import AtOnce, Item, Trainer, Work
+from models.trainer import AtOnce, Trainer, Work
 from streams.training import processes as room
 from streams.training.child import ITEMS_PER_MESSAGE, NICENESS, ChildDied, WorkFailed
 from streams.training.processes import Processes
@@ -22,12 +22,12 @@ from streams.training.processes import Processes
 TRAINER = Processes()
 
 
-def begin(work: Work, items: list[Item], first: bool = False, trainer: Trainer = TRAINER) -> Future[bytes]:
+def begin(work: Work, items: list[bytes], first: bool = False, trainer: Trainer = TRAINER) -> Future[bytes]:
     return trainer.begin(work, items, bytes, first)
 
 
 def gated(gate: threading.Event, done: list[str], name: str) -> Work:
-    def work(items: Iterable[Item]) -> bytes:
+    def work(items: Iterable[bytes]) -> bytes:
         assert gate.wait(60)
         done.append(name)
         return name.encode()
@@ -64,40 +64,40 @@ def test_without_processes_it_is_done_at_once() -> None:
         begin(refuse, ITEMS, trainer=AtOnce()).result(0)
 
 
-def priority_and_items(items: Iterable[Item]) -> bytes:
+def priority_and_items(items: Iterable[bytes]) -> bytes:
     return repr((os.getpid(), os.getpriority(os.PRIO_PROCESS, 0), list(items))).encode()
 
 
-def refuse(items: Iterable[Item]) -> bytes:
+def refuse(items: Iterable[bytes]) -> bytes:
     print("this goes elsewhere")
-    raise ValueError(f"nothing can be learnt from {next(iter(items))}")
+    raise ValueError(f"nothing can be learnt from {next(iter(items))!r}")
 
 
-def die_once(parent: int, place: Path, items: Iterable[Item]) -> bytes:
+def die_once(parent: int, place: Path, items: Iterable[bytes]) -> bytes:
     if not place.exists():
         place.touch()
         die(parent, items)
     return b"%d" % len(list(items))
 
 
-def die(parent: int, items: Iterable[Item]) -> bytes:
+def die(parent: int, items: Iterable[bytes]) -> bytes:
     assert os.getpid() != parent
     os.kill(os.getpid(), signal.SIGKILL)
     return b""
 
 
-def hang_once(place: Path, items: Iterable[Item]) -> bytes:
+def hang_once(place: Path, items: Iterable[bytes]) -> bytes:
     if not place.exists():
         place.touch()
         os.kill(os.getpid(), signal.SIGSTOP)
     return b"%d" % len(list(items))
 
 
-def in_child(work: Work, items: list[Item]) -> bytes:
+def in_child(work: Work, items: list[bytes]) -> bytes:
     return begin(work, items).result(120)
 
 
-ITEMS = [(b"note %d" % n, bytes(n % 300)) for n in range(3 * ITEMS_PER_MESSAGE + 7)]
+ITEMS = [b"note %d" % n + bytes(n % 300) for n in range(3 * ITEMS_PER_MESSAGE + 7)]
 
 
 def test_work_is_done_in_a_process_of_lower_priority() -> None:
@@ -108,7 +108,7 @@ def test_work_is_done_in_a_process_of_lower_priority() -> None:
 
 
 def test_an_error_there_is_told_and_the_next_work_goes_on() -> None:
-    with pytest.raises(WorkFailed, match=r"nothing can be learnt from \(b'note 0'"):
+    with pytest.raises(WorkFailed, match=r"nothing can be learnt from b'note 0'"):
         in_child(refuse, ITEMS)
     assert ast.literal_eval(in_child(priority_and_items, ITEMS).decode())[2] == ITEMS
 
@@ -162,7 +162,7 @@ def test_processes_that_take_turns_never_train_at_the_same_time(tmp_path: Path) 
     crew = [Processes(), Processes()]
     at_once, most = [0], [0]
 
-    def work(items: Iterable[Item]) -> bytes:
+    def work(items: Iterable[bytes]) -> bytes:
         at_once[0] += 1
         most[0] = max(most[0], at_once[0])
         time.sleep(0.05)
