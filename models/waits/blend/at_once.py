@@ -42,13 +42,13 @@ class AtOnce:
         self._squares = np.zeros(1 + inputs)
         self._corrections = np.zeros(BINS)
 
-    def say(self, waits_s: Floats) -> float:
+    def probability(self, waits_s: Floats) -> float:
         """The probability for a job of which these were said, (inputs,) in seconds, nan: nothing."""
-        return float(_say(waits_s, self._coefficients, self._corrections))
+        return float(_probability_of(waits_s, self._coefficients, self._corrections))
 
-    def hear(self, waits_s: Floats, at_once: bool) -> None:
+    def learn(self, waits_s: Floats, at_once: bool) -> None:
         """It is known whether such a job started at once."""
-        _hear(waits_s, self._coefficients, self._squares, self._corrections, at_once)
+        _learn(waits_s, self._coefficients, self._squares, self._corrections, at_once)
 
     def save(self) -> bytes:
         """What was learnt."""
@@ -57,11 +57,11 @@ class AtOnce:
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave; where there were other inputs it begins anew."""
-        kept = msgspec.msgpack.decode(saved, type=_Saved)
-        if len(kept.coefficients) == self._coefficients.nbytes:
-            self._coefficients = np.frombuffer(kept.coefficients).copy()
-            self._squares = np.frombuffer(kept.squares).copy()
-            self._corrections = np.frombuffer(kept.corrections).copy()
+        found = msgspec.msgpack.decode(saved, type=_Saved)
+        if len(found.coefficients) == self._coefficients.nbytes:
+            self._coefficients = np.frombuffer(found.coefficients).copy()
+            self._squares = np.frombuffer(found.squares).copy()
+            self._corrections = np.frombuffer(found.corrections).copy()
 
 
 @njit(cache=True)
@@ -91,13 +91,13 @@ def _probability(logit: float) -> float:
 
 
 @njit(cache=True)
-def _say(waits_s: Floats, coefficients: Floats, corrections: Floats) -> float:
+def _probability_of(waits_s: Floats, coefficients: Floats, corrections: Floats) -> float:
     logit = _logit(waits_s, coefficients)
     return float(_probability(logit + corrections[_bin(logit)]))
 
 
 @njit(cache=True)
-def _hear(waits_s: Floats, coefficients: Floats, squares: Floats, corrections: Floats, at_once: bool) -> None:
+def _learn(waits_s: Floats, coefficients: Floats, squares: Floats, corrections: Floats, at_once: bool) -> None:
     logit = _logit(waits_s, coefficients)
     place, truth = _bin(logit), 1.0 if at_once else 0.0
     corrections[place] += BIN_RATE * (truth - _probability(logit + corrections[place]))

@@ -96,7 +96,7 @@ class Guard:
         self._schedule, self._longest_s = schedule, 0.0
         self._users: dict[str, Floats] = {}  # the errors of the choices for their last jobs; who came last is the last
 
-    def say(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:
+    def choose(self, mixture_s: float, medians_s: Floats, user: str | None = None) -> Choice:
         """What each choice says where the mixture and the experts, (experts,), say this of a job of the user.
 
         All are in seconds, nan: nothing.
@@ -161,10 +161,13 @@ class Guard:
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        kept = msgspec.msgpack.decode(saved, type=_Saved)
-        self._choice_errors, self._rival_errors = np.frombuffer(kept.choices).copy(), np.frombuffer(kept.rivals).copy()
-        self._at, self._longest_s = kept.at, kept.longest_s
-        self._users = {user: np.frombuffer(own) for user, own in kept.users}
+        found = msgspec.msgpack.decode(saved, type=_Saved)
+        self._choice_errors, self._rival_errors = (
+            np.frombuffer(found.choices).copy(),
+            np.frombuffer(found.rivals).copy(),
+        )
+        self._at, self._longest_s = found.at, found.longest_s
+        self._users = {user: np.frombuffer(own) for user, own in found.users}
 
 
 @njit(cache=True)

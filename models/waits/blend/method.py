@@ -118,12 +118,12 @@ class Blend(WaitMethod):
 
     def __init__(self) -> None:
         self._boosted = Boosted()
-        self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.kept_is_near)
+        self._order, self.site_policy = LearntOrder(), SitePolicy(lambda: self._quantiles.schedule_is_near)
         self._points: dict[str, WaitMethod] = {"qespera": Qespera(), "order": self._order, "policy": self.site_policy}
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
-        self._quantiles = Quantiles(names, [1.0] * len(names), kept=("policy", "order"))
+        self._quantiles = Quantiles(names, [1.0] * len(names), schedules=("policy", "order"))
         self._recent = RecentQuantiles(PROBABILITIES)
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
@@ -193,8 +193,8 @@ class Blend(WaitMethod):
         if np.isnan(waits_s[MEDIAN]).all():
             return None
         may_be_alone = context.layout is not None and self._order.knows_run_times
-        said = self._quantiles.say(waits_s, may_be_alone, evidence(job, context))
-        choice = self._guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN], job.user)
+        said = self._quantiles.mix(waits_s, may_be_alone, evidence(job, context))
+        choice = self._guard.choose(said.bounds[MEDIAN].item(), waits_s[MEDIAN], job.user)
         return said.around(choice.wait_s, choice.most_s), choice
 
     def _by_topology(self, waits_s: Floats, job: Job, context: SiteContext) -> None:
@@ -226,7 +226,7 @@ class Blend(WaitMethod):
             reason = f"{reason}; guarded by {choice.reason}"
         bounds_s = said.told
         bounds = dict(zip(BOUNDS, bounds_s.tolist(), strict=True))
-        at_once = consistent(self._at_once.say(_inputs(said)), bounds_s)
+        at_once = consistent(self._at_once.probability(_inputs(said)), bounds_s)
         return Estimate(said.wait_s, reason, bounds, at_once, None if forests is None else forests.unlike)
 
     def _pass(self, now: float, context: SiteContext) -> None:
@@ -242,16 +242,12 @@ class Blend(WaitMethod):
                 marks, said = note.marks, note.said
                 before_s = note.exceeded_s(marks, note.passed(key, marks, (time, key, place)))
                 self._guard.exceeded(note.choices_s, said.medians_s, before_s, marks[place], said.weight)
-            if self._quantiles.bound_now(note.said, place) is None:
-                self._hear(note.said, place, held=False)
+            if place == AT_ONCE:
+                self._at_once.learn(_inputs(note.said), False)
+            elif self._quantiles.bound_now(note.said, place) is None:
+                self._quantiles.exceeded(note.said, place)
             else:
                 self._put_off.put(key, (self._put_off.get(key) or 0) | 1 << place)
-
-    def _hear(self, said: Said, place: int, held: bool) -> None:
-        if place == AT_ONCE:
-            self._at_once.hear(_inputs(said), held)
-        else:
-            self._quantiles.hear(said, place, held)
 
     def _left(self, job: Job, wait_s: float, at: float, context: SiteContext) -> None:
         """A job has left the queue after `wait_s` seconds: what was not known of its marks by then is known now.
@@ -263,13 +259,13 @@ class Blend(WaitMethod):
         if note is not None:
             known, said, marks = job.ready == note.ready, note.said, note.marks
             passed = note.passed(job.key, marks, self._deadlines.reached)
-            heard = [not (known and past) or bool(put_off >> place & 1) for place, past in enumerate(passed)]
+            judged = [not (known and past) or bool(put_off >> place & 1) for place, past in enumerate(passed)]
             if known:
                 before_s = note.exceeded_s(marks, passed)
                 self._guard.left(note.choices_s, said.medians_s, before_s, wait_s, at, said.weight, job.user)
-            self._quantiles.left(said, wait_s, known, np.array(heard))
-            if heard[AT_ONCE]:
-                self._hear(said, AT_ONCE, held=wait_s <= AT_ONCE_S)
+            self._quantiles.left(said, wait_s, known, np.array(judged))
+            if judged[AT_ONCE]:
+                self._at_once.learn(_inputs(said), wait_s <= AT_ONCE_S)
         self._pass(at, context)
 
     def observe(self, job: Job, what: Happened, at: float, context: SiteContext) -> None:
@@ -356,16 +352,16 @@ class Blend(WaitMethod):
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        kept = msgspec.msgpack.decode(saved, type=_Saved)
+        found = msgspec.msgpack.decode(saved, type=_Saved)
         for name, expert in self.parts.items():
-            expert.load(kept.experts[name])
-        self._quantiles.load(kept.quantiles)
-        self._at_once.load(kept.at_once)
-        self._guard.load(kept.guard)
+            expert.load(found.experts[name])
+        self._quantiles.load(found.quantiles)
+        self._at_once.load(found.at_once)
+        self._guard.load(found.guard)
         self._notes.load()
         noted = ((key, _Note.decode(value, self._quantiles.experts)) for key, value in self._notes.pending())
         watched = (deadline for key, note in noted for deadline in note.deadlines(key))
-        self._deadlines.restore(kept.reached, watched)
+        self._deadlines.restore(found.reached, watched)
 
 
 def evidence(job: Job, context: SiteContext) -> float:

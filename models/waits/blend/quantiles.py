@@ -43,8 +43,8 @@ decide the mean error, and other experts know these best."""
 
 KINDS = len(KIND_EDGES_S) + 1
 
-KEPT_SHARE, KEPT_HARM, KEPT_JOBS = 0.25, 1.03, 2000.0
-"""The share of the median that a simulated schedule keeps, whatever the weights are, while the mean error of the last
+SCHEDULE_SHARE, SCHEDULE_HARM, SCHEDULE_JOBS = 0.25, 1.03, 2000.0
+"""The share of the median that a simulated schedule has, whatever the weights are, while the mean error of the last
 so many jobs in seconds is at most this factor of what it were without. The weights learn too little of what such a
 schedule is good for: long waits, since they compare on another scale, and queues that have just changed."""
 
@@ -53,7 +53,7 @@ ALONE_HARM = 1.1
 schedule wrong: it is the median alone, while its own mean error is at most this factor of the mixture's."""
 
 ALONE_FLAG = 0x80
-"""Beside the kind in what is encoded: the kept expert was the median alone."""
+"""Beside the kind in what is encoded: the schedule was the median alone."""
 
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
@@ -63,7 +63,7 @@ _PARTS = (QUANTILES * MIXED, QUANTILES * (MIXED + 1), QUANTILES * (MIXED + 2))  
 class Said(NamedTuple):
     """What was said of a job: by the experts, (quantiles, experts) on the scale; mixed, (quantiles, 3) on the scale, by
     the weights of the site, by those of the kind, and by both; and its bounds, (quantiles,) in seconds. The bounds are
-    the mixture by both, shifted, but the median where the kept expert says it `alone`. nan: nothing is known. `shifts`,
+    the mixture by both, shifted, but the median where the schedule says it `alone`. nan: nothing is known. `shifts`,
     (quantiles,) on the scale, are those of then. As evidence the job counts as `weight` jobs.
     `wait_s` is the estimate that is given, which need not be the median that was mixed.
     """
@@ -114,13 +114,13 @@ class Said(NamedTuple):
     @classmethod
     def decode(cls, value: bytes, experts: int) -> "Said":
         """The inverse."""
-        heard, rest = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
-        kept = bytearray(value)  # writable as what is said is, so that each kernel is compiled once
-        said = np.frombuffer(kept, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
-        whole = np.frombuffer(kept, "<f8", rest, 1 + heard)
+        size, floats = 4 * QUANTILES * experts, QUANTILES * (MIXED + 2) + 1
+        writable = bytearray(value)  # writable as what is said is, so that each kernel is compiled once
+        said = np.frombuffer(writable, "<f4", QUANTILES * experts, 1).reshape(QUANTILES, experts)
+        whole = np.frombuffer(writable, "<f8", floats, 1 + size)
         mixed, bounds, shifts = whole[: _PARTS[0]], whole[_PARTS[0] : _PARTS[1]], whole[_PARTS[1] : _PARTS[2]]
         kind, alone = value[0] & ~ALONE_FLAG, bool(value[0] & ALONE_FLAG)
-        return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, whole.item(rest - 1))
+        return cls(said, mixed.reshape(QUANTILES, MIXED), bounds, shifts, kind, alone, whole.item(floats - 1))
 
 
 DEFICIT_JOBS, CATCH_UP = 5000.0, 2.0
@@ -130,7 +130,7 @@ should the bound is made to hold meanwhile, as a share of that."""
 
 class _SavedLearnt(msgspec.Struct, array_like=True, frozen=True):
     learnt: tuple[bytes, ...]
-    kept_errors: bytes
+    schedule_errors: bytes
     deficits: bytes
 
 
@@ -143,14 +143,14 @@ class Quantiles:
     Parameters:
         experts: their names, in the order of what they say.
         prior: their weights before anything was learnt, in the same order.
-        kept: the experts of which the first that says something keeps `KEPT_SHARE` of the median, while that harms
-            little.
+        schedules: simulated schedules, of which the first that says something has `SCHEDULE_SHARE` of the median, while
+            that harms little.
     """
 
-    def __init__(self, experts: Sequence[str], prior: Sequence[float], kept: Sequence[str] = ()) -> None:
+    def __init__(self, experts: Sequence[str], prior: Sequence[float], schedules: Sequence[str] = ()) -> None:
         self._names = [*experts, "median"]
-        self._kept = np.array([self._names.index(name) for name in kept], np.int64)
-        self._kept_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
+        self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
+        self._schedule_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
         self._deficits = np.zeros(QUANTILES)  # of the bounds: the share that holds is so much less than it should be
         self._prior = np.array([*prior, np.mean(prior)], np.float64)
         self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
@@ -160,18 +160,18 @@ class Quantiles:
         """How many there are, the mixed median included."""
         return len(self._names)
 
-    def say(self, waits_s: Floats, may_be_alone: bool = False, weight: float = 1.0) -> Said:
+    def mix(self, waits_s: Floats, may_be_alone: bool = False, weight: float = 1.0) -> Said:
         """The bounds of a job of which the experts say this, (quantiles, experts) in seconds, nan: nothing; 10 µs.
 
         Parameters:
-            may_be_alone: whether the kept expert may be the median alone, where it is good enough (`ALONE_HARM`).
+            may_be_alone: whether the schedule may be the median alone, where it is good enough (`ALONE_HARM`).
             weight: how many jobs it counts as, as evidence.
         """
         said = np.full((QUANTILES, self.experts), np.nan, np.float32)
         mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
-        kept, share = self._keeper(waits_s[MEDIAN]), self.kept_share
-        alone = may_be_alone and kept >= 0 and self.kept_is_near
-        kind = _say(waits_s, self._prior, kept, share, alone, self._learnt, said, mixed, bounds)
+        schedule, share = self._schedule_of(waits_s[MEDIAN]), self.schedule_share
+        alone = may_be_alone and schedule >= 0 and self.schedule_is_near
+        kind = _say(waits_s, self._prior, schedule, share, alone, self._learnt, said, mixed, bounds)
         return Said(said, mixed, bounds, self._shifts(kind), kind, bool(alone), weight)
 
     def _shifts(self, kind: int) -> Floats:
@@ -179,28 +179,31 @@ class Quantiles:
         shifts: Floats = self._learnt.shift[0] + self._learnt.shift[kind]
         return shifts
 
-    def _keeper(self, medians: Floats | Singles) -> int:
+    def _schedule_of(self, medians: Floats | Singles) -> int:
         """The place of the expert that keeps a share of these medians; -1: of none."""
-        return next((place for place in self._kept.tolist() if not np.isnan(medians[place])), -1)
+        return next((place for place in self._schedules.tolist() if not np.isnan(medians[place])), -1)
 
     @property
-    def kept_share(self) -> float:
-        """The share of the median that the kept expert has now, beside what the weights give it."""
-        with_it, without = self._kept_errors[:2]
-        return KEPT_SHARE if with_it <= KEPT_HARM * without else 0.0
+    def schedule_share(self) -> float:
+        """The share of the median that the schedule has now, beside what the weights give it."""
+        with_it, without = self._schedule_errors[:2]
+        return SCHEDULE_SHARE if with_it <= SCHEDULE_HARM * without else 0.0
 
     @property
-    def kept_is_near(self) -> bool:
-        """Whether the mean error of the kept expert alone is little more than the mixture's, of late."""
-        return bool(self._kept_errors[2] <= ALONE_HARM * self._kept_errors[1])
+    def schedule_is_near(self) -> bool:
+        """Whether the mean error of the schedule alone is little more than the mixture's, of late."""
+        return bool(self._schedule_errors[2] <= ALONE_HARM * self._schedule_errors[1])
 
-    def left(self, said: Said, wait_s: float, known: bool, heard: NDArray[np.bool_]) -> None:
-        """A job of which this was said has left the queue after so long: which bounds held, and whether the kept expert
+    def left(self, said: Said, wait_s: float, known: bool, judged: NDArray[np.bool_]) -> None:
+        """A job of which this was said has left the queue after so long: which bounds held, and whether the schedule
         helped, is known; 10 µs.
 
         Parameters:
             known: whether its wait began when it was said to.
-            heard: which of the marks are judged now, as by `hear`; others were when the job had waited for so long.
+            judged: which of the marks are judged now; others were by `exceeded`, when the job had waited for so long.
+                That is by the bound of now, where there is one: `bound_now`. The shift learns from the bound, the
+                weights from the mixture: a shift that makes up for bad experts must not keep the weights from leaving
+                them.
         """
         _left(
             said.experts,
@@ -212,11 +215,11 @@ class Quantiles:
             said.weight,
             *self._learnt,
             self._deficits,
-            self._kept_errors,
-            self._kept,
+            self._schedule_errors,
+            self._schedules,
             float(wait_s),
             known,
-            heard,
+            judged,
         )
 
     def bound_now(self, said: Said, place: int) -> float | None:
@@ -227,40 +230,29 @@ class Quantiles:
         moved = shift[0, place] + shift[said.kind, place] - said.shifts[place]
         return seconds(scaled(said.bounds[place]) + moved) if abs(moved) > FAR else None
 
-    def hear(self, said: Said, place: int, held: bool) -> None:
-        """It is known whether a job of which this was said waits no longer than the mark at this place; 5 µs.
-
-        That is the bound of now, where there is one: `bound_now`. The shift learns from the bound, the weights from the
-        mixture: a shift that makes up for bad experts must not keep the weights from leaving them.
-        """
-        q = place % QUANTILES
-        if np.isnan(said.bounds[q]):
-            return
-        if place >= QUANTILES:
-            mixed = Mixed(*said.mixed[q])
-            learn(self._learnt, said.kind, q, PROBABILITIES[q], said.experts[q], mixed, held, said.weight)
-            return
-        now_s = self.bound_now(said, place)
-        lowest = (said.bounds[q] if now_s is None else now_s) <= 0.0
-        if not (held and lowest) and not (said.alone and q == MEDIAN):  # it cannot be lower; or unmoved
-            follow(self._learnt, said.kind, q, _aim(q, self._deficits), STEPS[q], held)
+    def exceeded(self, said: Said, place: int) -> None:
+        """A job of which this was said waits for longer than the mark at this place; 5 µs."""
+        judged = np.zeros(2 * QUANTILES, np.bool_)
+        judged[place] = True
+        self.left(said, np.inf, False, judged)
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
-        heard = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior)
-        found = weights(heard, *(part[0, MEDIAN] for part in self._learnt[:3]))
+        prior = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior)
+        found = weights(prior, *(part[0, MEDIAN] for part in self._learnt[:3]))
         return dict(zip(self._names, found.tolist(), strict=True))
 
     def save(self) -> bytes:
         """What was learnt."""
         learnt = tuple(part.tobytes() for part in self._learnt)
-        return msgspec.msgpack.encode(_SavedLearnt(learnt, self._kept_errors.tobytes(), self._deficits.tobytes()))
+        return msgspec.msgpack.encode(_SavedLearnt(learnt, self._schedule_errors.tobytes(), self._deficits.tobytes()))
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        kept = msgspec.msgpack.decode(saved, type=_SavedLearnt)
-        self._kept_errors, self._deficits = np.frombuffer(kept.kept_errors).copy(), np.frombuffer(kept.deficits).copy()
-        for own, part in zip(self._learnt, kept.learnt, strict=True):
+        found = msgspec.msgpack.decode(saved, type=_SavedLearnt)
+        self._schedule_errors = np.frombuffer(found.schedule_errors).copy()
+        self._deficits = np.frombuffer(found.deficits).copy()
+        for own, part in zip(self._learnt, found.learnt, strict=True):
             own[:] = np.frombuffer(part).reshape(own.shape)
 
 
@@ -307,49 +299,51 @@ def _left(
     seen: Floats,
     shift: Floats,
     deficits: Floats,
-    kept_errors: Floats,
-    kept: NDArray[np.int64],
+    schedule_errors: Floats,
+    schedules: NDArray[np.int64],
     wait_s: float,
     known: bool,
-    heard: NDArray[np.bool_],
+    judged: NDArray[np.bool_],
 ) -> None:
     learnt = Learnt(total, squares, extent, seen, shift)
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             exceeded = PROBABILITIES[q] - (1.0 if wait_s <= bounds[q] else 0.0)
             deficits[q] += (exceeded - deficits[q]) / DEFICIT_JOBS
-        for place in kept:
+        for place in schedules:
             if not np.isnan(experts[MEDIAN, place]):
-                _judge_kept(kept_errors, mixed[MEDIAN, BOTH], np.float64(experts[MEDIAN, place]), wait_s, weight)
+                _judge_schedule(
+                    schedule_errors, mixed[MEDIAN, BOTH], np.float64(experts[MEDIAN, place]), wait_s, weight
+                )
                 break
     for q in range(QUANTILES):
         if np.isnan(bounds[q]):
             continue
-        if heard[q]:
+        if judged[q]:
             moved = shift[0, q] + shift[kind, q] - shifts[q]
             bound_s = seconds(scaled(bounds[q]) + moved) if abs(moved) > FAR else bounds[q]
             held = wait_s <= bound_s
             if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
                 follow(learnt, kind, q, _aim(q, deficits), STEPS[q], held)
-        if heard[QUANTILES + q]:
+        if judged[QUANTILES + q]:
             held = wait_s <= seconds(mixed[q, BOTH])
             whole = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 2])
             learn(learnt, kind, q, PROBABILITIES[q], experts[q], whole, held, weight)
 
 
 @njit(cache=True)
-def _judge_kept(errors: Floats, without: float, kept: float, wait_s: float, weight: float) -> None:
-    """The errors with its share of the median, without it, and of the kept expert alone."""
+def _judge_schedule(errors: Floats, without: float, schedule: float, wait_s: float, weight: float) -> None:
+    """The errors with its share of the median, without it, and of the schedule alone."""
     for place in range(3):
-        value = without + KEPT_SHARE * (kept - without) if place == 0 else without if place == 1 else kept
-        errors[place] = errors[place] * (1.0 - weight / KEPT_JOBS) + weight * abs(seconds(value) - wait_s)
+        value = without + SCHEDULE_SHARE * (schedule - without) if place == 0 else without if place == 1 else schedule
+        errors[place] = errors[place] * (1.0 - weight / SCHEDULE_JOBS) + weight * abs(seconds(value) - wait_s)
 
 
 @njit(cache=True)
 def _say(
     waits_s: Floats,
     prior: Floats,
-    kept: int,
+    schedule: int,
     share: float,
     alone: bool,
     learnt: Learnt,
@@ -373,11 +367,11 @@ def _say(
         found = mix(said[q], prior, learnt, kind, q)
         mixed[q, 0], mixed[q, 1], mixed[q, 2] = found
         value[q] = found.both
-        if q == MEDIAN and kept >= 0:
-            value[q] += share * (said[q, kept] - value[q])
+        if q == MEDIAN and schedule >= 0:
+            value[q] += share * (said[q, schedule] - value[q])
         value[q] += learnt.shift[0, q] + learnt.shift[kind, q]
         if q == MEDIAN and alone:
-            value[q] = said[q, kept]
+            value[q] = said[q, schedule]
     low, middle, high, highest = value
     bounds[0] = seconds(min(low, middle))
     bounds[1] = seconds(middle)

@@ -106,6 +106,6 @@ class SitePolicy(Policy):
 
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
-        kept = msgspec.msgpack.decode(saved, type=_Saved)
-        super().load(kept.policy)
-        self._compared, self.compared = kept.errors, kept.jobs
+        found = msgspec.msgpack.decode(saved, type=_Saved)
+        super().load(found.policy)
+        self._compared, self.compared = found.errors, found.jobs

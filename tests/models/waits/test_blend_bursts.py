@@ -94,7 +94,7 @@ class Errors(NamedTuple):
 
 def run(jobs: Iterator[Told]) -> Errors:
     """Mix and guard what the experts say, and learn as the jobs leave."""
-    quantiles = Quantiles(EXPERTS, [1.0] * len(EXPERTS), kept=("order",))
+    quantiles = Quantiles(EXPERTS, [1.0] * len(EXPERTS), schedules=("order",))
     guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
     recent, queued, leaving, rows, longest_s = deque([0.0], maxlen=1000), dict[int, int](), [], [], 0.0
     for number, job in enumerate(jobs):
@@ -108,8 +108,8 @@ def run(jobs: Iterator[Told]) -> Errors:
         waits_s = np.full((QUANTILES, len(EXPERTS)), np.nan)
         waits_s[:, 0], waits_s[:, 1] = 0.0, np.quantile(recent, PROBABILITIES)
         waits_s[MEDIAN, [2, 3, 5, 6]] = np.fmin(job.said_s, [longest_s, np.inf, longest_s, longest_s])
-        said = quantiles.say(waits_s, weight=1.0 / (1.0 + queued.get(job.user, 0)))
-        choice = guard.say(said.bounds[MEDIAN].item(), waits_s[MEDIAN], str(job.user))
+        said = quantiles.mix(waits_s, weight=1.0 / (1.0 + queued.get(job.user, 0)))
+        choice = guard.choose(said.bounds[MEDIAN].item(), waits_s[MEDIAN], str(job.user))
         said = said.around(choice.wait_s, choice.most_s)
         queued[job.user] = queued.get(job.user, 0) + 1
         heappush(leaving, (job.submit + job.wait_s, number, job, said, choice, waits_s[MEDIAN]))

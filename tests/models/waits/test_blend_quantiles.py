@@ -7,10 +7,10 @@ from models.waits.blend.at_once import AtOnce
 from models.waits.blend.conditional import Told
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.quantiles import (
-    KEPT_SHARE,
     MEDIAN,
     PROBABILITIES,
     QUANTILES,
+    SCHEDULE_SHARE,
     Quantiles,
     Said,
 )
@@ -24,17 +24,16 @@ def told(*medians: float) -> np.ndarray:
 
 
 def become_known(quantiles: Quantiles, said: Said, wait_s: float) -> None:
-    for place, mark in enumerate(said.marks):
-        quantiles.hear(said, place, wait_s <= mark)
+    quantiles.left(said, wait_s, False, np.ones(2 * QUANTILES, np.bool_))
 
 
 def test_an_expert_that_is_always_right_wins() -> None:
     quantiles, chance = Quantiles(["right", "wrong", "zero"], [1.0] * 3), np.random.default_rng(1)
     for wait in chance.lognormal(8.0, 2.0, 400):
-        said = quantiles.say(told(wait, chance.lognormal(8.0, 2.0), 0.0))
+        said = quantiles.mix(told(wait, chance.lognormal(8.0, 2.0), 0.0))
         become_known(quantiles, said, wait)
     assert quantiles.weights(said)["right"] > 0.9
-    assert quantiles.say(told(5000.0, 90.0, 0.0)).bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
+    assert quantiles.mix(told(5000.0, 90.0, 0.0)).bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
 
 
 def test_a_change_of_the_best_expert_is_followed() -> None:
@@ -42,7 +41,7 @@ def test_a_change_of_the_best_expert_is_followed() -> None:
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 6000)):
         good, other = wait * chance.lognormal(0.0, 0.2), chance.lognormal(8.0, 1.0)
-        said = quantiles.say(told(good, other) if number < 3000 else told(other, good))
+        said = quantiles.mix(told(good, other) if number < 3000 else told(other, good))
         errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
         become_known(quantiles, said, wait)
     assert np.mean(errors[3000:3100]) > 0.3
@@ -50,21 +49,21 @@ def test_a_change_of_the_best_expert_is_followed() -> None:
 
 
 def test_the_kept_expert_has_its_share_until_it_does_harm() -> None:
-    quantiles, chance = Quantiles(["good", "kept"], [1.0] * 2, kept=["kept"]), np.random.default_rng(5)
+    quantiles, chance = Quantiles(["good", "kept"], [1.0] * 2, schedules=["kept"]), np.random.default_rng(5)
     errors: list[float] = []
     for number, wait in enumerate(chance.lognormal(8.0, 1.0, 3000)):
         kept = wait * chance.lognormal(0.0, 0.2) if number < 1000 else 40.0 * wait
-        said = quantiles.say(told(wait * chance.lognormal(0.0, 0.2), kept))
+        said = quantiles.mix(told(wait * chance.lognormal(0.0, 0.2), kept))
         errors.append(abs(np.log(said.bounds[MEDIAN] / wait)))
         become_known(quantiles, said, wait)
         quantiles.left(said, wait, True, np.zeros(2 * QUANTILES, np.bool_))
         if number == 999:
-            assert quantiles.kept_share == KEPT_SHARE
-    assert quantiles.kept_share == 0.0
+            assert quantiles.schedule_share == SCHEDULE_SHARE
+    assert quantiles.schedule_share == 0.0
     assert np.mean(errors[2500:]) < 0.25
-    again = Quantiles(["good", "kept"], [1.0] * 2, kept=["kept"])
+    again = Quantiles(["good", "kept"], [1.0] * 2, schedules=["kept"])
     again.load(quantiles.save())
-    assert again.kept_share == 0.0
+    assert again.schedule_share == 0.0
 
 
 def test_the_kept_expert_counts_though_the_weights_have_left_it() -> None:
@@ -72,8 +71,8 @@ def test_the_kept_expert_counts_though_the_weights_have_left_it() -> None:
     for kept in ([], ["b"]):
         quantiles, chance = Quantiles(["a", "b"], [1.0] * 2, kept), np.random.default_rng(6)
         for wait in chance.lognormal(8.0, 1.0, 500):
-            become_known(quantiles, quantiles.say(told(wait, chance.lognormal(8.0, 1.0))), wait)
-        shares.append([quantiles.say(told(3600.0, other)).bounds[MEDIAN] for other in (3600.0, 0.0)])
+            become_known(quantiles, quantiles.mix(told(wait, chance.lognormal(8.0, 1.0))), wait)
+        shares.append([quantiles.mix(told(3600.0, other)).bounds[MEDIAN] for other in (3600.0, 0.0)])
     (alone, same), (with_it, less) = shares
     assert same == pytest.approx(alone, rel=0.1)
     assert less < 0.5 * with_it
@@ -84,7 +83,7 @@ def test_the_mixture_is_not_much_worse_than_the_best_expert_in_hindsight() -> No
     losses = np.zeros((3000, 5))
     for number, wait in enumerate(chance.lognormal(7.0, 2.0, 3000)):
         experts = wait * np.exp(chance.normal([0.0, 0.3, 1.0, -2.0], [1.0, 1.2, 0.5, 1.0]))
-        said = quantiles.say(told(*experts))
+        said = quantiles.mix(told(*experts))
         losses[number] = np.abs([*experts, said.bounds[MEDIAN]] - wait) ** 0.5
         become_known(quantiles, said, wait)
     assert losses[:, 4].mean() < 1.02 * losses[:, :4].mean(axis=0).min()
@@ -96,7 +95,7 @@ def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
     for number in range(len(held)):
         level = 6.0 + 2.0 * np.sin(number / 1500.0)  # which the expert does not see
         wait = chance.lognormal(level, 0.5 + number / 8000.0)
-        said = quantiles.say(told(400.0))
+        said = quantiles.mix(told(400.0))
         assert np.all(np.diff(said.bounds) >= 0.0) and said.bounds[0] >= 0.0
         held[number] = wait <= said.bounds
         become_known(quantiles, said, wait)
@@ -107,31 +106,31 @@ def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
 
 def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
     quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
-    burst = [quantiles.say(told(0.0)) for _ in range(2000)]
+    burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
     for said in burst:  # all queue beyond what they were told
         for place in range(len(said.marks)):
             if quantiles.bound_now(said, place) is None:
-                quantiles.hear(said, place, held=False)
-    assert all(10.0 < bound_s < 60.0 for bound_s in quantiles.say(told(0.0)).bounds)
+                quantiles.exceeded(said, place)
+    assert all(10.0 < bound_s < 60.0 for bound_s in quantiles.mix(told(0.0)).bounds)
     for said in burst:  # as they leave, they tell how long they waited
         now_s = quantiles.bound_now(said, MEDIAN)
         assert now_s is not None
-        quantiles.hear(said, MEDIAN, held=wait_s <= now_s)
-    assert quantiles.say(told(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
+        quantiles.left(said, wait_s, False, np.arange(2 * QUANTILES) == MEDIAN)
+    assert quantiles.mix(told(0.0)).bounds[MEDIAN] == pytest.approx(wait_s, rel=0.05)
 
 
 def test_a_bound_that_has_moved_little_is_judged_as_it_was_told() -> None:
     quantiles = Quantiles(["zero"], [1.0])
-    said = quantiles.say(told(0.0))
+    said = quantiles.mix(told(0.0))
     assert [quantiles.bound_now(said, place) for place in range(len(said.marks))] == [None] * len(said.marks)
 
 
 def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
     quantiles = Quantiles(["zero"], [1.0])
     for _ in range(500):
-        become_known(quantiles, quantiles.say(told(0.0)), 0.0)
+        become_known(quantiles, quantiles.mix(told(0.0)), 0.0)
     for _ in range(200):
-        said = quantiles.say(told(0.0))
+        said = quantiles.mix(told(0.0))
         become_known(quantiles, said, 3.0)
     assert 2.0 < said.bounds[MEDIAN] < 5.0
 
@@ -139,10 +138,10 @@ def test_a_bound_of_nothing_that_holds_goes_no_lower() -> None:
 def test_an_expert_that_says_nothing_is_left_out_and_comes_in_later() -> None:
     quantiles = Quantiles(["here", "late"], [1.0] * 2)
     for _ in range(300):
-        become_known(quantiles, quantiles.say(told(100.0, np.nan)), 5000.0)
-    assert quantiles.weights(quantiles.say(told(100.0, np.nan)))["late"] == 0.0
+        become_known(quantiles, quantiles.mix(told(100.0, np.nan)), 5000.0)
+    assert quantiles.weights(quantiles.mix(told(100.0, np.nan)))["late"] == 0.0
     for _ in range(300):
-        said = quantiles.say(told(100.0, 5000.0))
+        said = quantiles.mix(told(100.0, 5000.0))
         become_known(quantiles, said, 5000.0)
     assert quantiles.weights(said)["late"] > 0.9
     assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=0.15)
@@ -150,7 +149,7 @@ def test_an_expert_that_says_nothing_is_left_out_and_comes_in_later() -> None:
 
 def test_what_was_said_can_be_stored() -> None:
     quantiles = Quantiles(["a", "b"], [1.0] * 2)
-    said = quantiles.say(told(100.0, np.nan))
+    said = quantiles.mix(told(100.0, np.nan))
     back = Said.decode(said.encode(), quantiles.experts)
     assert back.kind == said.kind
     for one, other in zip(said[:4], back[:4], strict=True):
@@ -160,11 +159,11 @@ def test_what_was_said_can_be_stored() -> None:
 def test_what_was_learnt_is_kept() -> None:
     quantiles, chance = Quantiles(["a", "b"], [1.0] * 2), np.random.default_rng(5)
     for wait in chance.lognormal(7.0, 1.0, 200):
-        become_known(quantiles, quantiles.say(told(wait, 10.0)), wait)
+        become_known(quantiles, quantiles.mix(told(wait, 10.0)), wait)
     same = Quantiles(["a", "b"], [1.0] * 2)
     same.load(quantiles.save())
     assert same.save() == quantiles.save()
-    assert same.say(told(70.0, 10.0)).marks == quantiles.say(told(70.0, 10.0)).marks
+    assert same.mix(told(70.0, 10.0)).marks == quantiles.mix(told(70.0, 10.0)).marks
     assert len(quantiles.save()) < 10_000
 
 
@@ -174,14 +173,14 @@ def test_the_probability_to_start_at_once_is_calibrated() -> None:
     for number in range(len(said)):
         known = chance.random()
         inputs = np.array([3600.0 * (1.0 - known) ** 3, np.nan])
-        said[number], truth[number] = at_once.say(inputs), chance.random() < known**2
-        at_once.hear(inputs, bool(truth[number]))
+        said[number], truth[number] = at_once.probability(inputs), chance.random() < known**2
+        at_once.learn(inputs, bool(truth[number]))
     for low in (0.0, 0.2, 0.4, 0.6):
         alike = (said[1000:] >= low) & (said[1000:] < low + 0.2)
         assert truth[1000:][alike].mean() == pytest.approx(said[1000:][alike].mean(), abs=0.05)
     other = AtOnce(2)
     other.load(at_once.save())
-    assert other.say(inputs) == at_once.say(inputs)
+    assert other.probability(inputs) == at_once.probability(inputs)
 
 
 def test_what_is_left_of_a_wait_is_conditional_on_what_has_passed() -> None:
@@ -214,17 +213,17 @@ def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
 
 
 def test_a_schedule_that_may_be_the_median_alone_is_so_while_it_is_good() -> None:
-    quantiles = Quantiles(["other", "schedule"], [1.0] * 2, kept=["schedule"])
-    said = quantiles.say(told(10.0, 5000.0), may_be_alone=True)
+    quantiles = Quantiles(["other", "schedule"], [1.0] * 2, schedules=["schedule"])
+    said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
     assert said.alone
     assert said.bounds[MEDIAN] == pytest.approx(5000.0, rel=1e-5)
     again = Said.decode(said.encode(), quantiles.experts)
     assert again is not None
     assert (again.alone, again.kind) == (True, said.kind)
-    assert not quantiles.say(told(10.0, 5000.0)).alone
+    assert not quantiles.mix(told(10.0, 5000.0)).alone
     for _ in range(50):
-        said = quantiles.say(told(10.0, 5000.0), may_be_alone=True)
+        said = quantiles.mix(told(10.0, 5000.0), may_be_alone=True)
         become_known(quantiles, said, 10.0)
         quantiles.left(said, 10.0, True, np.zeros(2 * QUANTILES, np.bool_))
     assert not said.alone
-    assert quantiles.say(told(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0
+    assert quantiles.mix(told(10.0, 5000.0), may_be_alone=True).bounds[MEDIAN] < 2500.0
