@@ -200,10 +200,6 @@ class Engine:
         jobs = ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
         return jobs, dict(enumerate(live.remembered, live.named - len(live.remembered)))
 
-    def unmark(self) -> None:
-        """The live jobs and the names are stored as they are."""
-        self.parts.live.unmark()
-
     def store_anew(self, started: list[Started]) -> None:
         """Have all entries of the histories stored once more; `started` are those of the jobs that started."""
         self.parts.live.name_learnt()

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
-import msgspec
-
 from streams.settings import Settings
 
 HOUR_MS = 3_600_000
@@ -30,69 +28,38 @@ LATE = "late"
 """The header of a prediction that left late; its value is the delay in whole seconds, in ASCII."""
 
 
-class Topics(msgspec.Struct, frozen=True):
-    """The topics' names. All are keyed by site and have the same number of partitions."""
+class Topics:
+    """The topics' names. All are keyed by site and have the same number of partitions.
 
-    prefix: str
+    Attributes:
+        events: what schedulers report; the worker reads it.
+        predictions: estimates, as jobs are submitted.
+        outcomes: predictions beside what happened.
+        dead_letters: messages that could not be processed, with the reason.
+        estimates: standing estimates, the latest of each site and job shape.
+        questions: questions about sites; the worker reads it.
+        answers: the workers' answers.
+        notices: what was told of jobs that queue; `queuecast notify` writes it, and reads there what it told before.
+        group: the workers' consumer group, which is also the Faust app's id.
+        state: the changelog of the table of sites, the latest state of each.
+    """
 
-    @property
-    def events(self) -> str:
-        """What schedulers report; the worker reads it."""
-        return f"{self.prefix}events"
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.events, self.predictions, self.outcomes = f"{prefix}events", f"{prefix}predictions", f"{prefix}outcomes"
+        self.dead_letters, self.estimates = f"{prefix}dead-letters", f"{prefix}estimates"
+        self.questions, self.answers, self.notices = f"{prefix}questions", f"{prefix}answers", f"{prefix}notices"
+        self.group = f"{prefix}worker"
+        self.state = f"{self.group}-sites-changelog"
 
     def own_events(self, site: str) -> str:
         """What is reported of one site only, where it has a topic to itself (`sites.own_topic`)."""
         return f"{self.events}.{site}"
 
     @property
-    def predictions(self) -> str:
-        """Estimates, as jobs are submitted."""
-        return f"{self.prefix}predictions"
-
-    @property
-    def outcomes(self) -> str:
-        """Predictions beside what happened."""
-        return f"{self.prefix}outcomes"
-
-    @property
-    def dead_letters(self) -> str:
-        """Messages that could not be processed, with the reason."""
-        return f"{self.prefix}dead-letters"
-
-    @property
-    def estimates(self) -> str:
-        """Standing estimates, the latest of each site and job shape."""
-        return f"{self.prefix}estimates"
-
-    @property
-    def questions(self) -> str:
-        """Questions about sites; the worker reads it."""
-        return f"{self.prefix}questions"
-
-    @property
-    def answers(self) -> str:
-        """The workers' answers."""
-        return f"{self.prefix}answers"
-
-    @property
-    def notices(self) -> str:
-        """What was told of jobs that queue; `queuecast notify` writes it, and reads there what it told before."""
-        return f"{self.prefix}notices"
-
-    @property
     def stamped(self) -> tuple[str, ...]:
         """Those whose messages the broker stamps."""
         return (self.events, self.questions, self.answers)
-
-    @property
-    def group(self) -> str:
-        """The workers' consumer group, which is also the Faust app's id."""
-        return f"{self.prefix}worker"
-
-    @property
-    def state(self) -> str:
-        """The changelog of the table of sites: the latest state of each."""
-        return f"{self.group}-sites-changelog"
 
     @property
     def uses(self) -> dict[str, str]:

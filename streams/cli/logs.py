@@ -366,10 +366,11 @@ def _write_html(
     method: str,
     rivals: Sequence[str],
 ) -> None:
-    from streams.offline.report.page import page_of, write_page
+    from streams.offline.files import save
+    from streams.offline.report.page import page_of
 
     if method in breakdowns:
-        write_page(path, page_of(log, report, breakdowns, method, rivals))
+        save(page_of(log, report, breakdowns, method, rivals), path)
         tell(f"{path}: the report")
 
 

@@ -15,8 +15,8 @@ from streams.errors import UserError
 if TYPE_CHECKING:
     from models.engine.settings import EngineSettings
     from models.papers.search.genetic import SearchPlan
-    from streams.offline.stretch import Stretch
     from streams.offline.template_search import TemplateSearchOptions
+    from streams.offline.tune import Stretch
     from streams.sources.swf import Trace
 
 commands = typer.Typer()
@@ -148,7 +148,7 @@ def _check_tune(context: typer.Context, kind: str) -> None:
 def _tune_qespera(trace: "Trace", settings: "EngineSettings", where: Where) -> Found:
     from models.papers.search.tuning import aae_s
     from streams.offline import tune as tuning
-    from streams.offline.stretch import stretch_of
+    from streams.offline.tune import stretch_of
 
     stretch = stretch_of(trace, *where)
     with progress("jobs", stretch.steps) as advance:
@@ -169,7 +169,7 @@ def _search_ibl(
     resume: Path | None,
 ) -> Found:
     from streams.offline import ibl_search as searching
-    from streams.offline.stretch import stretch_of
+    from streams.offline.tune import stretch_of
 
     stretch = stretch_of(trace, *where)
     with progress("jobs", len(stretch.trace.jobs)) as advance:
@@ -182,7 +182,7 @@ def _search_ibl(
 
 
 def _warn_of_chance(stretch: "Stretch") -> None:
-    from streams.offline.stretch import MIN_JOBS
+    from streams.offline.tune import MIN_JOBS
 
     if len(stretch.jobs) < MIN_JOBS:
         tell(f"only {len(stretch.jobs)} jobs were predicted: what was chosen owes much to chance")

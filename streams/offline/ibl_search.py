@@ -10,9 +10,8 @@ from models.papers.search.ibl import Bench, Chromosomes, Examples, Target, colle
 from models.registry import method_named
 from streams.errors import UserError
 from streams.offline.files import as_profile
-from streams.offline.processes import process_map
-from streams.offline.searching import SearchResult, SearchStep, show_errors, show_steps, steps
-from streams.offline.stretch import Stretch, events_in
+from streams.offline.searching import SearchResult, SearchStep, process_map, show_errors, show_steps, steps
+from streams.offline.tune import Stretch, events_in
 from streams.text.terminal import show_table
 
 TARGET_NAMES: dict[Target, str] = {"wait": "wait", "run": "run time"}

@@ -1,15 +1,71 @@
 """What the genetic searches have in common: their steps, the state from which one goes on, and what is printed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from signal import SIG_IGN, SIGINT, signal
+from typing import Any, TypeVar
 
 import msgspec
 
 from models.papers.search.genetic import Generation, Individual, SearchPlan, SearchProblem, evolve
 from streams.errors import UserError
-from streams.offline.files import SearchState, read_state, write_state
+from streams.process.compiling import compiling_alone
 from streams.text.terminal import show_table
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_function: Callable[[Any], Any] | None = None
+"""What this process applies, where it is one of the processes of `process_map`."""
+
+
+def _set_function(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+    signal(SIGINT, SIG_IGN)  # the process that began the work ends it
+
+
+def _applied(item: Any) -> Any:
+    assert _function is not None
+    return _function(item)
+
+
+@contextmanager
+def process_map(
+    function: Callable[[Item], Result], workers: int
+) -> Iterator[Callable[[Sequence[Item]], Iterable[Result]]]:
+    """Gives what maps the function over items, in order, in `workers` processes; a single one is this process.
+
+    Each process has its own copy of the function, so that what belongs to it is sent once. The very first item is done
+    here and alone: what it compiles is in numba's cache, which has no lock, before others look there.
+    """
+    if workers == 1:
+        yield lambda items: map(function, items)
+        return
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _set_function, (function,))
+
+    compiled = False
+
+    def apply_all(items: Sequence[Item]) -> Iterable[Result]:
+        nonlocal compiled
+        if compiled or not items:
+            return pool.map(_applied, items)
+        with compiling_alone():
+            first = function(items[0])
+        compiled = True
+        return chain([first], pool.map(_applied, items[1:]))
+
+    try:
+        yield apply_all
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+STATE_VERSION = 1
 
 
 class SearchStep(msgspec.Struct, frozen=True):
@@ -69,23 +125,47 @@ def steps(
         best = told(generation.ranked()[0])
         taken.append(SearchStep(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
         if file is not None:
-            write_state(file, GeneticSearchState(workload=workload, plan=plan, generation=generation, steps=taken))
+            _write(file, SearchState(workload=workload, plan=plan, generation=generation, steps=taken))
         yield taken[-1]
 
 
-class GeneticSearchState(SearchState, frozen=True, kw_only=True):
-    """A genetic search that goes on from a generation."""
+class SearchState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a state file holds, as JSON, so that a search goes on from a generation. `workload` identifies its jobs."""
 
+    v: int = STATE_VERSION
+    workload: str
     plan: SearchPlan
     generation: Generation
     steps: list[SearchStep]
 
 
-def _read(file: Path, workload: str, plan: SearchPlan) -> GeneticSearchState | None:
-    state = read_state(file, GeneticSearchState, workload)
-    if state is not None and msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
+def _read(file: Path, workload: str, plan: SearchPlan) -> SearchState | None:
+    """What the state file holds; nothing where there is none yet."""
+    try:
+        state = msgspec.json.decode(file.read_bytes(), type=SearchState)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # msgspec's, and of bytes that are no UTF-8
+        raise UserError(f"{file}: is not the state of a search: {error}") from None
+    if state.v != STATE_VERSION:
+        raise UserError(f"{file}: a state of version {state.v}; this queuecast reads {STATE_VERSION}")
+    if state.workload != workload:
+        raise UserError(f"{file}: the state of a search on other jobs")
+    if msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
         raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
     return state
+
+
+def _write(file: Path, state: SearchState) -> None:
+    """Replace the file in one step, so that after an interruption it is the old or the new one."""
+    new = file.with_name(f"{file.name}.new")
+    try:
+        new.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
+        new.replace(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def show_steps(result: SearchResult) -> None:

@@ -19,8 +19,7 @@ from models.registry import run_method_named
 from models.site.job import Job
 from streams.errors import UserError
 from streams.offline.files import as_profile
-from streams.offline.processes import process_map
-from streams.offline.searching import SearchResult, SearchStep, show_errors, show_steps, steps
+from streams.offline.searching import SearchResult, SearchStep, process_map, show_errors, show_steps, steps
 from streams.sources.swf import Trace, events_of
 from streams.text.terminal import show_table
 

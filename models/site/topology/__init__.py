@@ -12,8 +12,8 @@ how jobs lie on the nodes within a pool: 16 processors that are free on 16 nodes
 job needs of a single node decides only which pools are possible at all.
 """
 
-from models.site.topology.asks import Ask, Asked, ask_of
+from models.site.topology.asks import Ask, ask_of
 from models.site.topology.reasons import cannot_run
 from models.site.topology.topology import Area, Topology
 
-__all__ = ["Area", "Ask", "Asked", "Topology", "ask_of", "cannot_run"]
+__all__ = ["Area", "Ask", "Topology", "ask_of", "cannot_run"]

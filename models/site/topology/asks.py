@@ -1,31 +1,8 @@
 """What a job asks of the nodes: what decides where it can run and how much it takes there."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-# ruff: noqa: D102 (the fields of `Asked` are those of a submit event)
-
-
-class Asked(Protocol):
-    """What has the fields of a submit event, such as a live job; of that the rarer ones are in its `extras`."""
-
-    @property
-    def user(self) -> str | None: ...
-    @property
-    def group(self) -> str | None: ...
-    @property
-    def account(self) -> str | None: ...
-    @property
-    def queue(self) -> str | None: ...
-    @property
-    def cpus(self) -> int: ...
-    @property
-    def nodes(self) -> int | None: ...
-    @property
-    def gpus(self) -> int: ...
-    @property
-    def memory(self) -> int | None: ...
-    @property
-    def walltime(self) -> float | None: ...
+from models.site.job import Job
 
 
 class Ask(NamedTuple):
@@ -47,14 +24,14 @@ class Ask(NamedTuple):
     tasks: int | None = None
 
 
-def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) -> Ask:
+def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> Ask:
     """What a job asks for; 1 µs.
 
     Parameters:
         partition: where it runs, if it does and that is known.
         cpus: the processors that count, where they are others than those it asked for.
     """
-    rare = _rare(job)
+    rare = job.extras
     types = rare.gpu_types or {}
     if partition is not None:
         named: tuple[str, ...] = (partition,)
@@ -64,7 +41,7 @@ def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) ->
         named = () if job.queue is None else (job.queue,)
     return Ask(
         named,
-        cpus or getattr(job, "asked_cpus", None) or job.cpus,
+        cpus or job.asked_cpus or job.cpus,
         job.nodes or None,
         max(job.gpus, sum(types.values())),
         tuple(sorted(types)),
@@ -75,8 +52,3 @@ def ask_of(job: Asked, partition: str | None = None, cpus: int | None = None) ->
         rare.reservation,
         rare.tasks or None,
     )
-
-
-def _rare(job: Asked) -> Any:
-    """What has the fields that few jobs have."""
-    return getattr(job, "extras", job)

@@ -6,7 +6,8 @@ import numpy as np
 
 from models.durations import duration
 from models.records import Limit, Partition
-from models.site.topology.asks import Ask, Asked, ask_of
+from models.site.job import Job
+from models.site.topology.asks import Ask, ask_of
 from models.site.topology.topology import CPUS, GPUS, MEMORY, Topology
 
 GIB = 1 << 30
@@ -15,7 +16,7 @@ MAX_NAMED = 3
 """Of a job that may start in several partitions, the reasons that are told at most."""
 
 
-def cannot_run(topology: Topology, job: Asked) -> str | None:
+def cannot_run(topology: Topology, job: Job) -> str | None:
     """Why a job can run in none of its partitions; None where it can run in one, as far as is known. 20 µs.
 
     What is unknown is no reason, such as the account of a job that names none. Nor is a name that no partition has: it
@@ -23,15 +24,15 @@ def cannot_run(topology: Topology, job: Asked) -> str | None:
     """
     ask, found = ask_of(job), []
     unknown = ask.partitions and not any(name in topology.partitions for name in ask.partitions)
-    for partition in topology.partitions.values() if unknown else topology.partitions_of(job):
-        reason = next(_reasons(topology, job, ask, partition), None)
+    for name in topology.partitions if unknown else topology.named(ask):
+        reason = next(_reasons(topology, job, ask, topology.partitions[name]), None)
         if reason is None:
             return None
         found.append(reason)
     return "; ".join(list(dict.fromkeys(found))[:MAX_NAMED])
 
 
-def _reasons(topology: Topology, job: Asked, ask: Ask, partition: Partition) -> Iterator[str]:
+def _reasons(topology: Topology, job: Job, ask: Ask, partition: Partition) -> Iterator[str]:
     """Why it cannot run in this partition, the plainest first."""
     name = partition.name
     if not partition.up:
@@ -58,7 +59,7 @@ def _reasons(topology: Topology, job: Asked, ask: Ask, partition: Partition) -> 
             yield from _over(limit, ask)
 
 
-def _of_reservation(topology: Topology, job: Asked, ask: Ask) -> Iterator[str]:
+def _of_reservation(topology: Topology, job: Job, ask: Ask) -> Iterator[str]:
     for one in topology.reservations:
         if one.name != ask.reservation:
             continue

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation
 from models.site.size import MAX_CPUS
-from models.site.topology.asks import Ask, Asked, ask_of
+from models.site.topology.asks import Ask
 
 Floats = NDArray[np.float64]
 
@@ -82,16 +82,12 @@ class Topology:
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
 
-    def partitions_of(self, job: Asked) -> list[Partition]:
-        """The partitions that a job may start in.
+    def named(self, ask: Ask) -> tuple[str, ...]:
+        """The names of the partitions in which what asks for this may start; never empty.
 
         Those that it names, or else the one with its queue's name; of these the ones that exist. Else the default ones,
         or all where none is.
         """
-        return [self.partitions[name] for name in self.named(ask_of(job))]
-
-    def named(self, ask: Ask) -> tuple[str, ...]:
-        """The names of the partitions in which what asks for this may start; never empty."""
         return tuple(name for name in ask.partitions if name in self.partitions) or self._usual
 
     def pools_of(self, partition: str) -> tuple[int, ...]:
@@ -122,12 +118,11 @@ class Topology:
         nodes = self.pools[place].nodes
         return nodes * self.node_of(place, types) if nodes else np.zeros(len(RESOURCES))
 
-    def demand_of(self, job: Asked, place: int) -> Floats:
-        """What a job takes if it runs in this pool alone, (resources,): processors, GPUs, bytes."""
-        return self.demand(ask_of(job), place)
-
     def demand(self, ask: Ask, place: int) -> Floats:
-        """As `demand_of`. A job that asks for whole nodes takes all that they have."""
+        """What a job takes if it runs in this pool alone, (resources,): processors, GPUs, bytes.
+
+        One that asks for whole nodes takes all that they have.
+        """
         wanted = np.array([ask.cpus, ask.gpus, ask.memory], np.float64)
         if not ask.exclusive:
             return wanted
@@ -146,18 +141,14 @@ class Topology:
             wanted = np.ceil(wanted / ask.nodes)
         return bool(np.all(wanted <= node if ask.nodes is not None else (wanted == 0.0) | (node > 0.0)))
 
-    def possible_pools(self, ask: Ask) -> list[int]:
-        """The pools of all its partitions that are possible for it, in their declared order."""
-        places = {place for name in self.named(ask) for place in self._pools_of[name]}
-        return [place for place in sorted(places) if self.is_possible(ask, place)]
-
     def size_in(self, ask: Ask, area: Area) -> int:
         """Its dominant share of an area, in processors: as much of these as of the resource of which it takes most.
 
         So a job for half of the GPUs is as large as one for half of the processors. All nodes count, also those that
         are down. At least 1; a job that can never run there may ask for any share, and counts as `MAX_CPUS` at most.
         """
-        pools = [place for place in self.possible_pools(ask) if place in area.pools] or area.pools[:1]
+        named = {place for name in self.named(ask) for place in self._pools_of[name]}
+        pools = [one for one in area.pools if one in named and self.is_possible(ask, one)] or area.pools[:1]
         if not pools:
             return max(ask.cpus, 1)
         totals = np.sum([self.all_of(one, ask.gpu_types) for one in area.pools], axis=0)

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 
 from models.durations import duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
-from streams.errors import UserError
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
 from streams.offline.report.charts import Series, bars, coverage, dots, lines
 from streams.offline.report.findings import findings
@@ -44,18 +42,6 @@ th, td { padding: .2rem .7rem; text-align: right; } td + td { white-space: nowra
 th:first-child, td:first-child { text-align: left; padding-left: 0; } tr + tr { border-top: 1px solid var(--edge); }
 @media (max-width: 34rem) { figure { overflow-x: auto; } svg { min-width: 32rem; } th, td { padding: .2rem .3rem; } }
 """
-
-
-def write_page(path: Path, page: str) -> None:
-    """Write a page.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def page_of(

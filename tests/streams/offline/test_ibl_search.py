@@ -15,7 +15,7 @@ from streams.offline import ibl_search
 from streams.offline.files import save
 from streams.offline.replay import replay
 from streams.offline.searching import SearchResult, SearchStep
-from streams.offline.stretch import stretch_of
+from streams.offline.tune import stretch_of
 from streams.settings import load_settings
 from streams.sources.swf import Trace, events_of
 

@@ -14,7 +14,7 @@ from streams.errors import UserError
 from streams.offline import tune
 from streams.offline.files import save
 from streams.offline.replay import ReplayScores, replay
-from streams.offline.stretch import Stretch, stretch_of
+from streams.offline.tune import Stretch, stretch_of
 from streams.settings import load_settings
 from streams.sources.swf import SwfJob, Trace, events_of
 

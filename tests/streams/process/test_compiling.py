@@ -11,7 +11,7 @@ from models.engine.settings import EngineSettings
 from streams.bulk.reading import read_log
 from streams.offline import compare
 from streams.offline.excerpt import whole
-from streams.offline.processes import process_map
+from streams.offline.searching import process_map
 from streams.process.compiling import compiling_alone
 from tests.support.traces import made_trace
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
+from models.site.job import Job
 from models.site.topology import Topology, ask_of
 from models.site.topology.fitting import fit, fit_parts
 from models.site.topology.layout import Layout
@@ -29,8 +30,8 @@ def layout(*reservations: Reservation, time: float = 0.0, **fields: object) -> L
     return Layout(topology, topology.areas[0])
 
 
-def submit(**fields: object) -> Submit:
-    return Submit(site="s", time=0.0, job="1", **fields)
+def submit(**fields: object) -> Job:
+    return Job.of(Submit(site="s", time=0.0, job="1", **fields))
 
 
 def cpus(found: Layout, now: float) -> dict[float, list[float]]:

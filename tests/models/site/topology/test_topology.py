@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.records import Capacity, Limit, Partition, Pool, Reservation, Submit
+from models.site.job import Job
 from models.site.topology import Topology, ask_of, cannot_run
 
 DAY_S = 86_400.0
@@ -29,8 +30,8 @@ def capacity(**fields: object) -> Capacity:
     return Capacity(site="s", time=0.0, cpus=400, **usual | fields)
 
 
-def submit(**fields: object) -> Submit:
-    return Submit(site="s", time=0.0, job="1", **fields)
+def submit(**fields: object) -> Job:
+    return Job.of(Submit(site="s", time=0.0, job="1", **fields))
 
 
 FAT = {"queue": "batch", "memory": 100 * GIB, "nodes": 1}
@@ -73,7 +74,7 @@ def test_partitions_that_share_by_way_of_a_third_are_one_area() -> None:
 def test_without_partitions_all_pools_are_one_area() -> None:
     topology = Topology(capacity(partitions=[]))
     assert [area.pools for area in topology.areas] == [(0, 1, 2, 3)]
-    assert [one.name for one in topology.partitions_of(submit(queue="batch"))] == [""]
+    assert topology.named(ask_of(submit(queue="batch"))) == ("",)
     assert cannot_run(topology, submit(cpus=401)) == "larger than the site: 401 of 400 processors"
 
 
@@ -88,7 +89,7 @@ def test_without_partitions_all_pools_are_one_area() -> None:
     ],
 )
 def test_the_partitions_of_a_job(fields: dict[str, object], names: list[str]) -> None:
-    assert [one.name for one in TOPOLOGY.partitions_of(submit(**fields))] == names
+    assert list(TOPOLOGY.named(ask_of(submit(**fields)))) == names
 
 
 def test_a_job_that_names_no_partition_may_use_all_where_none_is_the_default() -> None:
@@ -100,11 +101,11 @@ def test_a_job_that_names_no_partition_may_use_all_where_none_is_the_default() -
 
 
 def test_what_a_job_takes() -> None:
-    assert TOPOLOGY.demand_of(submit(cpus=4, gpus=2, memory=GIB), 2).tolist() == [4.0, 2.0, GIB]
-    assert TOPOLOGY.demand_of(submit(gpu_types={"a100": 3}), 2).tolist() == [1.0, 3.0, 0.0]
-    whole = TOPOLOGY.demand_of(submit(cpus=1, nodes=2, exclusive=True), 2)
+    assert TOPOLOGY.demand(ask_of(submit(cpus=4, gpus=2, memory=GIB)), 2).tolist() == [4.0, 2.0, GIB]
+    assert TOPOLOGY.demand(ask_of(submit(gpu_types={"a100": 3})), 2).tolist() == [1.0, 3.0, 0.0]
+    whole = TOPOLOGY.demand(ask_of(submit(cpus=1, nodes=2, exclusive=True)), 2)
     assert whole.tolist() == [32.0, 8.0, 512.0 * GIB]
-    assert TOPOLOGY.demand_of(submit(cpus=33, exclusive=True), 0)[0] == 64.0
+    assert TOPOLOGY.demand(ask_of(submit(cpus=33, exclusive=True)), 0)[0] == 64.0
 
 
 def test_the_size_of_a_job_is_its_dominant_share_of_the_area() -> None:
