@@ -234,34 +234,25 @@ def resources_of(text: str) -> Resources:
 
     What is not understood is left out. It is shared by all who ask the same: do not change what is in it.
     """
-    counts: dict[str, str] = {}
+    words = dict[str, str]()
     for part in text.split(","):
         key, equal, value = part.strip().partition("=")
         if equal:
-            counts[key] = value
-    return resources_from(
-        {key: number for key, value in counts.items() if key != "mem" and (number := _number(value)) is not None},
-        memory_of(counts["mem"]) if "mem" in counts else None,
-    )
-
-
-def resources_from(counts: dict[str, float], memory: int | None) -> Resources:
-    """Resources from numbers by Slurm's names for them, and the memory in bytes."""
+            words[key] = value
+    counts = {key: count for key, value in words.items() if (count := count_of(_number(value))) is not None}
     types: dict[str, int] = {}
     licences: dict[str, int] = {}
-    for key, number in counts.items():
+    for key, count in counts.items():
         kind, _, name = key.partition("/")
-        if (count := count_of(number)) is None or not name:
-            continue
         if kind == "gres" and name.startswith("gpu:"):
             types[name[4:][:MAX_NAME] or "gpu"] = count
-        elif kind == "license":
+        elif kind == "license" and name:
             licences[name[:MAX_NAME]] = count
-    gpus = max(count_of(counts.get("gres/gpu")) or 0, sum(types.values()))
+    gpus = max(counts.get("gres/gpu", 0), sum(types.values()))
     return Resources(
-        cpus=count_of(counts.get("cpu")),
-        nodes=count_of(counts.get("node")),
-        memory=memory,
+        cpus=counts.get("cpu"),
+        nodes=counts.get("node"),
+        memory=memory_of(words["mem"]) if "mem" in words else None,
         gpus=min(gpus, MAX_COUNT),
         gpu_types=types or None,
         licences=dict(list(licences.items())[:64]) or None,

@@ -8,7 +8,6 @@ import msgspec
 from streams.sources.slurm.rows import (
     ENDED,
     MIB,
-    NO_RESOURCES,
     NO_TIME,
     QUEUED,
     REQUEUED,
@@ -109,15 +108,12 @@ def json_time(value: Number) -> float | None:
 def row_of(
     told: Told,
     time: Callable[[Any], float | None] = json_time,
-    asked: Resources | None = None,
-    got: Resources | None = None,
     queue: bool = False,
 ) -> JobRow | str:
     """The row of an attempt; the name of the field of `told` that is wrong.
 
     Parameters:
         time: reads its times.
-        asked, got: its resources, where its lists do not tell them.
         queue: whether the queue tells it, which has the scheduler's estimate as the start of a job that is queued.
     """
     number, found, submitted = number_of(told.job_id), phase_of(words_of(told.job_state)), time(told.submit_time)
@@ -131,8 +127,7 @@ def row_of(
     ended = end_of(phase, submitted, time(told.end_time))
     if phase in (ENDED, REQUEUED) and ended is None:
         return "end_time"
-    asked = asked or (resources_of(told.tres_req_str) if told.tres_req_str else NO_RESOURCES)
-    got = got or (resources_of(told.tres_alloc_str) if told.tres_alloc_str else NO_RESOURCES)
+    asked, got = resources_of(told.tres_req_str or ""), resources_of(told.tres_alloc_str or "")
     is_queued, reason, expected = phase == QUEUED, told.state_reason or "", None
     started = time(told.start_time)
     if is_queued:

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from streams.sources.slurm.rows import MIB, NO_RESOURCES, JobRow, Resources, resources_from
+from streams.sources.slurm.rows import JobRow
+from streams.sources.slurm.shapes import text_of
 from streams.sources.slurm.told import Told, row_of
 
 _PLACES = {
@@ -30,14 +31,6 @@ _PLACES |= {name: (name,) for name in _SAME}
 """Where the fields of `Told` are in a job."""
 
 
-class Tres(msgspec.Struct, gc=False):
-    """So many of a trackable resource."""
-
-    type: str = ""
-    name: str | None = None
-    count: float | None = None
-
-
 _PARTS = {place[0] for place in _PLACES.values()} | {"reservation", "tres"}
 AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name in sorted(_PARTS)], gc=False)
 """A job with the parts that are looked at, as they are."""
@@ -53,10 +46,9 @@ def row_of_accounting(job: Any) -> JobRow | str:
     told.nodes = told.nodes or ""
     reservation = _inside(job, ("reservation", "name"))
     told.resv_name = reservation if isinstance(reservation, str) else None
-    asked, got = (
-        msgspec.convert(_inside(job, ("tres", what)), list[Tres] | None) for what in ("requested", "allocated")
-    )
-    return row_of(told, asked=resources_of_list(asked), got=resources_of_list(got))
+    asked, got = (_inside(job, ("tres", what)) for what in ("requested", "allocated"))
+    told.tres_req_str, told.tres_alloc_str = text_of(asked), text_of(got)
+    return row_of(told)
 
 
 def _inside(job: Any, place: tuple[str, ...]) -> Any:
@@ -64,17 +56,3 @@ def _inside(job: Any, place: tuple[str, ...]) -> Any:
     for name in place[1:]:
         found = found.get(name) if isinstance(found, dict) else None
     return found
-
-
-def resources_of_list(listed: list[Tres] | None) -> Resources:
-    """Resources from a list of accounting's JSON; memory is in MiB there."""
-    if not listed:
-        return NO_RESOURCES
-    counts: dict[str, float] = {}
-    memory = 0.0
-    for resource in listed:
-        if resource.type == "mem":
-            memory = resource.count or 0.0
-        elif resource.count is not None:
-            counts[f"{resource.type}/{resource.name}" if resource.name else resource.type] = resource.count
-    return resources_from(counts, int(memory) * MIB if 0 < memory < 1 << 40 else None)

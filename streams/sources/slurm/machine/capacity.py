@@ -137,20 +137,6 @@ def gpus_of(gres: str | None) -> dict[str, int]:
     return {kind or "gpu": count for kind, count in gres_of(gres or "").items()}
 
 
-def reservation_of(
-    name: str, start: float, end: float, users: str | None, accounts: str | None, flags: tuple[str, ...]
-) -> Reservation:
-    """A reservation; its pools are filled in by `capacity_of`."""
-    return Reservation(
-        name=name[:MAX_NAMES],
-        start=start,
-        end=end,
-        users=listed(users),
-        accounts=listed(accounts),
-        maintenance="MAINT" in flags,
-    )
-
-
 def listed(text: str | None) -> list[str] | None:
     """The names in a list; None where it is Slurm's word for all or none."""
     if not text or text in ("ALL", "(null)", "N/A"):

@@ -1,10 +1,11 @@
 """The machine as `scontrol --oneliner` and `sacctmgr --parsable2` tell it, which no release has changed."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from models.records import Partition, Reservation
-from streams.sources.slurm.machine.capacity import Node, gpus_of, hosts, listed, reservation_of, state_of
+from streams.sources.slurm.machine.capacity import MAX_NAMES, Node, gpus_of, hosts, listed, state_of
 from streams.sources.slurm.machine.limits import Association, Most, Qos
 from streams.sources.slurm.rows import MIB, count_of, name_of, resources_of, time_of, walltime_of
 
@@ -21,61 +22,79 @@ def pairs_of(line: str) -> dict[str, str]:
 
 def nodes_from_text(text: str) -> list[Node]:
     """Nodes as `scontrol show node --oneliner` tells them."""
-    found: list[Node] = []
-    for words in map(pairs_of, text.splitlines()):
-        state = state_of(words.get("State", "").split("+"))
+    return nodes_of(map(pairs_of, text.splitlines()))
+
+
+def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
+    """Nodes from scontrol's words for each."""
+    nodes: list[Node] = []
+    for words in found:
+        state, memory = state_of(re.split("[+,]", words.get("State", "").upper())), _count(words.get("RealMemory"))
         if "NodeName" in words and state is not None:
-            cpus = words.get("CPUEfctv") or words.get("CPUTot") or "0"
-            memory = words.get("RealMemory", "")
-            found.append(
+            nodes.append(
                 Node(
                     name=words["NodeName"],
-                    cpus=(count_of(float(cpus)) or 0) if cpus.isdecimal() else 0,
+                    cpus=_count(words.get("CPUEfctv")) or _count(words.get("CPUTot")) or 0,
                     state=state,
                     partitions=tuple(sorted(listed(words.get("Partitions")) or ())),
                     gpus=gpus_of(words.get("Gres")),
-                    memory=int(memory) * MIB if memory.isdecimal() and memory != "0" else None,
-                    weight=float(weight) if (weight := words.get("Weight", "")).isdecimal() else 0.0,
+                    memory=None if memory is None else memory * MIB,
+                    weight=float(_count(words.get("Weight")) or 0),
                 )
             )
-    return found
+    return nodes
 
 
 def partitions_from_text(text: str) -> list[tuple[Partition, str | None]]:
     """Partitions as `scontrol show partition --oneliner` tells them, with no pools yet; each with its QOS."""
-    found: list[tuple[Partition, str | None]] = []
-    for words in map(pairs_of, text.splitlines()):
+    return partitions_of(map(pairs_of, text.splitlines()))
+
+
+def partitions_of(found: Iterable[dict[str, str]]) -> list[tuple[Partition, str | None]]:
+    """Partitions from scontrol's words for each."""
+    parts: list[tuple[Partition, str | None]] = []
+    for words in found:
         if (name := name_of(words.get("PartitionName"))) is None:
             continue
-        most, tier = words.get("MaxNodes", ""), words.get("PriorityTier", "")
         partition = Partition(
             name=name,
             pools=[],
-            up=words.get("State", "UP") == "UP",
-            default=words.get("Default") == "YES",
-            tier=int(tier) if tier.isdecimal() else 0,
+            up="UP" in words.get("State", "UP").upper().split(","),
+            default=words.get("Default") == "YES" or "DEFAULT" in words.get("Flags", "").upper().split(","),
+            tier=_count(words.get("PriorityTier")) or 0,
             max_walltime=walltime_of(words.get("MaxTime", ""))[0],
-            max_nodes=int(most) if most.isdecimal() else None,
+            max_nodes=_count(words.get("MaxNodes")),
             groups=listed(words.get("AllowGroups")),
             accounts=listed(words.get("AllowAccounts")),
             qos=listed(words.get("AllowQos")),
             denied_accounts=listed(words.get("DenyAccounts")),
             denied_qos=listed(words.get("DenyQos")),
         )
-        found.append((partition, name_of(words.get("QoS"))))
-    return found
+        parts.append((partition, name_of(words.get("QoS"))))
+    return parts
 
 
 def reservations_from_text(text: str) -> list[tuple[Reservation, list[str]]]:
     """Reservations as `scontrol show reservation --oneliner` tells them with TZ=UTC, each with its nodes."""
-    found: list[tuple[Reservation, list[str]]] = []
-    for words in map(pairs_of, text.splitlines()):
-        name, start, end = words.get("ReservationName"), _utc(words.get("StartTime")), _utc(words.get("EndTime"))
+    return reservations_of(map(pairs_of, text.splitlines()))
+
+
+def reservations_of(found: Iterable[dict[str, str]]) -> list[tuple[Reservation, list[str]]]:
+    """Reservations from scontrol's words for each; a time may be in Unix seconds."""
+    kept: list[tuple[Reservation, list[str]]] = []
+    for words in found:
+        name, start, end = words.get("ReservationName"), _time(words.get("StartTime")), _time(words.get("EndTime"))
         if name and start is not None and end is not None:
-            flags = tuple(words.get("Flags", "").upper().split(","))
-            made = reservation_of(name, start, end, words.get("Users"), words.get("Accounts"), flags)
-            found.append((made, hosts(words.get("Nodes"))))
-    return found
+            reservation = Reservation(  # its pools are filled in by `capacity_of`
+                name=name[:MAX_NAMES],
+                start=start,
+                end=end,
+                users=listed(words.get("Users")),
+                accounts=listed(words.get("Accounts")),
+                maintenance="MAINT" in words.get("Flags", "").upper().split(","),
+            )
+            kept.append((reservation, hosts(words.get("Nodes"))))
+    return kept
 
 
 QOS_COLUMNS = ("Name", "GrpTRES", "GrpJobs", "MaxTRESPU", "MaxJobsPU", "MaxTRESPA", "MaxJobsPA")
@@ -84,8 +103,12 @@ ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "G
 
 
 def qos_from_text(text: str) -> list[Qos]:
+    """Qualities of service, in lines of `QOS_COLUMNS`."""
+    return qos_of(line.split("|") for line in text.splitlines())
+
+
+def qos_of(rows: Iterable[list[str]]) -> list[Qos]:
     """Qualities of service, from `QOS_COLUMNS`."""
-    rows = (line.split("|") for line in text.splitlines())
     return [
         Qos(row[0], _most(row[1], row[2]), _most(row[3], row[4]), _most(row[5], row[6]))
         for row in rows
@@ -94,8 +117,12 @@ def qos_from_text(text: str) -> list[Qos]:
 
 
 def associations_from_text(text: str) -> list[Association]:
+    """Associations, in lines of `ASSOCIATION_COLUMNS`."""
+    return associations_of(line.split("|") for line in text.splitlines())
+
+
+def associations_of(rows: Iterable[list[str]]) -> list[Association]:
     """Associations, from `ASSOCIATION_COLUMNS`; MaxJobs is of a user, and an account's only what its users inherit."""
-    rows = (line.split("|") for line in text.splitlines())
     return [
         Association(row[0], row[1], row[2], row[3], _most(row[4], *(row[5:] if row[2] else row[5:6])))
         for row in rows
@@ -107,8 +134,14 @@ def _most(resources: str, *jobs: str) -> Most:
     return Most(resources_of(resources), min((int(one) for one in jobs if one.isdecimal()), default=None))
 
 
-def _utc(text: str | None) -> float | None:
+def _count(text: str | None) -> int | None:
+    return count_of(float(text)) if text and text.isdecimal() else None
+
+
+def _time(text: str | None) -> float | None:
     try:
+        if text and text.isdecimal():
+            return time_of(float(text))
         return time_of(datetime.fromisoformat(text or "").replace(tzinfo=UTC).timestamp())
     except ValueError:
         return None

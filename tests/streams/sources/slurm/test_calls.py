@@ -177,7 +177,7 @@ def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: py
     ]
     assert [node.name for node in calls.nodes()] == ["n1"]
     assert [part.name for part, _ in calls.partitions()] == ["batch"]
-    with pytest.raises(CallFailed, match="Expected `array`"):
+    with pytest.raises(CallFailed, match="no list of reservations"):
         calls.reservations()
 
 
