@@ -4,7 +4,7 @@ A pool is a set of nodes that are alike and that the same partitions use, so no 
 share nodes name the same pool. A site that tells neither is a number of processors.
 """
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -86,14 +86,12 @@ class Reservation(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     maintenance: bool = False
 
 
-class Capacity(Event, tag="capacity", kw_only=True, frozen=True):
+class Capacity(Event, kw_only=True, frozen=True):
     """The site's size changed, or nodes went down or came back, or what its partitions may do.
 
     `cpus`, `nodes` and `down_nodes` are of the whole site. `pools`, `partitions`, `limits` and `reservations` are all
     that there are: each event replaces what the one before said, also where they are left out.
     """
-
-    kind: ClassVar[str] = "capacity"
 
     cpus: Count
     nodes: Count | None = None

@@ -1,5 +1,6 @@
 """What schedulers say: a job came, started, left, or its request changed. The machine is in `capacity.py`."""
 
+import re
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -12,14 +13,23 @@ def _version() -> int:
     return VERSION
 
 
-class Event(msgspec.Struct, tag_field="type", kw_only=True, frozen=True, omit_defaults=True):
+def _kind(name: str) -> str:
+    """`expected_start` for ExpectedStart."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Event(msgspec.Struct, tag_field="type", tag=_kind, kw_only=True, frozen=True, omit_defaults=True):
     """What every event says: which site, and when it happened there. What is as usual is left out, but for `v`."""
 
     kind: ClassVar[str] = ""
+    """As `type` says it in JSON: the class's name."""
 
     v: Version = msgspec.field(default_factory=_version)
     site: Name
     time: Time
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = _kind(cls.__name__)
 
 
 class JobEvent(Event, kw_only=True, frozen=True):
@@ -34,7 +44,7 @@ class JobEvent(Event, kw_only=True, frozen=True):
         return (self.job, self.attempt)
 
 
-class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
+class Submit(JobEvent, kw_only=True, frozen=True):
     """A job entered the queue with this request. What is left out is unknown.
 
     `queue` is the queue or partition it names; `partitions` are all it may start in, where it names several. `gpus` are
@@ -57,8 +67,6 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     interactive …), `job_class`, `script`, `arguments` and `network` (adaptor) are the further characteristics by which
     Smith, Foster and Taylor (1998, table 2) tell jobs that are alike.
     """
-
-    kind: ClassVar[str] = "submit"
 
     user: Name | None = None
     group: Name | None = None
@@ -95,14 +103,12 @@ class Submit(JobEvent, tag="submit", kw_only=True, frozen=True):
     old: bool = False
 
 
-class Start(JobEvent, tag="start", kw_only=True, frozen=True):
+class Start(JobEvent, kw_only=True, frozen=True):
     """A job got its processors; `cpus`, `nodes` and `gpus` are what was allocated, where the scheduler says so.
 
     While it runs these count; the request stays what the job is compared by. `partition` is where it runs. A task of an
     array that queues as one row names the job of that row as its `array`.
     """
-
-    kind: ClassVar[str] = "start"
 
     cpus: Size | None = None
     nodes: Count | None = None
@@ -111,60 +117,46 @@ class Start(JobEvent, tag="start", kw_only=True, frozen=True):
     array: Name | None = None
 
 
-class End(JobEvent, tag="end", kw_only=True, frozen=True):
+class End(JobEvent, kw_only=True, frozen=True):
     """A job left its processors. `state` is completed, failed, cancelled, timeout, preempted, node_fail or the like.
 
     Of one that was preempted it is not known how long it would have run: nothing is learnt of that.
     """
 
-    kind: ClassVar[str] = "end"
-
     state: Annotated[str, Meta(min_length=1, max_length=64)] = "completed"
     array: Name | None = None
 
 
-class Cancel(JobEvent, tag="cancel", kw_only=True, frozen=True):
+class Cancel(JobEvent, kw_only=True, frozen=True):
     """A job left the queue without having started: its wait is censored. A task of an array is named as in a start."""
-
-    kind: ClassVar[str] = "cancel"
 
     array: Name | None = None
 
 
-class Hold(JobEvent, tag="hold", kw_only=True, frozen=True):
+class Hold(JobEvent, kw_only=True, frozen=True):
     """A queued job may not start until it is released."""
 
-    kind: ClassVar[str] = "hold"
 
-
-class Release(JobEvent, tag="release", kw_only=True, frozen=True):
+class Release(JobEvent, kw_only=True, frozen=True):
     """A held job may start again."""
 
-    kind: ClassVar[str] = "release"
 
-
-class Suspend(JobEvent, tag="suspend", kw_only=True, frozen=True):
+class Suspend(JobEvent, kw_only=True, frozen=True):
     """A running job stands still; its run time does too. With `releases` others may have its processors meanwhile."""
-
-    kind: ClassVar[str] = "suspend"
 
     releases: bool = True
 
 
-class Resume(JobEvent, tag="resume", kw_only=True, frozen=True):
+class Resume(JobEvent, kw_only=True, frozen=True):
     """A suspended job runs on. Its wait does not begin again."""
 
-    kind: ClassVar[str] = "resume"
 
-
-class Alter(JobEvent, tag="alter", kw_only=True, frozen=True):
+class Alter(JobEvent, kw_only=True, frozen=True):
     """A job's request was changed, or what it runs on; a field that is absent stays as it was.
 
     Once it runs, `cpus`, `nodes` and `gpus` are what it has now. `unlimited` takes the walltime away. An empty
     `dependency` or `pending_reason` says that there is none any more.
     """
-
-    kind: ClassVar[str] = "alter"
 
     account: Name | None = None
     queue: Name | None = None
@@ -186,24 +178,20 @@ class Alter(JobEvent, tag="alter", kw_only=True, frozen=True):
     pending_reason: Text | None = None
 
 
-class Requeue(JobEvent, tag="requeue", kw_only=True, frozen=True):
+class Requeue(JobEvent, kw_only=True, frozen=True):
     """A running job went back into the queue; it goes on as attempt `attempt + 1`. `state` says why, as in `End`, and
     `past`, of the attempt that begins, is that of a submit.
     """
-
-    kind: ClassVar[str] = "requeue"
 
     state: Name | None = None
     past: bool = False
 
 
-class ExpectedStart(JobEvent, tag="expected_start", kw_only=True, frozen=True):
+class ExpectedStart(JobEvent, kw_only=True, frozen=True):
     """Somebody else, such as the scheduler itself, expects a queued job to start at `expected` (Unix seconds).
 
     The first that `by` says of a job is scored beside the methods' predictions, under that name.
     """
-
-    kind: ClassVar[str] = "expected_start"
 
     by: Name
     expected: Time

@@ -17,26 +17,3 @@ from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf
 from models.simulation.scheduler import Ordered, Scheduler
 from models.simulation.workload import SimulatedJob, generate
-
-__all__ = [
-    "POLICIES",
-    "WITHOUT_RUN_TIMES",
-    "Actual",
-    "Conservative",
-    "Easy",
-    "EasyKill",
-    "EasyPreemptive",
-    "Estimates",
-    "Learner",
-    "Lerwf",
-    "Multifactor",
-    "Ordered",
-    "Performance",
-    "Predicted",
-    "Priorities",
-    "Scheduler",
-    "SimulatedJob",
-    "generate",
-    "perform",
-    "run",
-]

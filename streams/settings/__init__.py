@@ -21,20 +21,3 @@ from streams.settings.sections import (
     TopicSettings,
     WorkerSettings,
 )
-
-__all__ = [
-    "PREFIX",
-    "SECTIONS",
-    "EstimateSettings",
-    "KafkaSettings",
-    "NotifySettings",
-    "QuestionSettings",
-    "RedisSettings",
-    "ServeSettings",
-    "Settings",
-    "SitesSettings",
-    "TopicSettings",
-    "WorkerSettings",
-    "load_settings",
-    "settings_file",
-]

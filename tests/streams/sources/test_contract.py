@@ -1,5 +1,6 @@
 """Every source keeps the contract: those built in, and those of other packages."""
 
+import doctest
 import re
 import subprocess
 import sys
@@ -197,3 +198,7 @@ def test_what_is_skipped_is_told_in_one_line() -> None:
     assert issubclass(CursorError, UserError)
     with pytest.raises(TypeError, match="abstract"):
         Source()  # type: ignore[abstract]
+
+
+def test_the_example_of_the_guide() -> None:
+    assert doctest.testfile(str(ROOT / "docs" / "howto" / "source.md"), module_relative=False).failed == 0
