@@ -1,7 +1,6 @@
 """What a scheduler takes for the run times of its jobs: requested, true, or predicted from those that have ended."""
 
 import math
-from typing import Protocol
 
 from models.method import RunMethod
 from models.simulation.workload import SimulatedJob
@@ -10,16 +9,6 @@ from models.site.runs import RunHistory
 
 DEFAULT_RUN_S = 3600.0
 """Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""
-
-
-class RunTimePredictor(Protocol):
-    """Predicts run times from the jobs that it learnt."""
-
-    def predict(self, job: Job, elapsed_s: float) -> float | None:
-        """Seconds that the job runs in all, given that it has run for `elapsed_s`; None for no prediction."""
-
-    def learn(self, job: Job, run_s: float) -> None:
-        """Take in that the job has ended after `run_s` seconds."""
 
 
 class Learner:
@@ -85,7 +74,7 @@ class Predicted(Estimates):
 
     learns = True
 
-    def __init__(self, predictor: RunTimePredictor) -> None:
+    def __init__(self, predictor: Learner) -> None:
         super().__init__()
         self.predictor = predictor
 

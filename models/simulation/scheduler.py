@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -21,21 +22,19 @@ NEVER = 1 << 62
 """A second that never comes."""
 
 
+@dataclass(slots=True, eq=False)
 class Running:
     """A job on the machine: since when, when it will have ended, and until when it is planned to run.
 
     `done` is how long it had run before, where it was suspended.
     """
 
-    __slots__ = ("done", "end", "job", "limit", "ordinal", "since")
-
-    def __init__(self, job: SimulatedJob, since: int, end: int, limit: int, ordinal: int, done: int) -> None:
-        self.job = job
-        self.since = since
-        self.end = end
-        self.limit = limit
-        self.ordinal = ordinal
-        self.done = done
+    job: SimulatedJob
+    since: int
+    end: int
+    limit: int
+    ordinal: int
+    done: int
 
 
 class Scheduler(ABC):

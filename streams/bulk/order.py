@@ -3,39 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from models.records import (
-    Alter,
-    AnyEvent,
-    Cancel,
-    End,
-    Event,
-    ExpectedStart,
-    Hold,
-    JobEvent,
-    Release,
-    Requeue,
-    Resume,
-    Start,
-    Submit,
-    Suspend,
-)
+from models.records import AnyEvent, Event, JobEvent, Start, Submit
 
-_STEPS: dict[type[Event], int] = {
-    Submit: 0,
-    Hold: 1,
-    Release: 1,
-    Alter: 1,
-    ExpectedStart: 1,
-    Start: 2,
-    Suspend: 3,
-    Resume: 3,
-    End: 4,
-    Cancel: 4,
-    Requeue: 4,
-}
-"""Where each kind comes among the events of one attempt at one moment."""
+_STEPS = {"submit": 0, "start": 2, "suspend": 3, "resume": 3, "end": 4, "cancel": 4, "requeue": 4}
+"""Where each kind comes among the events of one attempt at one moment; all others are 1."""
 
-_TURNS: dict[type[Event], int] = {End: 0, Cancel: 0, Requeue: 0, Suspend: 0, Submit: 2}
+_TURNS = {"end": 0, "cancel": 0, "requeue": 0, "suspend": 0, "submit": 2}
 """Where each kind comes among the jobs of one moment; all others are 1, and what follows a submit is 3."""
 
 
@@ -65,7 +38,7 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
         alike.append(event)
         if isinstance(event, JobEvent):
             story = stories.setdefault((event.site, arrays.get(job, job)), [])
-            story.append((attempt, _STEPS[type(event)], place, event))
+            story.append((attempt, _STEPS.get(event.kind, 1), place, event))
         else:
             capacities.append(event)
     turns: list[tuple[int, int, int, Event]] = []
@@ -73,7 +46,7 @@ def _of_one_moment(events: Sequence[AnyEvent]) -> list[Event]:
         story.sort(key=lambda item: item[:3])
         turn, submitted = 0, False
         for step, (*_, one) in enumerate(story):
-            turn = max(turn, 3 if submitted else _TURNS.get(type(one), 1))
+            turn = max(turn, 3 if submitted else _TURNS.get(one.kind, 1))
             submitted |= isinstance(one, Submit)
             turns.append((turn, first, step, one))
     turns.sort(key=lambda item: item[:3])

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,18 +127,21 @@ def _keyed(values: Mapping[str, float]) -> _Values:
     return {(key,): value for key, value in dict(values).items()}
 
 
-def _counter(name: str, text: str, labels: Mapping[str, str], values: _Values, *more: str) -> Metric:
-    family = CounterMetricFamily(f"queuecast_source_{name}", text, labels=[*labels, *more])
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    labels: Mapping[str, str],
+    values: _Values,
+    *more: str,
+) -> Metric:
+    family = kind(f"queuecast_source_{name}", text, labels=[*labels, *more])
     for key, value in values.items():
         family.add_metric([*labels.values(), *key], value)
     return family
 
 
-def _gauge(name: str, text: str, labels: Mapping[str, str], values: _Values, *more: str) -> Metric:
-    family = GaugeMetricFamily(f"queuecast_source_{name}", text, labels=[*labels, *more])
-    for key, value in values.items():
-        family.add_metric([*labels.values(), *key], value)
-    return family
+_counter, _gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
 
 
 def run_source(settings: Settings, source: Source, watch: Watch, directory: Path | None, stop: Stop) -> None:

@@ -1,7 +1,7 @@
 """The attributes of jobs, and of the states that they find (Li, Groep and Wolters 2005, section 3, tables 1 to 3)."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -21,21 +21,13 @@ StateAttribute = Literal[
     "queued_demand",
 ]
 
-JOB: tuple[JobAttribute, ...] = ("group", "user", "executable", "queue", "cpus", "walltime", "time_of_day")
+JOB: tuple[JobAttribute, ...] = get_args(JobAttribute)
 """Table 1, and the queue. All are nominal but the last two."""
 
-POLICY: tuple[PolicyAttribute, ...] = ("group", "user", "queue")
+POLICY: tuple[PolicyAttribute, ...] = get_args(PolicyAttribute)
 """Table 2."""
 
-STATE: tuple[StateAttribute, ...] = (
-    "free_cpus",
-    "running_jobs",
-    "queued_jobs",
-    "running_elapsed",
-    "running_remaining",
-    "queued_elapsed",
-    "queued_demand",
-)
+STATE: tuple[StateAttribute, ...] = get_args(StateAttribute)
 """Table 3, in its order: all but the first are vectors by category; the last four are processor-seconds."""
 
 NOMINAL = JOB[:5]

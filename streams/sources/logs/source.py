@@ -65,14 +65,12 @@ class Records(ABC):
 
     Attributes:
         memory: what is kept with the place.
-        is_open: True in the middle of a record of several lines: one cannot begin there.
         is_whole: True where a log is read whole, and events need not come in the order of its lines.
         file: the file that is read.
         lines_before: how many lines of the record come before the last line that was taken.
         left_out: counts the records that give no event by their nature, by what they are.
     """
 
-    is_open = False
     is_whole = False
     file = Path()
     lines_before = 0
@@ -80,6 +78,12 @@ class Records(ABC):
     def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
         self.stories = Stories(site, memory.known)
+        self._lines: list[str] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a record of several lines has begun and is not complete: one cannot begin there."""
+        return bool(self._lines)
 
     @abstractmethod
     def take(self, line: str) -> list[AnyEvent]:

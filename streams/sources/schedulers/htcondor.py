@@ -24,7 +24,7 @@ import msgspec
 from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.errors import UNDECODABLE
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, count_of, job_of
-from streams.sources.logs.source import LogSource, Memory, Records
+from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
 from streams.sources.schedulers.htcondor_ads import (
     Ad,
@@ -69,15 +69,6 @@ SUSPENDED_JOB, UNSUSPENDED, HELD, RELEASED, RECONNECT_FAILED, AD_INFORMATION = 1
 
 class HTCondorRecords(Records):
     """Events of the log, or ads of a history, as events."""
-
-    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
-        super().__init__(site, memory, zone, left_out)
-        self._lines: list[str] = []
-
-    @property
-    def is_open(self) -> bool:  # type: ignore[override]
-        """Whether a record has begun and is not complete."""
-        return bool(self._lines)
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of a record, with its last line."""

@@ -189,14 +189,8 @@ class KueueRecords(Records):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._workloads = Workloads(self.site, self.stories)
-        self._lines: list[str] = []
         self._bytes = 0
         self._end = "}"
-
-    @property
-    def is_open(self) -> bool:  # type: ignore[override]
-        """Whether an object has begun and is not complete."""
-        return bool(self._lines)
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of an object, with its last line."""

@@ -77,36 +77,29 @@ class LsfRecords(Records):
         number, _, options, cpus = fields.numbers(HEAD)
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip(4)
-        user = fields.text("userName")
+        named = fields.named("userName")
         walltime = fields.numbers(LIMITS)[WALLTIME_LIMIT]
         fields.skip(3)
-        queue, resources = fields.text("queue"), fields.text("resReq")
+        named |= fields.named("queue", "resReq")
         fields.skip(8)  # from where it comes and its files
         fields.skip(fields.count("numAskedHosts"))
-        dependency = fields.text("dependCond")
+        named |= fields.named("dependCond")
         fields.skip()
-        name, command = fields.text("jobName"), fields.text("command")
+        named |= fields.named("jobName", "command")
         fields.skip(3 * fields.count("nxf"))
         fields.skip()
-        project = fields.text("projectName")
+        named |= fields.named("projectName")
         fields.skip(3 + bool(options & INTERACTIVE))  # ports, processors at most, host type
         further = self._further_options(fields)
-        size, limit = array_of(name)
+        size, limit = array_of(named["jobName"])
         submit = Submit(
             site=self.site,
             time=submitted or at,
             job=self._job(number, 0)[0],
-            user=name_of(user),
-            account=name_of(project),
-            queue=name_of(queue),
-            executable=executable(name, command),
-            walltime=float(walltime) if 0 < walltime <= MAX_SECONDS else None,
             eligible=begin if begin > (submitted or at) else None,
-            dependency=text_of(dependency),
             array_size=size,
             array_limit=limit,
-            exclusive=bool(options & EXCLUSIVE),
-            **with_gpus(request(cpus, resources), line),
+            **_asked(named, options, cpus, walltime if 0 < walltime <= MAX_SECONDS else None, line),
         )
         told = self.stories.submit(submit)
         return told + (self.stories.hold(submit.job, submit.time) if told and further & HOLD else [])
@@ -138,7 +131,7 @@ class LsfRecords(Records):
         ended = fields.time("endTime")
         fields.skip(USAGE if fields.number("ru") else 0)
         exit_status = fields.number("exitStatus")
-        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        job = self._told(fields, number)
         if status & (EXITED | DONE):
             return self._over(job, ended or at, "completed" if status & DONE else exit_state(exit_status))
         if status & (SUSPENDED_BY_SYSTEM | SUSPENDED_BY_USER):
@@ -150,21 +143,19 @@ class LsfRecords(Records):
         return self.stories.resume(job, at) if status & RUNS else []
 
     def _job_requeue(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
-        number = fields.number("jobId")
-        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        job = self._told(fields, fields.number("jobId"))
         return self.stories.requeue(job, at)
 
     def _job_switch(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
         fields.skip()
         number, queue = fields.number("jobId"), fields.text("queue")
-        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        job = self._told(fields, number)
         if self.stories.phase(job) not in (QUEUED, HELD) or not queue:
             return []
         return self.stories.alter(Alter(site=self.site, time=at, job=job, queue=name_of(queue)))
 
     def _job_clean(self, fields: Fields, at: float, line: str) -> list[AnyEvent]:
-        number = fields.number("jobId")
-        job, _ = self._job(number, 0 if fields.is_over() else fields.number("idx"))
+        job = self._told(fields, fields.number("jobId"))
         self.stories.forget(job)
         return []
 
@@ -173,16 +164,15 @@ class LsfRecords(Records):
         submitted, begin = fields.time("submitTime"), fields.time("beginTime")
         fields.skip()
         started = fields.time("startTime")
-        user, queue, resources = fields.text("userName"), fields.text("queue"), fields.text("resReq")
-        dependency = fields.text("dependCond")
+        named = fields.named("userName", "queue", "resReq", "dependCond")
         fields.skip(7)
         fields.skip(fields.count("numAskedHosts"))
         hosts = fields.texts("numExHosts")
         status = fields.number("jStatus")
         fields.skip()
-        name, command = fields.text("jobName"), fields.text("command")
+        named |= fields.named("jobName", "command")
         fields.skip(USAGE + 1)
-        project = fields.text("projectName")
+        named |= fields.named("projectName")
         exit_status = fields.number("exitStatus")
         fields.skip(3)
         index = 0 if fields.is_over() else fields.number("idx")
@@ -190,18 +180,8 @@ class LsfRecords(Records):
         reason = "" if fields.is_over() else fields.text("exitInfo")
 
         def submit() -> dict[str, Any]:
-            limit = _run_limit(line)
-            return {
-                "user": name_of(user),
-                "account": name_of(project),
-                "queue": name_of(queue),
-                "executable": executable(name, command),
-                "walltime": float(limit) if limit else None,
-                "eligible": begin if begin > submitted > 0 else None,
-                "dependency": text_of(dependency),
-                "exclusive": bool(options & EXCLUSIVE),
-                **with_gpus(request(cpus, resources), line),
-            }
+            eligible = begin if begin > submitted > 0 else None
+            return {"eligible": eligible, **_asked(named, options, cpus, _run_limit(line), line)}
 
         state = "completed" if status & DONE else exit_state(exit_status, reason)
         return self._finished(number, index, (submitted, started, at), submit, hosts, state)
@@ -213,18 +193,8 @@ class LsfRecords(Records):
         times = [_seconds(named, name) for name in ("submitTime", "startTime", "endTime")]
 
         def submit() -> dict[str, Any]:
-            options = count_of(named.get("options")) or 0
-            limit = count_of(named.get("runLimit"))
-            return {
-                "user": name_of(named.get("userName")),
-                "account": name_of(named.get("projectName")),
-                "queue": name_of(named.get("queue")),
-                "executable": executable(named.get("jobName", ""), named.get("command", "")),
-                "walltime": float(limit) if limit else None,
-                "dependency": text_of(named.get("dependCond")),
-                "exclusive": bool(options & EXCLUSIVE),
-                **with_gpus(request(count_of(named.get("numProcessors")) or 0, named.get("resReq", "")), line),
-            }
+            options, cpus = count_of(named.get("options")) or 0, count_of(named.get("numProcessors")) or 0
+            return _asked(named, options, cpus, count_of(named.get("runLimit")), line)
 
         done = (count_of(named.get("jStatus")) or 0) & DONE
         exit_status = count_of(named.get("exitStatus")) or 0
@@ -268,6 +238,10 @@ class LsfRecords(Records):
         end = End(site=self.site, time=max(ended, started), job=job, state=state)
         return self.stories.end(end, start, asked)
 
+    def _told(self, fields: Fields, number: int) -> str:
+        """The id of a job, or of the task that the next field names, where there is one."""
+        return self._job(number, 0 if fields.is_over() else fields.number("idx"))[0]
+
     def _job(self, number: int, index: int) -> tuple[str, str | None]:
         """A job's id, and the array that a task belongs to."""
         if not (0 <= number <= MAX_COUNT and 0 <= index <= MAX_COUNT):
@@ -300,6 +274,20 @@ class LsfSource(LogSource):
         """When the first record was written."""
         found = FIRST.search(head)
         return float(found[1]) if found is not None else None
+
+
+def _asked(named: Mapping[str, str], options: int, cpus: int, walltime: int | None, line: str) -> dict[str, Any]:
+    """The fields of a `submit` that a record's own fields say."""
+    return {
+        "user": name_of(named.get("userName")),
+        "account": name_of(named.get("projectName")),
+        "queue": name_of(named.get("queue")),
+        "executable": executable(named.get("jobName", ""), named.get("command", "")),
+        "walltime": float(walltime) if walltime else None,
+        "dependency": text_of(named.get("dependCond")),
+        "exclusive": bool(options & EXCLUSIVE),
+        **with_gpus(request(cpus, named.get("resReq", "")), line),
+    }
 
 
 def _run_limit(line: str) -> int | None:

@@ -37,6 +37,10 @@ class Fields:
         except IndexError:
             raise self._cut_short(place, name) from None
 
+    def named(self, *names: str) -> dict[str, str]:
+        """So many strings, by their names."""
+        return {name: self.text(name) for name in names}
+
     def number(self, name: str) -> int:
         """A whole number."""
         place = self._next

@@ -7,7 +7,7 @@ would have of them. Times are the site's, such as `Mon Sep 16 10:23:45 2024`; jo
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -49,15 +49,6 @@ class _Answer(msgspec.Struct):
 
 class QstatRecords(PbsRecords):
     """Answers, each from a line that begins with a brace to one that is nothing else."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._lines: list[str] = []
-
-    @property
-    def is_open(self) -> bool:  # type: ignore[override]
-        """Whether an answer has begun and is not complete."""
-        return bool(self._lines)
 
     def take(self, line: str) -> list[AnyEvent]:
         """The events of an answer, with its last line."""

@@ -7,15 +7,15 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from models.durations import duration
-from models.records import Limit, Partition, Reservation
+from models.records import Limit
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.json_jobs import JobsDocument, read_jobs
 from streams.sources.slurm.machine import text
-from streams.sources.slurm.machine.capacity import Node
 from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
 from streams.sources.slurm.text import read_sacct
 
@@ -38,6 +38,20 @@ COLUMNS = (
     "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Priority Reason State"
 )
 """The columns that are asked for, as far as this release has them. A name may have line breaks: it is not the last."""
+
+
+_SHOW, _MANAGED = ("scontrol", "--oneliner", "show"), ("sacctmgr", "--noheader", "--parsable2", "show")
+_MACHINE: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
+    "nodes": ((*_SHOW, "node"), text.nodes_from_text),
+    "partitions": ((*_SHOW, "partition"), text.partitions_from_text),
+    "reservations": ((*_SHOW, "reservation"), text.reservations_from_text),
+    "qos": ((*_MANAGED, "qos", f"format={','.join(text.QOS_COLUMNS)}"), text.qos_from_text),
+    "associations": (
+        (*_MANAGED, "associations", f"format={','.join(text.ASSOCIATION_COLUMNS)}"),
+        text.associations_from_text,
+    ),
+}
+"""What programs print of the machine, and what reads that."""
 
 
 class CallFailed(Exception):
@@ -72,20 +86,14 @@ class SlurmCalls(ABC):
         """The jobs, each attempt, that lived since then (Unix seconds)."""
 
     @abstractmethod
-    def nodes(self) -> list[Node]:
-        """The nodes."""
+    def machine(self, what: str) -> Any:
+        """The "nodes", "partitions" (each with its QOS), "reservations" (each with its nodes), "qos" or
+        "associations", as `machine.text` and `machine.rest` give them.
+        """
 
-    @abstractmethod
-    def partitions(self) -> list[tuple[Partition, str | None]]:
-        """The partitions, with no pools, each with its QOS."""
-
-    @abstractmethod
-    def reservations(self) -> list[tuple[Reservation, list[str]]]:
-        """The reservations, each with its nodes."""
-
-    @abstractmethod
     def limits(self) -> list[Limit]:
         """The limits of the qualities of service and associations."""
+        return limits_of_qos(self.machine("qos")) + limits_of_associations(self.machine("associations"))
 
     def close(self) -> None:
         """Nobody waits for calls any more: one that is underway may end in its thread."""
@@ -173,27 +181,12 @@ class Commands(SlurmCalls):
             self._columns = ",".join(column for column in COLUMNS.split() if column in known)
         return self._columns
 
-    def nodes(self) -> list[Node]:
-        """`scontrol show node`."""
-        return text.nodes_from_text(self._text("scontrol", "--oneliner", "show", "node"))
-
-    def partitions(self) -> list[tuple[Partition, str | None]]:
-        """`scontrol show partition`."""
-        return text.partitions_from_text(self._text("scontrol", "--oneliner", "show", "partition"))
-
-    def reservations(self) -> list[tuple[Reservation, list[str]]]:
-        """`scontrol show reservation`."""
-        self._check_zone()
-        return text.reservations_from_text(self._text("scontrol", "--oneliner", "show", "reservation"))
-
-    def limits(self) -> list[Limit]:
-        """`sacctmgr show qos` and `sacctmgr show associations`."""
-        qos = text.qos_from_text(self._managed("qos", text.QOS_COLUMNS))
-        associations = text.associations_from_text(self._managed("associations", text.ASSOCIATION_COLUMNS))
-        return limits_of_qos(qos) + limits_of_associations(associations)
-
-    def _managed(self, what: str, columns: Sequence[str]) -> str:
-        return self._text("sacctmgr", "--noheader", "--parsable2", "show", what, f"format={','.join(columns)}")
+    def machine(self, what: str) -> Any:
+        """As `scontrol show` or `sacctmgr show` prints it."""
+        if what == "reservations":
+            self._check_zone()
+        words, read = _MACHINE[what]
+        return read(self._text(*words))
 
     def close(self) -> None:
         """End the program that runs."""

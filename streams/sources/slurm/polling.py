@@ -41,14 +41,6 @@ class Polling(Way):
             CallFailed: it gave nothing.
         """
 
-    @abstractmethod
-    def is_first(self, place: Place) -> bool:
-        """Whether nobody has looked so before."""
-
-    @abstractmethod
-    def took(self, look: Look, place: Place) -> None:
-        """Bring the place up to date."""
-
     def looks(self, place: Place) -> Iterator[Look]:
         """The look that is done, if one is; otherwise one begins as soon as it is due."""
         if self._underway is None:
@@ -66,8 +58,11 @@ class Polling(Way):
             self._on_skipped(Skipped(error.call, None, None, str(error), "an answer of Slurm"))
             return
         self.records += max(len(look.rows), 1)
-        look.late, look.number = self.is_first(place), self.begun
-        self.took(look, place)
+        look.number = self.begun
+        if look.queue:
+            look.late, place.polls = place.polls == 0, place.polls + 1
+        else:
+            look.late, place.since = place.since == 0.0, look.at
         yield look
 
     def hurry(self) -> None:
@@ -100,14 +95,6 @@ class QueuePolling(Polling):
         document = self._slurm.queue(self._on_skipped)
         return Look(document.rows, document.last_update or at, queue=True, machine=machine)
 
-    def is_first(self, place: Place) -> bool:
-        """Whether it is the first look at this queue."""
-        return place.polls == 0
-
-    def took(self, look: Look, place: Place) -> None:
-        """Count it."""
-        place.polls += 1
-
     def _look_at_machine(self) -> Machine:
         self._machine_due = time.monotonic() + self._machine_s
         if time.monotonic() >= self._limits_due:
@@ -115,9 +102,12 @@ class QueuePolling(Polling):
             with self._told():
                 self._machine.limits = self._slurm.limits()
         with self._told():
-            self._machine.reservations = self._slurm.reservations()
+            self._machine.reservations = self._slurm.machine("reservations")
         with self._told():
-            self._machine.nodes, self._machine.partitions = self._slurm.nodes(), self._slurm.partitions()
+            self._machine.nodes, self._machine.partitions = (
+                self._slurm.machine("nodes"),
+                self._slurm.machine("partitions"),
+            )
         return self._machine
 
     @contextmanager
@@ -145,11 +135,3 @@ class AccountingPolling(Polling):
         now = float(int(time.time()))
         since = place.since - OVERLAP_S if place.since else now - self._since_s
         return Look(self._slurm.accounting(max(since, 0.0), self._on_skipped).rows, now, accounting=True)
-
-    def is_first(self, place: Place) -> bool:
-        """Whether it is the first look at this accounting."""
-        return place.since == 0.0
-
-    def took(self, look: Look, place: Place) -> None:
-        """Keep when it was."""
-        place.since = look.at

@@ -2,22 +2,16 @@
 
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from http.client import HTTPException
-from typing import TypeVar
+from typing import Any
 from urllib.parse import urlencode
 
-from models.records import Limit, Partition, Reservation
 from streams.errors import UserError
 from streams.sources.contract import Calls, OnSkipped
 from streams.sources.slurm.access import Access, Server, Token
 from streams.sources.slurm.calls import TIMEOUT_S, CallFailed, SlurmCalls, jobs_of
 from streams.sources.slurm.json_jobs import JobsDocument
 from streams.sources.slurm.machine import rest
-from streams.sources.slurm.machine.capacity import Node
-from streams.sources.slurm.machine.limits import limits_of_associations, limits_of_qos
-
-T = TypeVar("T")
 
 VERSIONS = (42, 41, 43, 44, 40, 45, 39, 38, 37)
 """The versions of the REST service's data that are tried where none is given, the best known first."""
@@ -48,29 +42,11 @@ class Rest(SlurmCalls):
         data = self._get("slurmdb", "jobs", start_time=f"{since:.0f}", skip_steps="true", show_duplicates="true")
         return jobs_of(data, on_skipped, "slurmdb jobs")
 
-    def nodes(self) -> list[Node]:
-        """`GET /slurm/…/nodes`."""
-        return self._read("nodes", rest.nodes_from_json)
-
-    def partitions(self) -> list[tuple[Partition, str | None]]:
-        """`GET /slurm/…/partitions`."""
-        return self._read("partitions", rest.partitions_from_json)
-
-    def reservations(self) -> list[tuple[Reservation, list[str]]]:
-        """`GET /slurm/…/reservations`."""
-        return self._read("reservations", rest.reservations_from_json)
-
-    def limits(self) -> list[Limit]:
-        """`GET /slurmdb/…/qos` and `GET /slurmdb/…/associations`."""
-        qos = self._read("qos", rest.qos_from_json, "slurmdb")
-        return limits_of_qos(qos) + limits_of_associations(
-            self._read("associations", rest.associations_from_json, "slurmdb")
-        )
-
-    def _read(self, what: str, read: Callable[[bytes], list[T]], service: str = "slurm") -> list[T]:
-        data = self._get(service, what)
+    def machine(self, what: str) -> Any:
+        """`GET /slurm/…/nodes` and the like, `GET /slurmdb/…/qos` and `…/associations`."""
+        data = self._get("slurmdb" if what in ("qos", "associations") else "slurm", what)
         try:
-            return read(data)
+            return getattr(rest, f"{what}_from_json")(data)
         except ValueError as error:
             raise CallFailed(what, str(error)) from None
 

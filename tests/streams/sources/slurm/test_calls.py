@@ -175,10 +175,10 @@ def test_the_version_is_found_and_the_token_sent(served: Served, monkeypatch: py
     assert served.asked[tried:] == [
         ("/slurmdb/v0.0.40/jobs?start_time=100&skip_steps=true&show_duplicates=true", "secret")
     ]
-    assert [node.name for node in calls.nodes()] == ["n1"]
-    assert [part.name for part, _ in calls.partitions()] == ["batch"]
+    assert [node.name for node in calls.machine("nodes")] == ["n1"]
+    assert [part.name for part, _ in calls.machine("partitions")] == ["batch"]
     with pytest.raises(CallFailed, match="no list of reservations"):
-        calls.reservations()
+        calls.machine("reservations")
 
 
 def test_a_version_may_be_pinned(served: Served) -> None:
@@ -211,6 +211,6 @@ def test_a_request_that_fails_after_the_source_was_closed_did_not_fail(served: S
         with pytest.raises(Closed):
             asked.result(30)
     with pytest.raises(Closed):
-        calls.nodes()
+        calls.machine("nodes")
     assert (measured["jobs"].count, measured["jobs"].failed) == (1, 0)
     assert len(served.asked) == 1
