@@ -3,8 +3,6 @@
 import os
 import sys
 import time
-import urllib.request
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -19,7 +17,7 @@ from rich.progress import SpinnerColumn, TextColumn
 from deploy.local.overview import overview
 from deploy.local.stack import LocalStack, OnProgress, Progress, Prometheus, StackError
 from deploy.local.stack.locks import USER, password_in, write_private
-from deploy.local.stack.process import LOOPBACK, Server, ignore, is_free
+from deploy.local.stack.process import LOOPBACK, Server, answers, ignore, is_free
 from streams.broker.admin import create_topics
 from streams.running import announced
 from streams.settings import PREFIX, SECTIONS, KafkaSettings, RedisSettings, Settings
@@ -56,9 +54,14 @@ class Process(Server):
         """Its main page."""
         return f"http://{self.address}{self.page}"
 
-    @abstractmethod
     def with_place(self, settings: Settings) -> Settings:
-        """The settings with this process's host and port."""
+        """The settings with this process's host and port, and a worker's name."""
+        place: dict[str, Any] = {"web_host": LOOPBACK, "web_port": self.port} | self._named()
+        section = msgspec.structs.replace(getattr(settings, self.name), **place)
+        return msgspec.structs.replace(settings, **{self.name: section})
+
+    def _named(self) -> dict[str, str]:
+        return {}
 
     def _prepare(self) -> Sequence[str]:
         config = self._write(CONFIG, as_toml(self.with_place(self._settings)))
@@ -68,15 +71,7 @@ class Process(Server):
         return ["env", *without, f"TMPDIR={self.directory}", *command]
 
     def _ready(self) -> bool:
-        return self._answers(self.page)
-
-    def _answers(self, page: str) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # straight, whatever proxy there is
-        try:
-            opener.open(f"http://{self.address}{page}", timeout=5.0).close()
-        except OSError:  # refused so far, or an error while it is being put together
-            return False
-        return True
+        return answers(self.url)
 
 
 class WorkerProcess(Process):
@@ -85,23 +80,16 @@ class WorkerProcess(Process):
     name = "worker"
     page = "/metrics"
 
-    def with_place(self, settings: Settings) -> Settings:
-        """The settings with the worker's place and name."""
-        place = {"web_host": LOOPBACK, "web_port": self.port, "instance": self.directory.name}
-        return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **place))
-
-    @property
-    def has_sites(self) -> bool:
-        """Whether it has sites to answer for, and so has each of its processes."""
-        return self._answers("/readyz")
+    def _named(self) -> dict[str, str]:
+        return {"instance": self.directory.name}
 
     def await_sites(self, seconds: float = JOINED_WITHIN_S) -> bool:
-        """Wait until it has sites, but no longer than this; gives whether it has.
+        """Wait until it, and each of its processes, has sites, but no longer than this; gives whether it has.
 
         As long as a process joins, the others give theirs up too: the sites are shared out again.
         """
         deadline = time.monotonic() + seconds
-        while not (found := self.has_sites) and self.running and time.monotonic() < deadline:
+        while not (found := answers(f"http://{self.address}/readyz")) and self.running and time.monotonic() < deadline:
             time.sleep(0.1)
         return found
 
@@ -111,11 +99,6 @@ class ServeProcess(Process):
 
     name = "serve"
     page = "/"
-
-    def with_place(self, settings: Settings) -> Settings:
-        """The settings with the service's place."""
-        place = {"web_host": LOOPBACK, "web_port": self.port}
-        return msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **place))
 
 
 class Ports(NamedTuple):

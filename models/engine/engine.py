@@ -81,7 +81,7 @@ class Engine:
             Release: parts.eligibility.release,
             Suspend: in_place.suspend,
             Resume: in_place.resume,
-            ExpectedStart: parts.rivals.expect,
+            ExpectedStart: in_place.expect,
             Alter: in_place.alter,
             Capacity: in_place.take_capacity,
         }

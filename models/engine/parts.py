@@ -1,12 +1,10 @@
 """What an engine consists of: each part knows, changes and saves its own."""
 
-from typing import Any, Protocol
+from typing import Any
 
-from models.engine.events.alters import Alters
 from models.engine.events.arrays import Arrays
 from models.engine.events.eligibility import Eligibility
 from models.engine.events.groups import Groups
-from models.engine.events.rivals import Rivals
 from models.engine.events.suspensions import Suspensions
 from models.engine.gaps import Gaps
 from models.engine.histories import Histories
@@ -27,16 +25,6 @@ from models.site.state import SiteState
 
 LEARNT_ROWS = "engine.learnt"
 """The key of the rows that say which jobs have left, beside those of the methods."""
-
-
-class SavesItself(Protocol):
-    """A part that is stored whole with each state; it is bounded."""
-
-    def save(self) -> Any:
-        """What is stored."""
-
-    def restore(self, saved: Any) -> None:
-        """Take back what was saved."""
 
 
 class Parts:
@@ -63,16 +51,14 @@ class Parts:
         self.arrays = Arrays(self.live, self.methods.forget)
         self.groups = Groups(self.live)
         self.eligibility = Eligibility(self.live, self.reestimates.watch)
-        self.alters = Alters(self.live, settings, self.eligibility)
         self.suspensions = Suspensions(self.live)
-        self.rivals = Rivals(self.live, self.scores)
         self.histories = Histories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
         self.arrived: float | None = None
         """When the event that is being applied arrived at the broker."""
 
     @property
-    def whole(self) -> dict[str, SavesItself]:
-        """The parts that are stored whole, by their names in `SavedState`."""
+    def whole(self) -> dict[str, Any]:
+        """The parts that are stored whole, by their names in `SavedState`; each has `save` and `restore`."""
         return {
             "scores": self.scores,
             "gaps": self.gaps,

@@ -76,7 +76,7 @@ def build_app(
         pulse.check,
         app.supervised,
     )
-    owner = Owner(means, metrics, freshness)
+    owner = Owner(means, freshness)
     inbox: list[asyncio.Queue[Any]] = []  # what Faust has fetched; there once the agent has begun
     turns = Turns(lambda: owner.behind > 0 or any(not queue.empty() for queue in inbox))
 
@@ -96,7 +96,7 @@ def build_app(
 
     _follow_partitions(app, owner, table, names, partitions)
     _add_estimates_and_answers(app, settings, owner, intake, metrics, freshness, scores, turns)
-    _add_pages(app, owner, Health(settings), metrics, names)
+    _add_pages(app, owner, Health(settings), metrics, freshness, names)
     return app
 
 
@@ -166,13 +166,20 @@ def _add_estimates_and_answers(
     app.task(questions.run)
 
 
-def _add_pages(app: QueuecastApp, owner: Owner, health: Health, metrics: Metrics, events: Collection[str]) -> None:
+def _add_pages(
+    app: QueuecastApp,
+    owner: Owner,
+    health: Health,
+    metrics: Metrics,
+    freshness: Freshness,
+    events: Collection[str],
+) -> None:
     """The pages for Prometheus and for those who watch over the process."""
 
     @app.page("/metrics")
     async def show_metrics(*_: Any) -> Response:
         with suppress(ConsumerNotStarted):
-            metrics.lag(app.consumer, events)
+            metrics.lag(freshness, [tp for tp in app.consumer.assignment() if tp.topic in events])
         await health.look()
         metrics.broker.set(health.broker is None)
         metrics.store.set(health.store is None)

@@ -327,7 +327,7 @@ class Process:
             self._supervised,
         )
         self.means.clock = fakes.get("now", self.means.clock)
-        self.owner = Owner(self.means, self.metrics, self.freshness)
+        self.owner = Owner(self.means, self.freshness)
         self.metrics.show(
             self.owner.values(),
             StandingEstimates(self.owner, settings.estimates, AsyncMock()),

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -75,6 +76,15 @@ def free_port() -> int:
         return next(port for port in _untried_ports if is_free(port))
     except StopIteration:
         raise StackError(f"no free port left between {_PORTS.start} and {_PORTS.stop}") from None
+
+
+def answers(url: str) -> bool:
+    """Whether a page of this machine is there, asked for straight, whatever proxy the environment names."""
+    try:
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5.0).close()
+    except OSError:  # refused so far, or an error while it is being put together
+        return False
+    return True
 
 
 class Server(ABC):
@@ -241,10 +251,8 @@ class Server(ABC):
             if not self.running:
                 raise StackError(f"{self.name} ended during its start; {self.log} ends with\n{self._last_lines()}")
             if time.monotonic() > deadline:
-                raise StackError(
-                    f"{self.name} was not ready within {self.ready_within:g} s; "
-                    f"{self.log} ends with\n{self._last_lines()}"
-                )
+                late = f"was not ready within {self.ready_within:g} s"
+                raise StackError(f"{self.name} {late}; {self.log} ends with\n{self._last_lines()}")
             time.sleep(0.03)
 
     def _logged(self) -> str:

@@ -6,7 +6,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +16,16 @@ from redis.retry import Retry
 
 from deploy.local.stack.jars import kafka_jars, require
 from deploy.local.stack.locks import USER, kafka_properties, redis_users
-from deploy.local.stack.process import LOOPBACK, OnProgress, Progress, Server, StackError, StackUnavailable, ignore
+from deploy.local.stack.process import (
+    LOOPBACK,
+    OnProgress,
+    Progress,
+    Server,
+    StackError,
+    StackUnavailable,
+    answers,
+    ignore,
+)
 
 # What starts fastest on a machine of few cores, and leaves no files elsewhere. Compiling further than C1 costs
 # a start a third of its time, and a broker on loopback waits for its disk, not for its code.
@@ -232,9 +240,7 @@ class Prometheus(Server):
 
     def _configure(self) -> None:
         every = {"scrape_interval": self._interval, "evaluation_interval": self._interval}
-        jobs = [
-            {"job_name": job, "static_configs": [{"targets": list(targets)}]} for job, targets in self._targets.items()
-        ]
+        jobs = [{"job_name": job, "static_configs": [{"targets": [*some]}]} for job, some in self._targets.items()]
         config = {"global": every, "rule_files": self._rules, "scrape_configs": jobs}
         self._write("prometheus.yml", json.dumps(config, indent=2))  # JSON is YAML
 
@@ -252,10 +258,4 @@ class Prometheus(Server):
         ]
 
     def _ready(self) -> bool:
-        # Straight to loopback, whatever proxy the environment names.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            opener.open(f"{self.url}/-/ready", timeout=5.0).close()
-        except OSError:  # refused so far, or 503 while it reads its log
-            return False
-        return True
+        return answers(f"{self.url}/-/ready")

@@ -7,13 +7,14 @@ by then.
 
 import time
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from models.durations import duration
 from streams.text.terminal import moment
 from streams.worker.checkpoint.arrivals import Arrivals
+from streams.worker.checkpoint.stored import SiteHandle
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -22,13 +23,6 @@ TopicPartition = tuple[str, int]
 
 MAX_UNREAD_EVENTS = 10_000
 """A site with more events of its partition unread than this is stale."""
-
-
-class FreshSite(Protocol):
-    """What is looked at of a site: `streams.worker.checkpoint.stored.SiteHandle`."""
-
-    engine: Any
-    arrivals: Arrivals
 
 
 class SiteFreshness(NamedTuple):
@@ -74,14 +68,16 @@ class Freshness:
         """These partitions are read by others: when they come back, what was read here says nothing."""
         self._read = {place: last for place, last in self._read.items() if place[1] not in partitions}
 
-    def of(self, site: FreshSite) -> SiteFreshness:
+    def of(self, site: SiteHandle) -> SiteFreshness:
         """How fresh a site is now."""
         now, arrivals = self._clock(), site.arrivals
-        unread, lag_s = self._lag(self._place(site), now)
+        place = self._place(site)
+        unread = self.unread(place) or 0
+        lag_s = max(now - self._read[place][1], 0.0) if unread else 0.0
         age_s = max(now - arrivals.last, 0.0) if arrivals.last else None
         return SiteFreshness(site.engine.time or None, age_s, unread, lag_s, _stale(arrivals, age_s, unread, lag_s))
 
-    def marked(self, said: S, site: FreshSite) -> S:
+    def marked(self, said: S, site: SiteHandle) -> S:
         """An answer or estimate with how fresh its site is; where that is stale, it is degraded too."""
         fresh = self.of(site)
         marks: dict[str, Any] = {name: getattr(fresh, name) for name in ("as_of", "lag_events", "lag_s", "stale")}
@@ -89,11 +85,10 @@ class Freshness:
             marks["degraded"] = "; ".join(filter(None, (f"stale: {fresh.stale}", said.degraded)))  # type: ignore[attr-defined]
         return msgspec.structs.replace(said, **marks)
 
-    def _lag(self, place: TopicPartition, now: float) -> tuple[int, float]:
-        offset, stamp = self._read.get(place, (-1, 0.0))
+    def unread(self, place: TopicPartition) -> int | None:
+        """How many messages of a place are still to be read; None where nothing of it was read here, or is known."""
         end = self._end(place)
-        unread = 0 if end is None or offset < 0 else max(end - offset - 1, 0)
-        return unread, max(now - stamp, 0.0) if unread else 0.0
+        return None if end is None or place not in self._read else max(end - self._read[place][0] - 1, 0)
 
 
 def _stale(arrivals: Arrivals, age_s: float | None, unread: int, lag_s: float) -> str | None:

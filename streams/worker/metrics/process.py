@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from streams.worker.answers.freshness import Freshness
+from streams.worker.answers.freshness import Freshness, TopicPartition
 from streams.worker.answers.scores import AnswerScores
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.checkpoint.stored import SiteHandle
@@ -98,20 +97,13 @@ class Metrics:
         )
         self._sites = gauge("sites", "Sites that this worker serves.")
         self._told: tuple[Iterable[SiteHandle], StandingEstimates, Freshness, AnswerScores] | None = None
-        self._offsets: dict[tuple[str, int], int] = {}
         self.rejections: dict[str, int] = {}
         """How many messages went to the dead letters, by reason."""
 
-    def read(self, topic: str, partition: int, offset: int, timestamp: float) -> None:
+    def read(self, timestamp: float) -> None:
         """A message was read; `timestamp` is when it arrived at the broker."""
         self._read.inc()
         self._event_time.set(timestamp)
-        place = topic, partition
-        self._offsets[place] = max(offset, self._offsets.get(place, offset))  # one that waited is passed by others
-
-    def forget(self, partitions: Collection[int]) -> None:
-        """These partitions are read by others: when they come back, what was read here says nothing."""
-        self._offsets = {place: last for place, last in self._offsets.items() if place[1] not in partitions}
 
     def rejected(self, reason: str, held_apart: bool = False) -> None:
         """A message went to the dead letters; `held_apart`: as an event that is not believed."""
@@ -152,11 +144,9 @@ class Metrics:
             found.add_standing(standing, self._most_sites)
         return generate_latest(self.registry) + await asyncio.to_thread(generate_latest, found)
 
-    def lag(self, consumer: Any, topics: Collection[str]) -> None:
-        """Update the lag, from what the consumer knows of the ends of the topics' partitions."""
+    def lag(self, freshness: Freshness, places: Iterable[TopicPartition]) -> None:
+        """Update the lag, of these places of events."""
         self._lag.clear()
-        for tp in (tp for tp in consumer.assignment() if tp.topic in topics):
-            end = consumer.highwater(tp)
-            read = self._offsets.get((tp.topic, tp.partition))
-            if end is not None and read is not None:
-                self._lag.labels(str(tp.partition)).inc(max(end - read - 1, 0))
+        for place in places:
+            if (unread := freshness.unread(place)) is not None:
+                self._lag.labels(str(place[1])).inc(unread)

@@ -42,7 +42,7 @@ class Outbox:
 
     def note_read(self, raw: Any) -> None:
         """A message is behind us, as the lag and the freshness of its sites count."""
-        self._metrics.read(raw.topic, raw.partition, raw.offset, raw.timestamp)
+        self._metrics.read(raw.timestamp)
         self._freshness.read((raw.topic, raw.partition), raw.offset, raw.timestamp)
 
     async def send(self, event: AnyEvent, records: list[Record], raw: Any) -> list[Awaitable[Any]]:

@@ -9,7 +9,6 @@ from streams.errors import UserError
 from streams.worker.answers.freshness import Freshness
 from streams.worker.checkpoint.stored import SiteHandle
 from streams.worker.checkpoint.table import stored_sites
-from streams.worker.metrics.process import Metrics
 from streams.worker.ownership.partition import Means, OwnedPartition
 
 
@@ -19,9 +18,8 @@ class Owner(Mapping[str, SiteHandle]):
     As a mapping it has the sites in memory of the partitions that are served.
     """
 
-    def __init__(self, means: Means, metrics: Metrics, freshness: Freshness) -> None:
+    def __init__(self, means: Means, freshness: Freshness) -> None:
         self._means = means
-        self._metrics = metrics
         self._freshness = freshness
         self._partitions: dict[int, OwnedPartition] = {}
         self._served: list[OwnedPartition] = []
@@ -113,7 +111,6 @@ class Owner(Mapping[str, SiteHandle]):
         for partition in given:
             if self._partitions.get(partition.number) is partition:
                 del self._partitions[partition.number]
-        self._metrics.forget(partitions)
         self._freshness.forget(partitions)
 
     def checkpoint_due(self) -> None:

@@ -113,13 +113,10 @@ def test_up_waits_until_its_worker_has_sites_but_for_none_that_has_ended(
     class Joining(WorkerProcess):
         running = there
 
-        @property
-        def has_sites(self) -> bool:
-            return looks[min(int(now[0]), len(looks) - 1)]
-
     def pass_a_second(_: float) -> None:
         now[0] += 1.0
 
+    monkeypatch.setattr(up, "answers", lambda page: looks[min(int(now[0]), len(looks) - 1)])
     monkeypatch.setattr(up, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pass_a_second))
     assert Joining(tmp_path / "worker", Settings()).await_sites(seconds=60.0) == found
     assert now[0] == (len(looks) - 1 if found else 60.0 if there else 0.0)

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections import defaultdict
 from itertools import pairwise
-from types import SimpleNamespace
 from unittest.mock import AsyncMock
 
 import msgspec
@@ -215,8 +214,8 @@ def test_a_site_that_left_is_no_longer_shown() -> None:
 def test_what_this_process_does_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     shown, now = metrics(), 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    shown.read("events", 3, 41, timestamp=1000.5)
-    shown.read("events", 3, 42, timestamp=1001.5)
+    shown.read(1000.5)
+    shown.read(1001.5)
     shown.rejected("empty")
     shown.rejected("implausible_time", held_apart=True)
     shown.predicted(now - 0.25)
@@ -244,23 +243,19 @@ def test_late_predictions_new_topics_and_servers_are_told() -> None:
 
 
 def test_the_lag_is_what_is_left_to_read() -> None:
-    ends = {("events", 0): 100, ("events", 1): 50, ("events", 2): None, ("events", 4): 7, ("changelog", 0): 9}
-    places = [SimpleNamespace(topic=topic, partition=partition) for topic, partition in ends]
-    consumer = SimpleNamespace(assignment=lambda: places, highwater=lambda tp: ends[tp.topic, tp.partition])
-    shown = metrics()
+    ends = {("events", 0): 100, ("events", 1): 50, ("events", 2): None, ("events", 4): 7}
+    shown, freshness = metrics(), Freshness(end=ends.__getitem__)
     for partition, offset in ((0, 59), (1, 49), (2, 10), (3, 5)):
-        shown.read("events", partition, offset, 0.0)
-    shown.lag(consumer, ["events"])
+        freshness.read(("events", partition), offset, 0.0)
+    shown.lag(freshness, ends)
     assert samples(shown)["queuecast_event_lag"] == {("0",): 40, ("1",): 0}
 
 
 def test_a_message_that_waited_and_comes_last_is_no_lag() -> None:
-    places = [SimpleNamespace(topic="events", partition=0)]
-    consumer = SimpleNamespace(assignment=lambda: places, highwater=lambda _: 10)
-    shown = metrics()
+    shown, freshness = metrics(), Freshness(end=lambda _: 10)
     for offset in (*range(3), *range(4, 10), 3):
-        shown.read("events", 0, offset, 0.0)
-    shown.lag(consumer, ["events"])
+        freshness.read(("events", 0), offset, 0.0)
+    shown.lag(freshness, [("events", 0)])
     assert samples(shown)["queuecast_event_lag"] == {("0",): 0}
 
 
