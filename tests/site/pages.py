@@ -14,6 +14,7 @@ READMES = {
     "deploy/prometheus/RUNBOOK.md": "howto/alerts.md",
     "deploy/slurm/README.md": "howto/sbatch.md",
     "deploy/ondemand/README.md": "howto/ondemand.md",
+    "deploy/jupyterhub/README.md": "howto/jupyterhub.md",
     "models/README.md": "models.md",
     "CONTRIBUTING.md": "contributing.md",
 }

@@ -1,0 +1,38 @@
+"""Who waits for a notebook's server is told when its job starts."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain, repeat
+
+import pytest
+
+from deploy.jupyterhub.queue_progress import QueueProgress
+from models.records import JobAnswer
+from streams.client.http import HttpClient
+from streams.errors import Unreachable
+
+
+def answer(text: str) -> JobAnswer:
+    return JobAnswer(id="1", site="kth", made_at=0.0, job="4711", text=text)
+
+
+def test_the_start_is_told_each_time_that_it_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = chain(
+        [Unreachable("away"), answer("starts in about 12m"), answer("starts in about 12m")], repeat(answer("b"))
+    )
+
+    def job(client: HttpClient, name: str, sites: Sequence[str]) -> dict[str, JobAnswer]:
+        assert (name, sites) == ("4711", ["kth"])
+        if isinstance(found := next(told), Unreachable):
+            raise found
+        return {"kth": found}
+
+    class Spawner(QueueProgress):
+        queuecast_site, queuecast_pause_s, job_id = "kth", 0.0, "4711"
+
+    async def first_two() -> list[str]:
+        events = Spawner().progress()
+        return [(await anext(events))["message"] for _ in range(2)]
+
+    monkeypatch.setattr(HttpClient, "job", job)
+    assert asyncio.run(first_two()) == ["Job 4711 starts in about 12m", "Job 4711 b"]
