@@ -17,7 +17,7 @@ GROUPS = {
     "Try it": ("up", "demo"),
     "Ask and watch": ("ask", "job", "jobs", "sites", "watch", "notify"),
     "Judge it by a log": ("replay", "compare", "simulate", "tune", "prior"),
-    "Tell it of a scheduler": ("source", "feed"),
+    "Tell it of a scheduler": ("source", "feed", "capture"),
     "Run it": ("topics", "worker", "serve", "doctor", "site", "letters", "access", "schema"),
 }
 """What `queuecast --help` shows of commands under which heading; others follow under their own."""

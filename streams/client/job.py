@@ -18,7 +18,8 @@ def check(answers: Sequence[JobAnswer]) -> None:
         UserError: none does.
     """
     if not any(map(_is_known, answers)):
-        raise UserError("; ".join(f"{answer.site}: {answer.text}" for answer in answers))
+        said = {text: [answer.site for answer in answers if answer.text == text] for text in (a.text for a in answers)}
+        raise UserError("; ".join(f"{', '.join(sites)}: {text}" for text, sites in said.items()))
 
 
 def show(answers: Sequence[JobAnswer], within_s: float | None = None) -> None:

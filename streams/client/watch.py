@@ -133,7 +133,8 @@ def _prediction(record: Prediction) -> str:
     if (bound_s := (record.bounds or {}).get(SHOWN_BOUND)) is not None:
         parts.append(f"90 % within {duration(bound_s)}")
     if record.predicted_start is not None:
-        parts.append(f"starts {minute(record.predicted_start)}")
+        day = minute(record.made_at)[:11]
+        parts.append(f"starts {minute(record.predicted_start).removeprefix(day)}")
     return f"{', '.join(parts)}{degraded}"
 
 

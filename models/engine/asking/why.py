@@ -215,7 +215,9 @@ def _words(
         )
     if ahead.jobs:
         more = drain_s is not None and left_s > max(MUCH_LONGER * drain_s, AT_ONCE_S)
-        return f"{_in_line(job, ahead, drain_s, room.place)}; {room.words()}{_beside(fits, beside) if more else ''}"
+        less = drain_s is not None and drain_s > MUCH_LONGER * left_s
+        line = _in_line(job, ahead, drain_s, room.place) + (", but it may start beside them" if less else "")
+        return f"{line}; {room.words()}{_beside(fits, beside) if more else ''}"
     if fits:
         return f"{room.words()} and no job is ahead of it, but {beside}"
     if room.cpus >= wanted:

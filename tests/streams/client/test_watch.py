@@ -55,9 +55,7 @@ def message(record: Prediction | Outcome) -> Message:
 
 def test_a_prediction_in_a_line() -> None:
     said = prediction(bounds={"0.1": 60, "0.5": 5400, "0.9": 31000, "0.95": 52000})
-    assert line(said) == (
-        "1996-06-26 21:06:00 UTC  ctc  job 4711  waits 1h30m, 90 % within 8h37m, starts 1996-06-26 22:36 UTC"
-    )
+    assert line(said) == ("1996-06-26 21:06:00 UTC  ctc  job 4711  waits 1h30m, 90 % within 8h37m, starts 22:36 UTC")
 
 
 def test_a_later_estimate_says_how_long_the_job_has_queued() -> None:

@@ -7,7 +7,7 @@ import { behind, clockTime, datum, days, duration, h, name, number } from "./tex
 import { percent, plural, probability, seconds, utcText } from "./text.js";
 
 const HEAD = window.matchMedia("(max-width: 40rem)").matches ? 3 : 8;
-const RULES = { zero: "always zero", median: "median of the last" };
+const RULES = { zero: "always zero", median: "recent median" };
 const BOUNDS = ["0.9", "0.95"];
 
 /** All of it; `known` is what the worker said, `outcomes` the last jobs, each where there is any, `heading` a tag. */
@@ -16,6 +16,9 @@ export const contents = (site, known, outcomes, heading) => [
   h("section", { class: "chapter" }, ...(known ? accuracy(known, heading) : [])),
   h("section", { class: "chapter" }, ...(outcomes ? happened(outcomes, site, heading) : [])),
 ];
+
+/** The time in UTC too, where the reader's clock shows another. */
+const inUtc = (time) => (new Date(time * 1000).getTimezoneOffset() ? ` (${utcText(time)})` : "");
 
 function about(known) {
   const facts = [
@@ -28,8 +31,9 @@ function about(known) {
     known.down_nodes ? ["Down", [plural(known.down_nodes, "node")]] : null,
     ["Learnt from", [plural(known.history_jobs, "job")]],
     ["Method", [known.method]],
-    ["Site’s time", [clockTime(known.made_at), ` (${utcText(known.made_at)})`]],
-    known.as_of ? ["Last event", [clockTime(known.as_of), behind(known)]] : null,
+    ["Site’s time", [clockTime(known.made_at), inUtc(known.made_at)]],
+    !known.as_of || (known.as_of === known.made_at && !known.lag_events) ? null
+      : ["Last event", [clockTime(known.as_of), behind(known)]],
   ];
   const { queued, live } = known;
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];
@@ -117,7 +121,7 @@ function acted(answers) {
     cell(["off by ", seconds(one.predicted_error_s)], { kind: "figure" }),
     cell(datum(one.within_factor_2, percent(one.within_factor_2)), { kind: "figure" }),
     cell(datum(one.coverage["0.9"], percent(one.coverage["0.9"])), { kind: "figure" }),
-    cell(one.regret_s === null ? "" : seconds(one.regret_s), { kind: "figure" }),
+    cell(seconds(one.regret_s), { kind: "figure" }),
   ]);
   return [table("What people act on, by what then happened", columns, rows, "answers blocks")];
 }

@@ -6,9 +6,7 @@ import { contents } from "./site.js";
 import { update } from "./table.js";
 import { h, localClock, name, number, plural, sitePage } from "./text.js";
 
-const OPEN_AT_ONCE = 3;
 const FIND_FROM = 12;
-const NARROW = window.matchMedia("(max-width: 56rem)");
 
 /** The list of sites. `refused` is told of a refusal before it is shown. */
 export class Sites {
@@ -43,14 +41,13 @@ export class Sites {
   }
 
   show(sites) {
-    const first = !this.views.size && sites.length <= OPEN_AT_ONCE && !NARROW.matches;
     for (const [site, { root }] of this.views) {
       if (!sites.some((known) => known.site === site)) {
         root.remove();
         this.views.delete(site);
       }
     }
-    for (const known of sites) this.view(known.site, first).summarize(known);
+    for (const known of sites) this.view(known.site).summarize(known);
     this.find.hidden = sites.length < FIND_FROM;
     const queues = new Set(sites.flatMap(({ queues }) => queues ?? []).filter((queue) => queue != null));
     update(this.queues, h("datalist", { id: "queues" }, [...queues].map((value) => h("option", { value }))));
@@ -59,10 +56,9 @@ export class Sites {
     this.filter();
   }
 
-  view(site, open) {
+  view(site) {
     if (!this.views.has(site)) {
       const view = new View(site, this.refused);
-      view.root.open = open;
       this.views.set(site, view);
       this.list.append(view.root);
     }
