@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from streams.sources.run import Watch
+from streams.worker.metrics.process import Metrics
+from streams.worker.metrics.sites import SiteFamilies
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = {"Worker": "streams/worker", "HTTP service": "streams/serve", "Notifier": "streams/notify"}
+PROCESSES = {"HTTP service": "streams/serve", "Notifier": "streams/notify"}
 """Where the metrics of each process are defined."""
 
 
@@ -34,6 +36,7 @@ def metrics_by_process() -> dict[str, list[MetricText]]:
     """The metrics of the workers, of the HTTP service, of what tells notices and of the sources, by name."""
     found = {process: list(_defined(ROOT / folder)) for process, folder in PROCESSES.items()}
     found["HTTP service"] += LITESTARS
+    found["Worker"] = list(_of_workers())
     return {process: sorted(of) for process, of in (found | {"Source": list(_of_sources())}).items()}
 
 
@@ -90,6 +93,15 @@ def _names(assigned: ast.Assign, name: str) -> bool:
 def _metric(name: str, kind: str, labels: tuple[str, ...], text: str) -> MetricText:
     ended = name if kind != "counter" or name.endswith("_total") else f"{name}_total"
     return MetricText(ended, kind, labels, text)
+
+
+def _of_workers() -> Iterator[MetricText]:
+    own: Any = (metric for metric in Metrics(1).registry._collector_to_names if hasattr(metric, "_documentation"))
+    for metric in own:
+        yield _metric(metric._name, metric._type, metric._labelnames, metric._documentation)
+    families: Any = SiteFamilies().collect()
+    for family in families:
+        yield _metric(family.name, family.type, tuple(family._labelnames), family.documentation)
 
 
 def _of_sources() -> Iterator[MetricText]:
