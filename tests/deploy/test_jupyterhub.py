@@ -1,7 +1,7 @@
 """Who waits for a notebook's server is told when its job starts."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 
 import pytest
@@ -17,15 +17,16 @@ def answer(text: str) -> JobAnswer:
 
 
 def test_the_start_is_told_each_time_that_it_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = chain(
+    told: Iterator[JobAnswer | Unreachable] = chain(
         [Unreachable("away"), answer("starts in about 12m"), answer("starts in about 12m")], repeat(answer("b"))
     )
 
     def job(client: HttpClient, name: str, sites: Sequence[str]) -> dict[str, JobAnswer]:
         assert (name, sites) == ("4711", ["kth"])
-        if isinstance(found := next(told), Unreachable):
-            raise found
-        return {"kth": found}
+        found = next(told)
+        if isinstance(found, JobAnswer):
+            return {"kth": found}
+        raise found
 
     class Spawner(QueueProgress):
         queuecast_site, queuecast_pause_s, job_id = "kth", 0.0, "4711"
