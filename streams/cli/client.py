@@ -59,7 +59,11 @@ def feed(
     ] = False,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="With --history: an option of the source; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An option of the source that reads them, such as cluster=NAME; repeatable.",
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the worker has caught up.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was sent as JSON.")] = False,
@@ -85,10 +89,8 @@ def feed(
         if wait:
             _await_workers(settings, site, tell if as_json else print)
         return
-    if options:
-        raise typer.BadParameter("--set goes with --history.")
     with ExitStack() as stack:
-        sources = _recorded(stack, traces, site or (), format_name, skip_broken)
+        sources = _recorded(stack, traces, site or (), format_name, skip_broken, options or ())
         sites = [source.site for source in sources]
         total = sum(source.count for source in sources) if until is None and limit is None and cursors is None else None
         files = stack.enter_context(feeding.cursor_files(settings, sources, cursors)) if cursors else []
@@ -207,7 +209,12 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
 
 
 def _recorded(
-    stack: ExitStack, files: Sequence[Path], sites: Sequence[str], format_name: str | None, skip_broken: bool
+    stack: ExitStack,
+    files: Sequence[Path],
+    sites: Sequence[str],
+    format_name: str | None,
+    skip_broken: bool,
+    options: Sequence[str],
 ) -> "Sequence[Recorded]":
     """The files as sources, which last as long as the stack does; a broken line is an error, or is told and skipped."""
     from streams.bulk.reading import read_log
@@ -217,12 +224,12 @@ def _recorded(
     from streams.sources.formats import format_of
 
     formats = [format_name or format_of(path).name for path in files]
-    if set(formats) == {"swf"}:
+    if set(formats) == {"swf"} and not options:
         return sources_of([read_trace(path, skip_broken) for path in files], sites)
     skipped = (lambda part: tell(str(part))) if skip_broken else refuse
     named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
     logs = [
-        stack.enter_context(read_log([path], site, name, skipped))[0]
+        stack.enter_context(read_log([path], site, name, skipped, options))[0]
         for path, site, name in zip(files, named, formats, strict=True)
     ]
     names_of([log.site for log in logs], ())

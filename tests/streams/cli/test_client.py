@@ -63,6 +63,22 @@ def test_a_site_that_is_known_gets_no_guess_of_its_machine(
     assert sent == kinds
 
 
+def test_each_cluster_of_one_dump_is_a_site(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from streams.operate import catching_up
+    from streams.sources import publisher
+
+    sent: list[str] = []
+    times = "2026-01-02T12:00:00|2026-01-02T12:00:10|2026-01-02T12:00:20"
+    rows = "".join(f"{job}|{cluster}|{times}|COMPLETED\n" for job, cluster in ((7, "fir"), (7, "elm"), (8, "elm")))
+    (tmp_path / "all.txt").write_text(f"JobID|Cluster|Submit|Start|End|State\n{rows}")
+    monkeypatch.setattr(catching_up, "known_until", lambda *_: {})
+    monkeypatch.setattr(publisher, "publish", lambda _, steps, *rest: sent.extend(step.event.site for step in steps))
+    feed = ["feed", str(tmp_path / "all.txt"), "--no-wait", "--site"]
+    assert main([*feed, "x"]) != 0 and "--set cluster=" in capsys.readouterr().err
+    assert main([*feed, "fir", "--set", "cluster=fir"]) == main([*feed, "elm", "--set", "cluster=elm"]) == 0
+    assert sent == ["fir"] * 4 + ["elm"] * 7
+
+
 def test_a_source_is_followed(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from streams.sources import run
 
