@@ -160,14 +160,6 @@ class _Series:
         return max(int(10 * float(np.corrcoef(before, after)[0, 1])), 0)
 
 
-class _SavedCategory(msgspec.Struct, array_like=True):
-    """What is saved of a category."""
-
-    category: Category
-    first: int
-    misses: int
-
-
 class Qbets(WaitMethod):
     """Bounds on the wait from jobs of the same size and walltime; its point estimate is their median.
 
@@ -261,14 +253,14 @@ class Qbets(WaitMethod):
 
     def save(self) -> bytes:
         """Where each category's history begins, and its misses."""
-        return _encode([_SavedCategory(name, one.first, one.misses) for name, one in self._series.items()])
+        return _encode([(name, one.first, one.misses) for name, one in self._series.items()])
 
     def load(self, saved: bytes) -> None:
         """Take back what was saved; the waits are in the rows."""
         self._series = {}
-        for kept in _decode_categories(saved):
-            series = self._series[kept.category] = _Series()
-            series.first, series.misses = kept.first, kept.misses
+        for category, first, misses in _decode_categories(saved):
+            series = self._series[category] = _Series()
+            series.first, series.misses = first, misses
         for row in self.rows.kept:
             started = _decode_row(row.value)
             waited = (row.number, started.wait_s)
@@ -279,7 +271,7 @@ class Qbets(WaitMethod):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_row = msgspec.msgpack.Decoder(_StartedJob).decode
-_decode_categories = msgspec.msgpack.Decoder(list[_SavedCategory]).decode
+_decode_categories = msgspec.msgpack.Decoder(list[tuple[Category, int, int]]).decode
 
 
 def _categories(job: Job) -> tuple[Category, ...]:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from kafka import KafkaProducer
@@ -42,14 +42,6 @@ DELIVERY_MS = 30_000
 
 MAX_SLEEP_S = 0.2
 """A sleep looks so often, in seconds, whether the program was told to stop."""
-
-
-class Producer(Protocol):
-    """What a publisher needs of `KafkaProducer`."""
-
-    def send(self, topic: str, value: bytes, key: bytes) -> Any: ...  # noqa: D102
-
-    def flush(self, timeout: float | None = None) -> Any: ...  # noqa: D102
 
 
 class QuietProducer(KafkaProducer):  # type: ignore[misc]  # kafka's classes are untyped
@@ -86,7 +78,7 @@ class Publisher:
 
     def __init__(
         self,
-        producer: Producer,
+        producer: KafkaProducer,
         topic: str,
         underway: int = UNDERWAY,
         own_topics: Mapping[str, str] = MappingProxyType({}),

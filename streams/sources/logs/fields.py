@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
@@ -119,14 +120,25 @@ def tasks_of(parts: Iterable[str]) -> int | None:
     return total if 1 <= total <= MAX_COUNT else None
 
 
-def name_of(text: str | None) -> str | None:
+def name_of(text: object) -> str | None:
     """A name, cut to the length that events carry; None where there is none."""
-    return text[:MAX_NAME] if text else None
+    return text[:MAX_NAME] if text and isinstance(text, str) else None
 
 
 def text_of(text: str | None) -> str | None:
     """A text, cut to the length that events carry; None where there is none."""
     return text[:MAX_TEXT] if text else None
+
+
+@lru_cache(65536)
+def iso_time(text: str | None, zone: tzinfo = UTC) -> float | None:
+    """Unix seconds of a time as in ISO 8601, in this zone where it says none; None where it is none."""
+    try:
+        found = datetime.fromisoformat(text or "")
+        seconds = (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return seconds if 0 < seconds <= MAX_SECONDS else None
 
 
 def job_of(text: str, field: str) -> str:

@@ -171,9 +171,9 @@ def request(jobspec: object) -> dict[str, Any]:
         "nodes": totals["node"] or None,
         "gpus": totals["gpu"] or None,
         "walltime": limit if 0 < limit <= MAX_SECONDS else None,
-        "queue": _name(system.get("queue")),
-        "account": _name(system.get("bank")) or _name(system.get("project")),
-        "executable": _name(inside(system, "job").get("name")),
+        "queue": name_of(system.get("queue")),
+        "account": name_of(system.get("bank")) or name_of(system.get("project")),
+        "executable": name_of(inside(system, "job").get("name")),
         "dependency": _dependencies(dependencies),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -230,7 +230,3 @@ def _ids(text: object) -> int:
         if begin is not None and end is not None:
             total += max(end - begin + 1, 0)
     return total
-
-
-def _name(value: object) -> str | None:
-    return name_of(value) if isinstance(value, str) else None

@@ -118,18 +118,8 @@ def request(ad: Ad) -> dict[str, Any]:
 
 def submit_fields(ad: Ad) -> dict[str, Any]:
     """As `request`, and whose job it is and what it runs."""
-    owner = ad.get("Owner")
-    return {
-        "user": name_of(owner) if isinstance(owner, str) else None,
-        "executable": executable_of(ad),
-        **request(ad),
-    }
-
-
-def executable_of(ad: Ad) -> str | None:
-    """The name of the program, without its folder."""
-    command = ad.get("Cmd")
-    return name_of(command.rpartition("/")[2]) if isinstance(command, str) else None
+    program = str(ad.get("Cmd", "")).rpartition("/")[2] if isinstance(ad.get("Cmd"), str) else None
+    return {"user": name_of(ad.get("Owner")), "executable": name_of(program), **request(ad)}
 
 
 def times_of(ad: Ad) -> JobTimes:

@@ -11,7 +11,17 @@ from functools import lru_cache
 from typing import Any
 
 from models.records import AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, BadRecord, Object, inside, job_of, name_of
+from streams.sources.logs.fields import (
+    MAX_BYTES,
+    MAX_COUNT,
+    MAX_SECONDS,
+    BadRecord,
+    Object,
+    inside,
+    iso_time,
+    job_of,
+    name_of,
+)
 from streams.sources.logs.stories import HELD, RUNNING, Stories
 
 MAX_CONTAINERS = 1000
@@ -110,7 +120,7 @@ class Workloads:
         return events
 
     def _started(self, name: str, at: float, workload: Object) -> list[AnyEvent]:
-        queue = name_of(_text(inside(workload, "status", "admission").get("clusterQueue")))
+        queue = name_of(inside(workload, "status", "admission").get("clusterQueue"))
         told = self.stories.start(Start(site=self.site, time=at, job=name, partition=queue), lambda: None)
         self.stories.known[name].note = repr(at)
         return told
@@ -164,11 +174,11 @@ def request(workload: Object) -> dict[str, Any]:
     owners = inside(workload, "metadata").get("ownerReferences")
     owner = inside(owners[0]) if isinstance(owners, list) and owners else {}
     found: dict[str, Any] = {
-        "queue": _text(spec.get("queueName")),
-        "group": _text(inside(workload, "metadata").get("namespace")),
-        "executable": _text(owner.get("name")),
-        "job_type": _text(owner.get("kind")),
-        "qos": _text(spec.get("priorityClassName") or inside(spec, "priorityClassRef").get("name")),
+        "queue": name_of(spec.get("queueName")),
+        "group": name_of(inside(workload, "metadata").get("namespace")),
+        "executable": name_of(owner.get("name")),
+        "job_type": name_of(owner.get("kind")),
+        "qos": name_of(spec.get("priorityClassName") or inside(spec, "priorityClassRef").get("name")),
         "cpus": math.ceil(min(cpus, MAX_COUNT)) or None,
         "gpus": math.ceil(min(gpus, MAX_COUNT)) or None,
         "memory": int(min(memory, MAX_BYTES)) or None,
@@ -213,15 +223,4 @@ def time_of(value: object) -> float | None:
     """Unix seconds of a time as in RFC 3339; None where it is none."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC).timestamp()
-    if not isinstance(value, str) or not 19 <= len(value) <= 40:
-        return None
-    try:
-        found = datetime.fromisoformat(value)
-        seconds = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return seconds if 0 < seconds <= MAX_SECONDS else None
-
-
-def _text(value: object) -> str | None:
-    return name_of(value) if isinstance(value, str) else None
+    return iso_time(value) if isinstance(value, str) and 19 <= len(value) <= 40 else None

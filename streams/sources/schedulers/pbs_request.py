@@ -99,33 +99,17 @@ def request(fields: Fields) -> dict[str, Any]:
 
 
 @lru_cache(4096)
-def _request(
-    select: str | None,
-    nodes: str | None,
-    nodect: str | None,
-    ncpus: str | None,
-    procs: str | None,
-    mppwidth: str | None,
-    ngpus: str | None,
-    gpus: str | None,
-    gpu: str | None,
-    mem: str | None,
-    pmem: str | None,
-    place: str | None,
-    walltime: str | None,
-    qos: str | None,
-    advres: str | None,
-    later: str | None,
-    resv: str | None,
-    depend: str | None,
-) -> dict[str, Any]:
+def _request(*values: str | None) -> dict[str, Any]:
     """As `request`, from the attributes in `_ASKED`; many jobs ask for the same."""
-    asked = _asked(select or "", nodes or nodect or "")
-    cpus = max(
-        count_of(ncpus) or 0, count_of(procs) or 0, count_of(mppwidth) or 0, asked.cpus, _tasks(later or "", "lprocs")
+    of = {name: value or "" for name, value in zip(_ASKED, values, strict=True)}
+    select, nodes, nodect, ncpus, procs, width, ngpus, gpus, gpu, mem, pmem, place, walltime, qos, advres = (
+        of[f"{LIST}{name}"] for name in _LISTED.split()
     )
-    all_gpus = max(count_of(ngpus) or 0, count_of(gpus) or 0, count_of(gpu) or 0, asked.gpus)
-    memory = bytes_of(mem) or asked.memory or _tasks(later or "", "memory")
+    later = of["Resource_Request_2.0"]
+    asked = _asked(select, nodes or nodect)
+    cpus = max(*(count_of(told) or 0 for told in (ncpus, procs, width)), asked.cpus, _tasks(later, "lprocs"))
+    all_gpus = max(*(count_of(told) or 0 for told in (ngpus, gpus, gpu)), asked.gpus)
+    memory = bytes_of(mem) or asked.memory or _tasks(later, "memory")
     if not memory and (per_process := bytes_of(pmem)):
         memory = per_process * max(cpus, 1)
     found: dict[str, Any] = {
@@ -134,10 +118,10 @@ def _request(
         "gpus": min(all_gpus, MAX_COUNT) or None,
         "memory": min(memory, MAX_BYTES) or None,
         "walltime": seconds_of(walltime),
-        "exclusive": "excl" in (place or "") or None,
+        "exclusive": "excl" in place or None,
         "qos": name_of(qos),
-        "reservation": name_of(resv or advres),
-        "dependency": text_of(depend),
+        "reservation": name_of(of["resvID"] or advres),
+        "dependency": text_of(of["depend"]),
     }
     return {name: value for name, value in found.items() if value is not None}
 

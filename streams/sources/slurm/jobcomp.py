@@ -7,7 +7,6 @@ tells a start from an end. They are merged by the broker's time stamps: so a job
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +16,10 @@ from kafka.errors import KafkaError
 
 from streams.errors import UNDECODABLE, NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.logs.fields import iso_time
 from streams.sources.slurm import told
 from streams.sources.slurm.looks import Look, Place, Way
-from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of, time_of
+from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
 from streams.sources.slurm.shapes import words_of
 from streams.sources.slurm.told import EXPECTED, Told, json_time
 from streams.text.toml import read_toml
@@ -84,13 +84,7 @@ def row_of(value: bytes) -> JobRow | str:
 
 def _time(text: Any) -> float | None:
     """Unix seconds; old releases write words for a time that is unknown."""
-    if not isinstance(text, str):
-        return json_time(text)
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return time_of((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp())
+    return iso_time(text) if isinstance(text, str) else json_time(text)
 
 
 def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -> Look:

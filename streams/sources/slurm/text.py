@@ -5,10 +5,10 @@ What users put into names is not escaped there: a name may have line breaks, sep
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
+from datetime import UTC, tzinfo
 
 from streams.sources.contract import OnSkipped, Skipped
+from streams.sources.logs.fields import iso_time
 from streams.sources.slurm.rows import JobRow, time_of, walltime_of
 from streams.sources.slurm.told import EXPECTED, Told, row_of
 
@@ -40,7 +40,6 @@ NEEDED = ("State", "Submit", "Start", "End")
 
 _HEADER = re.compile(r"^(?:[A-Za-z]+)([^A-Za-z0-9_%./ ]+)[A-Za-z]")
 _BLANKS = re.compile(r"\s*JobID(?:Raw)?\s+\w", re.IGNORECASE)
-_NO_TIMES = frozenset({"", "Unknown", "None", "N/A", "0"})
 
 
 def read_sacct(
@@ -247,22 +246,6 @@ def _is_number(text: str) -> bool:
     return len(text) < 20 and text.isdecimal() and text.isascii()
 
 
-_EPOCH = datetime(1970, 1, 1)
-
-
-@lru_cache(65536)
 def _time(text: str, zone: tzinfo) -> float | None:
     """Unix seconds of `2026-11-22T12:00:00` there, or of Unix seconds; None for Slurm's words for no time."""
-    if text in _NO_TIMES:
-        return None
-    try:
-        if text.isdecimal():
-            return time_of(float(text))
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is not None:
-            return time_of(found.timestamp())
-        if zone is UTC:
-            return time_of((found - _EPOCH).total_seconds())
-        return time_of(found.replace(tzinfo=zone).timestamp())
-    except (ValueError, OverflowError, OSError):
-        return None
+    return time_of(float(text)) if text.isdecimal() else iso_time(text, zone)

@@ -2,9 +2,8 @@
 
 import math
 from datetime import datetime, timedelta, tzinfo
-from functools import lru_cache
 
-from streams.sources.logs.fields import MAX_SECONDS
+from streams.sources.logs.fields import MAX_SECONDS, iso_time
 from streams.sources.slurm.rows import walltime_of
 
 Cell = object
@@ -52,16 +51,7 @@ def time_of(cell: Cell, zone: tzinfo) -> float | None:
         return (cell if cell.tzinfo else cell.replace(tzinfo=zone)).timestamp()
     value = number_of(cell)
     if value is None:
-        return _of_text(cell, zone) if isinstance(cell, str) else None
+        return iso_time(cell.strip().replace(" UTC", "Z").replace("/", "-"), zone) if isinstance(cell, str) else None
     while value > MAX_SECONDS:
         value /= 1000.0
     return value or None
-
-
-@lru_cache(1024)
-def _of_text(text: str, zone: tzinfo) -> float | None:
-    try:
-        found = datetime.fromisoformat(text.strip().replace(" UTC", "Z").replace("/", "-"))
-    except ValueError:
-        return None
-    return (found if found.tzinfo else found.replace(tzinfo=zone)).timestamp()

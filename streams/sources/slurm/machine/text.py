@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from models.records import Partition, Reservation
+from streams.sources.logs.fields import iso_time
 from streams.sources.slurm.machine.capacity import MAX_NAMES, Node, gpus_of, hosts, listed, state_of
 from streams.sources.slurm.machine.limits import Association, Most, Qos
 from streams.sources.slurm.rows import MIB, count_of, name_of, resources_of, time_of, walltime_of
@@ -139,9 +139,4 @@ def _count(text: str | None) -> int | None:
 
 
 def _time(text: str | None) -> float | None:
-    try:
-        if text and text.isdecimal():
-            return time_of(float(text))
-        return time_of(datetime.fromisoformat(text or "").replace(tzinfo=UTC).timestamp())
-    except ValueError:
-        return None
+    return time_of(float(text)) if text and text.isdecimal() else iso_time(text)
