@@ -51,52 +51,35 @@ def perform(
     if not jobs:
         raise ValueError("no jobs")
     scheduler = POLICIES[policy](policy, cpus, jobs[0].submit, estimates, enforced=False)
-    tally = _Tally(jobs)
-    for job in jobs:
-        tally.add(scheduler.submit(job))
-        advance()
-    tally.add(scheduler.finish())
-    return tally.performance(cpus, scheduler.suspensions if isinstance(scheduler, Preemptive) else Counter())
+    starts: dict[str, float] = {}
+    ran: list[tuple[SimulatedJob, float, End]] = []
+    known = {job.job: job for job in jobs}
 
-
-class _Tally:
-    """Sums over the jobs that have ended."""
-
-    def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
-        self._jobs = {job.job: job for job in jobs}
-        self._begin = jobs[0].submit
-        self._starts: dict[str, float] = {}
-        self._end = self._wait = self._response = self._slowdown = self._work = 0.0
-        self._killed = 0
-
-    def add(self, events: Iterable[AnyEvent]) -> None:
+    def take(events: Iterable[AnyEvent]) -> None:
         for event in events:
             if isinstance(event, Start):
-                self._starts[event.job] = event.time
+                starts[event.job] = event.time
             elif isinstance(event, End):
-                self._add_job(self._jobs[event.job], self._starts.pop(event.job), event)
+                ran.append((known[event.job], starts.pop(event.job), event))
 
-    def _add_job(self, job: SimulatedJob, start: float, end: End) -> None:
-        killed = end.state == "timeout"
-        run = end.time - start if killed else float(job.run)
-        response = end.time - job.submit
-        self._killed += killed
-        self._wait += start - job.submit
-        self._response += response
-        self._slowdown += max(response / max(run, SHORT_S), 1.0)
-        self._work += job.cpus * run
-        self._end = end.time
-
-    def performance(self, cpus: int, suspensions: Counter[str]) -> Performance:
-        count, total_s = len(self._jobs), int(self._end - self._begin)
-        return Performance(
-            jobs=count,
-            utilisation=self._work / (cpus * total_s) if total_s else 0.0,
-            wait_s=self._wait / count,
-            response_s=self._response / count,
-            slowdown=self._slowdown / count,
-            total_s=total_s,
-            killed=self._killed,
-            suspended=len(suspensions),
-            suspensions=suspensions.total(),
-        )
+    for job in jobs:
+        take(scheduler.submit(job))
+        advance()
+    take(scheduler.finish())
+    suspensions = scheduler.suspensions if isinstance(scheduler, Preemptive) else Counter[str]()
+    killed = [end.state == "timeout" for _, _, end in ran]
+    runs = [end.time - start if cut else float(job.run) for (job, start, end), cut in zip(ran, killed, strict=True)]
+    responses = [end.time - job.submit for job, _, end in ran]
+    total_s = int(ran[-1][2].time - jobs[0].submit)
+    work = sum(job.cpus * run for (job, _, _), run in zip(ran, runs, strict=True))
+    return Performance(
+        jobs=len(jobs),
+        utilisation=work / (cpus * total_s) if total_s else 0.0,
+        wait_s=sum(start - job.submit for job, start, _ in ran) / len(jobs),
+        response_s=sum(responses) / len(jobs),
+        slowdown=sum(max(r / max(run, SHORT_S), 1.0) for r, run in zip(responses, runs, strict=True)) / len(jobs),
+        total_s=total_s,
+        killed=sum(killed),
+        suspended=len(suspensions),
+        suspensions=suspensions.total(),
+    )

@@ -1,6 +1,7 @@
 """What a source of events is: `Source` says what one owes. How to write one, with an example: docs/howto/source.md."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Self, TypeVar
@@ -118,6 +119,13 @@ class Source(ABC):
     lag: Mapping[str, float] = MappingProxyType({})
     calls: Mapping[str, Calls] = MappingProxyType({})
     reached: Cursor | None = None
+
+    def _begin(self, site: str, on_skipped: OnSkipped) -> None:
+        """What most sources of one site begin with; it makes sure of the site's name."""
+        check_site(site)
+        self.sites, self._on_skipped = (site,), on_skipped
+        self.records, self._left_out = 0, Counter[str]()
+        self.left_out = self._left_out
 
     @classmethod
     @abstractmethod

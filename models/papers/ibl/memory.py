@@ -1,6 +1,6 @@
 """The last jobs that a method learnt, as arrays that new jobs are compared with."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,28 +31,13 @@ class Selection(NamedTuple):
     state: tuple[StateAttribute, ...] = STATE
 
     @property
-    def nominal(self) -> list[int]:
-        """Places in `NOMINAL`."""
-        return _places(NOMINAL, self.job)
-
-    @property
-    def numeric(self) -> list[int]:
-        """Places in `NUMERIC`."""
-        return _places(NUMERIC, self.job)
-
-    @property
-    def free(self) -> list[int]:
-        """Places in (free processors,)."""
-        return _places(STATE[:1], self.state)
-
-    @property
-    def vectors(self) -> list[int]:
-        """Places in `VECTORS`."""
-        return _places(VECTORS, self.state)
-
-
-def _places(names: Sequence[str], chosen: Sequence[str]) -> list[int]:
-    return [place for place, name in enumerate(names) if name in chosen]
+    def places(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Where these are in `NOMINAL`, `NUMERIC`, (free processors,) and `VECTORS`."""
+        named = (NOMINAL, self.job), (NUMERIC, self.job), (STATE[:1], self.state), (VECTORS, self.state)
+        nominal, numeric, free, vectors = (
+            [place for place, name in enumerate(names) if name in chosen] for names, chosen in named
+        )
+        return nominal, numeric, free, vectors
 
 
 class Memory:
@@ -66,8 +51,7 @@ class Memory:
         self.selection = selection
         self.count = 0
         self._policy = tuple(attribute for attribute in POLICY if attribute in selection.policy)
-        self._nominal, self._numeric = selection.nominal, selection.numeric
-        self._vectors, self._free = selection.vectors, selection.free
+        self._nominal, self._numeric, self._free, self._vectors = selection.places
         self._values: dict[tuple[int, Hashable], int] = {}
         self._categories: dict[Category, int] = {}
         self._tail = 0

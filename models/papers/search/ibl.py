@@ -260,7 +260,7 @@ class Bench:
         if selection.policy not in self._laid:
             self._laid[selection.policy] = self._lay(selection.policy)
         columns, points = self._laid[selection.policy]
-        nominal, numeric, free, vectors = selection.nominal, selection.numeric, selection.free, selection.vectors
+        nominal, numeric, free, vectors = selection.places
         return columns._replace(
             nominal=_some(columns.nominal, nominal),
             numeric=_some(columns.numeric, numeric),

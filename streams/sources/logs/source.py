@@ -5,6 +5,7 @@ its lines become events.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self
@@ -21,7 +22,6 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
-    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -75,7 +75,7 @@ class Records(ABC):
     file = Path()
     lines_before = 0
 
-    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
+    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
         self.site, self.memory, self.zone, self.left_out = site, memory, zone, left_out
         self.stories = Stories(site, memory.known)
         self._lines: list[str] = []
@@ -99,7 +99,7 @@ class Records(ABC):
 
     def leave_out(self, what: str) -> list[AnyEvent]:
         """A record that gives no event, counted."""
-        self.left_out[what] = self.left_out.get(what, 0) + 1
+        self.left_out[what] += 1
         return []
 
 
@@ -112,12 +112,9 @@ class LogSource(Source):
     def __init__(
         self, location: str, site: str | None, on_skipped: OnSkipped, zone: ZoneInfo | None, pause_s: float = IDLE_S
     ) -> None:
-        self._on_skipped, self._zone, self._pause_s = on_skipped, zone, pause_s
+        self._zone, self._pause_s = zone, pause_s
         self.files = LogFiles(location, self.first_time)
-        self.sites = (site or self.site_of(self.files.first_head()) or Path(location).name or "site",)
-        check_site(self.sites[0])
-        self.records = 0
-        self.left_out: dict[str, int] = {}
+        self._begin(site or self.site_of(self.files.first_head()) or Path(location).name or "site", on_skipped)
 
     @classmethod
     def open(
@@ -175,7 +172,7 @@ class LogSource(Source):
         at = None if cursor is None else decode_cursor(cursor, _Cursor)
         lines = Lines(self.files, self._on_skipped, True, self._pause_s)
         memory = self._fresh() if at is None else at.memory
-        records = self.records_of(self.sites[0], memory, self._zone, self.left_out)
+        records = self.records_of(self.sites[0], memory, self._zone, self._left_out)
         last = cursor or _encoded(lines, memory)
         since = quiet = 0  # events and lines without any, since the last cursor
         is_new = cursor is None  # something was read since then, or it is the beginning
@@ -210,9 +207,9 @@ class LogSource(Source):
         for source in sorted(sources, key=LogSource.place_in_log):
             fresh = source._fresh()
             if records is None:
-                records = source.records_of(source.sites[0], fresh, source._zone, source.left_out)
+                records = source.records_of(source.sites[0], fresh, source._zone, source._left_out)
                 records.is_whole = True
-            records.left_out = source.left_out
+            records.left_out = source._left_out
             records.memory.offset = fresh.offset or records.memory.offset
             for event in source._read_whole(records):
                 yield source, event

@@ -20,7 +20,6 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
-    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -58,11 +57,8 @@ class FluxSource(Source):
     live: bool = True
 
     def __init__(self, location: str, site: str, on_skipped: OnSkipped, pause_s: float = IDLE_S) -> None:
-        check_site(site)
-        self.sites = (site,)
-        self._location, self._on_skipped, self._pause_s = location, on_skipped, pause_s
-        self.records = 0
-        self.left_out: dict[str, int] = {}
+        self._begin(site, on_skipped)
+        self._location, self._pause_s = location, pause_s
         _flux()
 
     @classmethod
@@ -144,8 +140,7 @@ class FluxSource(Source):
             self._on_skipped(Skipped(f"flux at {self._location}", None, bad.field, bad.found, bad.expected))
             return []
         if not events:
-            what = f"journal: {entry.name}"
-            self.left_out[what] = self.left_out.get(what, 0) + 1
+            self._left_out[f"journal: {entry.name}"] += 1
         return events or []
 
 

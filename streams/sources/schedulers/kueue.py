@@ -22,7 +22,6 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
-    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -64,12 +63,9 @@ class KueueSource(Source):
     live: bool = True
 
     def __init__(self, location: str, site: str, on_skipped: OnSkipped, version: str | None, pause_s: float) -> None:
-        check_site(site)
-        self.sites = (site,)
-        self._location, self._on_skipped, self._pause_s = location, on_skipped, pause_s
+        self._begin(site, on_skipped)
+        self._location, self._pause_s = location, pause_s
         self._versions = VERSIONS if version is None else (version,)
-        self.records = 0
-        self.left_out: dict[str, int] = {}
         _kubernetes()
 
     @classmethod

@@ -9,6 +9,7 @@ What the logs do not say: that a job is held or released, that nodes go down, ho
 
 import re
 from calendar import timegm
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ SIGNALLED = 256
 class PbsRecords(Records):
     """Accounting records as events."""
 
-    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: dict[str, int]) -> None:
+    def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
         super().__init__(site, memory, zone, left_out)
         self._hours: dict[str, float] = {}
         self._bare: dict[str, Submit] = {}  # of a log that is read whole: submissions that say the queue alone
@@ -250,7 +251,7 @@ class PbsSource(LogSource):
     def offset_of(cls, head: bytes) -> int:
         """The site's time minus UTC (seconds), from the first record that tells a time in both ways."""
         memory = Memory(known={})
-        records = PbsRecords("site", memory, None, {})
+        records = PbsRecords("site", memory, None, Counter())
         for line in head.decode("utf-8", "replace").split("\n")[:-1]:
             with suppress(BadRecord):
                 records.take(line)

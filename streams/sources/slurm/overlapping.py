@@ -145,8 +145,7 @@ def _counted_once(files: Sequence[OneFile], told: Sequence[Telling]) -> tuple[li
     records = [telling for telling in told if files[telling.file].kind == "records"]
     kept, repeated = once([telling for telling in told if files[telling.file].kind != "records"])
     for telling in repeated:
-        left_out = files[telling.file].left_out
-        left_out[TWICE] = left_out.get(TWICE, 0) + 1
+        files[telling.file].left_out[TWICE] += 1
     return [*kept, *records], repeated
 
 

@@ -1,6 +1,7 @@
 """Looks that were written to files: what sacct printed, and folders of looks at a queue."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import tzinfo
@@ -178,7 +179,7 @@ class OneFile(Way):
         kind: Kind,
         on_skipped: OnSkipped,
         zone: tzinfo,
-        left_out: dict[str, int],
+        left_out: Counter[str],
         cluster: str | None = None,
     ) -> None:
         super().__init__({})
@@ -204,7 +205,7 @@ class OneFile(Way):
         for row in self._read():
             self.records += 1
             if self._cluster is not None and row.cluster not in (None, self._cluster):
-                self.left_out[OTHERS] = self.left_out.get(OTHERS, 0) + 1
+                self.left_out[OTHERS] += 1
                 continue
             if row.cluster is not None:
                 self._count(row.cluster)

@@ -69,10 +69,9 @@ class SlurmSource(Source):
     live = True
 
     def __init__(self, ways: list[str], site: str, on_skipped: OnSkipped, **options: Any) -> None:
-        self.sites = (site,)
         self.calls: dict[str, Calls] = {}
-        self.left_out = self._left = dict[str, int]()
-        self._ways, self._on_skipped, self._options = ways, on_skipped, options
+        self._begin(site, on_skipped)
+        self._ways, self._options = ways, options
         for way in self._opened():  # what cannot be read is told now
             way.close()
 
@@ -179,7 +178,7 @@ class SlurmSource(Source):
         if not path.is_file():
             return None
         kind = kind_of(head_of(path)) or "text"
-        return OneFile(path, kind, self._on_skipped, self._options["zone"], self._left, self._options["cluster"])
+        return OneFile(path, kind, self._on_skipped, self._options["zone"], self._left_out, self._options["cluster"])
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""

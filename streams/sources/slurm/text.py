@@ -4,6 +4,7 @@ What users put into names is not escaped there: a name may have line breaks, sep
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, tzinfo
 
@@ -48,7 +49,7 @@ def read_sacct(
     file: str = "sacct",
     zone: tzinfo = UTC,
     separator: str | None = None,
-    left_out: dict[str, int] | None = None,
+    left_out: Counter[str] | None = None,
 ) -> Iterator[JobRow]:
     """The rows of jobs, in their order; those of steps are passed over. Some 20 µs a row.
 
@@ -93,7 +94,7 @@ def read_sacct(
         elif found is not None:
             yield found
         elif left_out is not None:
-            left_out["job steps"] = left_out.get("job steps", 0) + 1
+            left_out["job steps"] += 1
 
 
 COMMAND = "TZ=UTC sacct -XDP -a -S now-180days -o JobID,User,Partition,Submit,Eligible,Start,End,State,TimelimitRaw,…"

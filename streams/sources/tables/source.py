@@ -18,7 +18,6 @@ from streams.sources.contract import (
     Skipped,
     Source,
     Step,
-    check_site,
     decode_cursor,
     encode_cursor,
     refuse,
@@ -60,11 +59,8 @@ class TableSource(Source):
     name: ClassVar[str] = "table"
 
     def __init__(self, path: Path, site: str, on_skipped: OnSkipped, mapping: Mapping | None) -> None:
-        check_site(site)
-        self.sites = (site,)
-        self._path, self._on_skipped = path, on_skipped
-        self.records = 0
-        self.left_out: dict[str, int] = {}
+        self._begin(site, on_skipped)
+        self._path = path
         self._header = _header(path, mapping.separator if mapping else ",")
         if mapping is None:
             found = mapping_for(self._header)
@@ -143,7 +139,7 @@ class TableSource(Source):
         job = job_of(text_of(self._cell(row, "job")), self._places["job"].name)
         state, times = self._state(row), self._times(row)
         if times.start is None and times.end is None:
-            self.left_out[WITHOUT] = self.left_out.get(WITHOUT, 0) + 1
+            self._left_out[WITHOUT] += 1
             return []
         name: dict[str, Any] = {"site": self.sites[0], "job": job}
         told: list[AnyEvent] = [Submit(**name, time=times.submit, **self._request(row))]
