@@ -9,11 +9,11 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -129,33 +129,24 @@ def encoded(record: AnyAnswer | DeadLetter, most: int = MAX_ANSWER_BYTES) -> byt
     return _encode(NoAnswer(id=record.id, site=record.site, reason=TOO_LARGE, detail=detail))
 
 
+_CUT: dict[type, dict[str, bool]] = {
+    JobsAnswer: {"jobs": True},
+    SiteAnswer: {"queued": False, "weeks": True, "queues": False},
+}
+"""The lists that may be cut of an answer, in this order, and whether their first entries go first."""
+
+
 def _cut(answer: AnyAnswer, excess: int) -> AnyAnswer:
     """The answer, shorter by at least so many bytes where it has that much to leave out."""
     excess += len(str(1 << 62))  # as `more` may grow
-    if isinstance(answer, JobsAnswer):
-        left_out, _ = _left_out(answer.jobs, excess)
-        return msgspec.structs.replace(answer, jobs=answer.jobs[left_out:], more=answer.more + left_out)
-    if not isinstance(answer, SiteAnswer):
-        return answer
-    jobs, excess = _left_out(answer.queued[::-1], excess)
-    weeks, excess = _left_out(answer.weeks, excess)
-    queues, _ = _left_out(answer.queues[::-1], excess)
-    return msgspec.structs.replace(
-        answer,
-        queued=answer.queued[: len(answer.queued) - jobs],
-        weeks=answer.weeks[weeks:],
-        queues=answer.queues[: len(answer.queues) - queues],
-        more=answer.more + jobs + weeks + queues,
-    )
-
-
-def _left_out(entries: Sequence[object], excess: int) -> tuple[int, int]:
-    """How many entries, from the first, have to go for so many bytes; and the bytes that are still too many."""
-    for number, entry in enumerate(entries):
-        if excess <= 0:
-            return number, excess
-        excess -= len(_encode(entry)) + 1
-    return len(entries), excess
+    left_out, changes = 0, dict[str, Any]()
+    for name, first in _CUT.get(type(answer), {}).items():
+        entries = deque(getattr(answer, name))
+        while entries and excess > 0:
+            excess -= len(_encode(entries.popleft() if first else entries.pop())) + 1
+            left_out += 1
+        changes[name] = list(entries)
+    return msgspec.structs.replace(answer, more=answer.more + left_out, **changes) if changes else answer  # type: ignore[union-attr]
 
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,15 @@ from streams.worker.checkpoint.claims import WritesLost
 from streams.worker.checkpoint.job_log import keys_of, site_of
 from streams.worker.checkpoint.retries import Retries
 from streams.worker.checkpoint.store import SiteStore, Stored, included
-from streams.worker.checkpoint.stored import Events, ReadState, SiteHandle, StoredState, decode_stored, read_state
+from streams.worker.checkpoint.stored import (
+    IN_BOTH,
+    Events,
+    ReadState,
+    SiteHandle,
+    StoredState,
+    decode_stored,
+    read_state,
+)
 
 log = logging.getLogger(__name__)
 
@@ -250,18 +258,7 @@ async def until_ready(engine: Engine) -> None:
 
 
 def _handle(engine: Engine, stored: StoredState) -> SiteHandle:
-    return SiteHandle(
-        engine,
-        stored.partition,
-        stored.offset,
-        stored.epoch,
-        stored.own,
-        stored.generation,
-        stored.stamp,
-        stored.arrivals,
-        stored.operations,
-        stored.failures,
-    )
+    return SiteHandle(engine, **{name: getattr(stored, name) for name in IN_BOTH})
 
 
 def _where(site: str, stored: StoredState) -> dict[str, Any]:

@@ -43,6 +43,10 @@ class StoredState(msgspec.Struct, array_like=True):
     failures: list[float] = []
 
 
+IN_BOTH = ("partition", "offset", "epoch", "own", "generation", "stamp", "arrivals", "operations", "failures")
+"""The fields that a stored state and a handle have."""
+
+
 class StoredSegment(msgspec.Struct, array_like=True):
     """A segment of a site's jobs as it is in the table: of which partition, and the segment, compressed with zlib."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from streams.worker.checkpoint.histories import SiteChanges
 from streams.worker.checkpoint.job_log import Written
-from streams.worker.checkpoint.stored import SiteHandle, StoredSegment, StoredState, encode_stored
+from streams.worker.checkpoint.stored import IN_BOTH, SiteHandle, StoredSegment, StoredState, encode_stored
 
 HEAD_VERSION = 2
 """Version of a stored head."""
@@ -26,21 +26,10 @@ class SiteCut(NamedTuple):
     def of(cls, handle: SiteHandle) -> "SiteCut":
         """A site as it is now; O(what has changed since this was last called)."""
         cut, jobs = handle.jobs.cut(handle.engine)
-        head = StoredState(
-            HEAD_VERSION,
-            handle.partition,
-            handle.offset,
-            cut.state,
-            handle.epoch,
-            handle.own,
-            handle.generation,
-            handle.stamp,
-            msgspec.structs.replace(handle.arrivals),
-            handle.operations,
-            jobs.runs,
-            jobs.tail,
-            handle.failures,
-        )
+        kept = {name: getattr(handle, name) for name in IN_BOTH} | {
+            "arrivals": msgspec.structs.replace(handle.arrivals)
+        }
+        head = StoredState(v=HEAD_VERSION, state=cut.state, runs=jobs.runs, tail=jobs.tail, **kept)
         oldest = handle.engine.context.history.oldest
         return cls(head, jobs, SiteChanges(handle.engine.site, cut.changes, oldest, handle.generation))
 
