@@ -20,7 +20,7 @@ from models.site.size import MIN_STARTED_JOBS
 from models.site.state import SITE
 
 
-class Marks(NamedTuple):
+class Touched(NamedTuple):
     """What has changed of the live jobs since a state was last taken: the jobs that are here and may be others than
     they were, by their numbers; the numbers of those that have left; and the names that are remembered since then,
     each with its number."""
@@ -132,11 +132,11 @@ class LiveJobs:
         """A live job may be changed."""
         self._touched.add(job.key)
 
-    def take_marks(self) -> Marks:
+    def take_marks(self) -> Touched:
         """What has changed since this was last called."""
         touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}
-        marks = Marks(dict(sorted(jobs.items())), self._left, self._named)
+        marks = Touched(dict(sorted(jobs.items())), self._left, self._named)
         self._touched, self._left, self._named = set(), [], {}
         return marks
 

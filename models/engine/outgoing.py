@@ -197,25 +197,3 @@ def nodes_down(capacity: Capacity | None, withhold_down: float) -> str | None:
     if capacity is None or not capacity.nodes:
         return None
     return "nodes down" if capacity.down_nodes > withhold_down * capacity.nodes else None
-
-
-def degradation(
-    capacity: Capacity | None,
-    history_lost: bool,
-    gap: bool = False,
-    events_missed: bool = False,
-    method: str | None = None,
-) -> str | None:
-    """Why predictions are worse than usual now, if they are; `method` is what the method itself says of that."""
-    found = []
-    if history_lost:
-        found.append("history lost: begun again")
-    if gap:
-        found.append("history has a gap")
-    if events_missed:
-        found.append("events were lost")
-    if method is not None:
-        found.append(method)
-    if capacity is not None and capacity.down_nodes:
-        found.append(f"{capacity.down_nodes} of {capacity.nodes or 'unknown'} nodes down")
-    return "; ".join(found) or None

@@ -10,7 +10,7 @@ from models.engine.gaps import Gaps
 from models.engine.histories import Histories
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
-from models.engine.outgoing import Outgoing, degradation
+from models.engine.outgoing import Outgoing
 from models.engine.past import Past
 from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates
@@ -77,9 +77,16 @@ class Parts:
     @property
     def degraded(self) -> str | None:
         """Why predictions are worse than usual now, if they are."""
-        started = self.context.history.count
-        gap, missed = started < self.gaps.gap_until, started < self.gaps.missed_until
-        return degradation(self.context.capacity, self.gaps.lost, gap, missed, self.methods.counting.degraded)
+        started, gaps, capacity = self.context.history.count, self.gaps, self.context.capacity
+        down = 0 if capacity is None else capacity.down_nodes
+        found = (
+            "history lost: begun again" if gaps.lost else None,
+            "history has a gap" if started < gaps.gap_until else None,
+            "events were lost" if started < gaps.missed_until else None,
+            self.methods.counting.degraded,
+            f"{down} of {(capacity and capacity.nodes) or 'unknown'} nodes down" if down else None,
+        )
+        return "; ".join(filter(None, found)) or None
 
     def observe(self, job: Job, what: Happened, at: float) -> None:
         """Methods see what befalls an attempt, whether or not it is scored."""

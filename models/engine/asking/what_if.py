@@ -14,7 +14,7 @@ from models.records import Prediction
 from models.site.features import features_of
 from models.site.job import Estimate, Job
 
-MIN_STARTED_JOBS = 10
+KNOWN_JOBS = 10
 """Answers about a site of which fewer jobs have started say that little is known of it."""
 
 
@@ -128,7 +128,7 @@ SETTLED_JOBS = 100
 def weak(context: SiteContext, bounds: Mapping[str, float] | None) -> str | None:
     """Why an estimate of a site rests on little, so that a ranking puts it behind; None where it rests on enough."""
     started = context.history.count
-    if bounds and (started >= SETTLED_JOBS or (started >= MIN_STARTED_JOBS and context.capacity is not None)):
+    if bounds and (started >= SETTLED_JOBS or (started >= KNOWN_JOBS and context.capacity is not None)):
         return None
     return "; ".join([*guesses(context), *([] if bounds else ["it has no bounds"])]) or None
 
@@ -137,5 +137,5 @@ def guesses(context: SiteContext) -> Iterator[str]:
     """What an answer about a site is based on and is not well known yet."""
     if context.capacity is None:
         yield "size guessed from the jobs that ran"
-    if context.history.count < MIN_STARTED_JOBS:
+    if context.history.count < KNOWN_JOBS:
         yield f"only {context.history.count} of its jobs have started so far"

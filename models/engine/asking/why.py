@@ -27,7 +27,7 @@ MAX_NAMES = 3
 EVIDENCE_JOBS = 32
 """After how many started jobs it may be told how a site treats jobs."""
 
-HELD = "jobs like it have waited longer: a limit or a priority may hold it back"
+MAY_BE_HELD = "jobs like it have waited longer: a limit or a priority may hold it back"
 NEW = "few jobs have started here yet, so how long it waits is a guess"
 
 MIN_SOONER_S, MIN_SOONER_RATIO = 300.0, 0.2
@@ -45,7 +45,7 @@ class Ahead(NamedTuple):
     work_cpu_s: float
 
 
-class Room(NamedTuple):
+class FreeNow(NamedTuple):
     """What is free where a job competes.
 
     `cpus` are processors. `left` is what is free of all resources, as `cpus` of jobs are counted in an area: by the
@@ -58,22 +58,22 @@ class Room(NamedTuple):
 
     def words(self) -> str:
         """`16 processors are free`, and where."""
-        return f"{self.cpus} processors {self.free()}" if self.cpus != 1 else f"1 processor {self.free()}"
+        return f"{self.cpus} processors {self.are_free()}" if self.cpus != 1 else f"1 processor {self.are_free()}"
 
-    def free(self) -> str:
+    def are_free(self) -> str:
         """`are free`, and where."""
         verb = "is" if self.cpus == 1 else "are"
         return f"{verb} free in {self.place}" if self.place else f"{verb} free"
 
 
-def _room(there: SiteContext) -> Room:
+def _free(there: SiteContext) -> FreeNow:
     """What is free in an area, or at a site that has none. O(running jobs)."""
     left = max(there.cpus - there.state.totals(SITE, Phase.RUNNING).cpus, 0)
     if there.layout is None:
-        return Room(left, left, "")
+        return FreeNow(left, left, "")
     running = (there.everywhere.jobs[job.key].counted_cpus for job in there.state.in_phase(Phase.RUNNING))
     whole = len(there.layout.topology.areas) == 1
-    return Room(max(there.cpus - sum(running), 0), left, "" if whole else _names(there.layout.area.partitions))
+    return FreeNow(max(there.cpus - sum(running), 0), left, "" if whole else _names(there.layout.area.partitions))
 
 
 def _names(partitions: tuple[str, ...]) -> str:
@@ -133,7 +133,7 @@ class Orders:
     def __init__(self, engine: Engine, now: float) -> None:
         self._engine, self.now = engine, now
         self._orders: dict[int, Order] = {}
-        self._rooms: dict[int, Room] = {}
+        self._free_now: dict[int, FreeNow] = {}
 
     def of(self, job: Job) -> tuple[Order, Job, SiteContext]:
         """The order in which a job is, how the job is seen there, and what else is known of its area."""
@@ -143,12 +143,12 @@ class Orders:
             self._orders[number] = Order(there.state, self._engine.methods.starts(there, self.now))
         return self._orders[number], seen, there
 
-    def room(self, there: SiteContext) -> Room:
+    def free_now(self, there: SiteContext) -> FreeNow:
         """What is free in an area."""
         number = _number(there)
-        if number not in self._rooms:
-            self._rooms[number] = _room(there)
-        return self._rooms[number]
+        if number not in self._free_now:
+            self._free_now[number] = _free(there)
+        return self._free_now[number]
 
     def start(self, job: Job) -> float | None:
         """When a live job is expected to start, Unix seconds; None where it does not queue, or it is not known."""
@@ -185,16 +185,16 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
     """
     order, seen, there = orders.of(job)
     site_cpus = there.cpus
-    room = orders.room(there)
+    here = orders.free_now(there)
     if wait_s is None:
-        return Why(text=reason, free_cpus=room.cpus)
+        return Why(text=reason, free_cpus=here.cpus)
     starts = job.ready + wait_s
     ahead = order.ahead(job.queue, starts)
     drain_s = ahead.work_cpu_s / site_cpus if site_cpus else None
     left_s = max(starts - orders.now, 0.0)
     return Why(
-        text=_words(seen, wait_s, left_s, room, ahead, drain_s, _is_new(there)),
-        free_cpus=room.cpus,
+        text=_words(seen, wait_s, left_s, here, ahead, drain_s, _is_new(there)),
+        free_cpus=here.cpus,
         ahead_jobs=ahead.jobs,
         ahead_in_queue=ahead.same_queue,
         ahead_cpu_hours=ahead.work_cpu_s / HOUR_S,
@@ -203,26 +203,26 @@ def explained(orders: Orders, job: Job, wait_s: float | None, reason: str = "") 
 
 
 def _words(
-    job: Job, wait_s: float, left_s: float, room: Room, ahead: Ahead, drain_s: float | None, is_new: bool
+    job: Job, wait_s: float, left_s: float, here: FreeNow, ahead: Ahead, drain_s: float | None, is_new: bool
 ) -> str:
     """The reason in a sentence or two, of a job that is expected to start in `left_s` seconds."""
-    beside = NEW if is_new else HELD
-    fits = room.left >= job.cpus
+    beside = NEW if is_new else MAY_BE_HELD
+    fits = here.left >= job.cpus
     wanted = job.cpus if job.asked_cpus is None else job.asked_cpus
     if wait_s <= AT_ONCE_S:
         return (
-            f"{room.words()}: it starts at once" if room.cpus >= wanted else "it starts at once, as a running job ends"
+            f"{here.words()}: it starts at once" if here.cpus >= wanted else "it starts at once, as a running job ends"
         )
     if ahead.jobs:
         more = drain_s is not None and left_s > max(MUCH_LONGER * drain_s, AT_ONCE_S)
         less = drain_s is not None and drain_s > MUCH_LONGER * left_s
-        line = _in_line(job, ahead, drain_s, room.place) + (", but it may start beside them" if less else "")
-        return f"{line}; {room.words()}{_beside(fits, beside) if more else ''}"
+        line = _in_line(job, ahead, drain_s, here.place) + (", but it may start beside them" if less else "")
+        return f"{line}; {here.words()}{_beside(fits, beside) if more else ''}"
     if fits:
-        return f"{room.words()} and no job is ahead of it, but {beside}"
-    if room.cpus >= wanted:
+        return f"{here.words()} and no job is ahead of it, but {beside}"
+    if here.cpus >= wanted:
         return "no job is ahead of it, but what it asks for is not free: running jobs must end first"
-    free = f"{room.cpus} {room.free()}"
+    free = f"{here.cpus} {here.are_free()}"
     return f"no job is ahead of it; it asks for {wanted} processors and {free}: running jobs must end first"
 
 

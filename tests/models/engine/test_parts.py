@@ -2,10 +2,11 @@
 
 import pytest
 
-from models.engine.asking.what_if import MIN_STARTED_JOBS, SETTLED_JOBS, guesses, too_large, weak
+from models.engine.asking.what_if import KNOWN_JOBS, SETTLED_JOBS, guesses, too_large, weak
 from models.engine.live import LiveJobs
 from models.engine.methods import planned_run_s
-from models.engine.outgoing import bounds_of, degradation, nodes_down, withhold
+from models.engine.outgoing import bounds_of, nodes_down, withhold
+from models.engine.parts import Parts
 from models.engine.queues import MAX_QUEUES, Queues
 from models.engine.scores import MAX_WEEKS, Scores
 from models.engine.settings import EngineSettings
@@ -65,9 +66,14 @@ def test_nodes_that_are_down_withhold_and_degrade() -> None:
     half, unknown = (Capacity(site="s", time=0.0, cpus=8, nodes=nodes, down_nodes=2) for nodes in (4, None))
     assert (nodes_down(half, 0.5), nodes_down(half, 0.4)) == (None, "nodes down")
     assert nodes_down(unknown, 0.0) is nodes_down(None, 0.0) is None
-    assert degradation(None, history_lost=False) is None
-    assert degradation(half, history_lost=True) == "history lost: begun again; 2 of 4 nodes down"
-    assert degradation(unknown, history_lost=False) == "2 of unknown nodes down"
+    parts = Parts("s", EngineSettings(method="zero"))
+    assert parts.degraded is None
+    parts.context.resize(half)
+    parts.gaps.lost = True
+    assert parts.degraded == "history lost: begun again; 2 of 4 nodes down"
+    parts.context.resize(unknown)
+    parts.gaps.lost = False
+    assert parts.degraded == "2 of unknown nodes down"
 
 
 def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
@@ -79,7 +85,7 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
     )
     assert too_large(job(cpus=5), context()) is None, "nothing is known"
     assert list(guesses(said)) == ["only 0 of its jobs have started so far"]
-    said.history.count = MIN_STARTED_JOBS
+    said.history.count = KNOWN_JOBS
     assert list(guesses(said)) == []
     assert next(guesses(seen)) == "size guessed from the jobs that ran"
 
@@ -87,7 +93,7 @@ def test_a_job_may_be_larger_than_what_is_known_of_the_site() -> None:
 def test_an_estimate_is_weak_until_enough_jobs_have_started() -> None:
     said, seen, bounds = context(Capacity(site="s", time=0.0, cpus=8)), context(most_cpus=4), {"0.9": 60.0}
     assert weak(said, bounds) == "only 0 of its jobs have started so far"
-    said.history.count = seen.history.count = MIN_STARTED_JOBS
+    said.history.count = seen.history.count = KNOWN_JOBS
     assert (weak(said, bounds), weak(said, None)) == (None, "it has no bounds")
     assert weak(seen, bounds) == "size guessed from the jobs that ran"
     seen.history.count = SETTLED_JOBS
