@@ -33,7 +33,7 @@ UNKNOWN_S = 3600.0
 SHARPNESS = 30.0
 """With an error that is a tenth more, a choice weighs 0.06 times as much."""
 
-USERS, USER_KEEP = 200, 0.99
+USERS, USER_KEEP = 200, 0.97
 """Users whose own errors are kept, those whose jobs left last; and the share of them that is kept with each job."""
 
 USER_UNKNOWN_S, USER_SHARPNESS = 360_000.0, 20.0
