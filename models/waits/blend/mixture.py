@@ -76,7 +76,7 @@ class Learnt(NamedTuple):
 
     `total` (kinds, quantiles, experts) is the sum of the regrets less their second order, `squares` that of their
     squares, `extent` the largest of late. `seen` (kinds, quantiles) counts the jobs, and `shift` is what is added to
-    the mixture, on the scale.
+    the mixture, on the scale; behind its rows of the kinds are those of each kind's bursts, but for the site.
     """
 
     total: Floats
@@ -89,7 +89,8 @@ class Learnt(NamedTuple):
     def nothing(cls, kinds: int, quantiles: int, experts: int) -> "Learnt":
         """Before any job."""
         each, shape = (kinds, quantiles, experts), (kinds, quantiles)
-        return cls(np.zeros(each), np.zeros(each), np.full(each, MIN_EXTENT), np.zeros(shape), np.zeros(shape))
+        shift = np.zeros((2 * kinds - 1, quantiles))
+        return cls(np.zeros(each), np.zeros(each), np.full(each, MIN_EXTENT), np.zeros(shape), shift)
 
 
 class Mixed(NamedTuple):
@@ -178,7 +179,7 @@ def _learn(
 
 
 @njit(cache=True)
-def follow(learnt: Learnt, kind: int, q: int, probability: float, step: float, held: bool) -> None:
+def follow(learnt: Learnt, row: int, q: int, probability: float, step: float, held: bool) -> None:
     """Move the shift: up where a bound was exceeded, less far down where it held.
 
     A quantile tracker (A. Angelopoulos, E. Candès, R. Tibshirani, "Conformal PID control for time series prediction",
@@ -187,4 +188,4 @@ def follow(learnt: Learnt, kind: int, q: int, probability: float, step: float, h
     """
     moved = step * (probability - 1.0 if held else probability)
     learnt.shift[0, q] += SITE_SHARE * moved
-    learnt.shift[kind, q] += moved
+    learnt.shift[row, q] += moved

@@ -55,6 +55,10 @@ schedule wrong: it is the median alone, while its own mean error is at most this
 ALONE_FLAG = 0x80
 """Beside the kind in what is encoded: the schedule was the median alone."""
 
+BURST_WEIGHT = 0.04
+"""Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
+a burst hold or fail together, and nobody knows yet of the ones before."""
+
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
 _PARTS = (QUANTILES * MIXED, QUANTILES * (MIXED + 1), QUANTILES * (MIXED + 2))  # where those of an encoded `Said` end
@@ -151,7 +155,7 @@ class Quantiles:
         self._names = [*experts, "median"]
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
         self._schedule_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
-        self._deficits = np.zeros(QUANTILES)  # of the bounds: the share that holds is so much less than it should be
+        self._deficits = np.zeros((2, QUANTILES))  # outside of bursts, and in them: of bounds, by how much too few hold
         self._prior = np.array([*prior, np.mean(prior)], np.float64)
         self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
 
@@ -171,13 +175,9 @@ class Quantiles:
         mixed, bounds = np.full((QUANTILES, MIXED), np.nan), np.full(QUANTILES, np.nan)
         schedule, share = self._schedule_of(waits_s[MEDIAN]), self.schedule_share
         alone = may_be_alone and schedule >= 0 and self.schedule_is_near
-        kind = _say(waits_s, self._prior, schedule, share, alone, self._learnt, said, mixed, bounds)
-        return Said(said, mixed, bounds, self._shifts(kind), kind, bool(alone), weight)
-
-    def _shifts(self, kind: int) -> Floats:
-        """What is added to the mixtures of such jobs now, (quantiles,) on the scale."""
-        shifts: Floats = self._learnt.shift[0] + self._learnt.shift[kind]
-        return shifts
+        shifts = np.empty(QUANTILES)
+        kind = _say(waits_s, self._prior, schedule, share, alone, weight, self._learnt, said, mixed, bounds, shifts)
+        return Said(said, mixed, bounds, shifts, kind, bool(alone), weight)
 
     def _schedule_of(self, medians: Floats | Singles) -> int:
         """The place of the expert that keeps a share of these medians; -1: of none."""
@@ -226,8 +226,7 @@ class Quantiles:
         """The bound at this place with the shift of now, seconds, where that has moved `FAR` since; otherwise None."""
         if place >= QUANTILES:
             return None
-        shift = self._learnt.shift
-        moved = shift[0, place] + shift[said.kind, place] - said.shifts[place]
+        moved = _shift(self._learnt.shift, said.kind, said.weight, place) - said.shifts[place]
         return seconds(scaled(said.bounds[place]) + moved) if abs(moved) > FAR else None
 
     def exceeded(self, said: Said, place: int) -> None:
@@ -251,7 +250,7 @@ class Quantiles:
         """Take back what `save` gave."""
         found = msgspec.msgpack.decode(saved, type=_SavedLearnt)
         self._schedule_errors = np.frombuffer(found.schedule_errors).copy()
-        self._deficits = np.frombuffer(found.deficits).copy()
+        self._deficits = np.frombuffer(found.deficits).reshape(2, QUANTILES).copy()
         for own, part in zip(self._learnt, found.learnt, strict=True):
             own[:] = np.frombuffer(part).reshape(own.shape)
 
@@ -270,6 +269,18 @@ def _medians(experts: Singles) -> Floats:
     for expert in range(len(found)):
         found[expert] = seconds(np.float64(experts[MEDIAN, expert]))
     return found
+
+
+@njit(cache=True)
+def _row(kind: int, weight: float, q: int) -> int:
+    """Whose shift of this bound such a job moves."""
+    return kind + KINDS if q > MEDIAN and weight < BURST_WEIGHT else kind
+
+
+@njit(cache=True)
+def _shift(shift: Floats, kind: int, weight: float, q: int) -> float:
+    """What is added to the mixture of such a job now, on the scale."""
+    return float(shift[0, q] + shift[_row(kind, weight, q), q])
 
 
 @njit(cache=True)
@@ -306,10 +317,11 @@ def _left(
     judged: NDArray[np.bool_],
 ) -> None:
     learnt = Learnt(total, squares, extent, seen, shift)
+    row = 1 if weight < BURST_WEIGHT else 0
     if known:
         for q in range(MEDIAN + 1, QUANTILES):
             exceeded = PROBABILITIES[q] - (1.0 if wait_s <= bounds[q] else 0.0)
-            deficits[q] += (exceeded - deficits[q]) / DEFICIT_JOBS
+            deficits[row, q] += (exceeded - deficits[row, q]) / DEFICIT_JOBS
         for place in schedules:
             if not np.isnan(experts[MEDIAN, place]):
                 _judge_schedule(
@@ -320,11 +332,11 @@ def _left(
         if np.isnan(bounds[q]):
             continue
         if judged[q]:
-            moved = shift[0, q] + shift[kind, q] - shifts[q]
+            moved = _shift(shift, kind, weight, q) - shifts[q]
             bound_s = seconds(scaled(bounds[q]) + moved) if abs(moved) > FAR else bounds[q]
             held = wait_s <= bound_s
             if not (held and bound_s <= 0.0) and not (alone and q == MEDIAN):  # it cannot be lower; or unmoved
-                follow(learnt, kind, q, _aim(q, deficits), STEPS[q], held)
+                follow(learnt, _row(kind, weight, q), q, _aim(q, deficits[row]), STEPS[q], held)
         if judged[QUANTILES + q]:
             held = wait_s <= seconds(mixed[q, BOTH])
             whole = Mixed(mixed[q, 0], mixed[q, 1], mixed[q, 2])
@@ -346,10 +358,12 @@ def _say(
     schedule: int,
     share: float,
     alone: bool,
+    weight: float,
     learnt: Learnt,
     said: Singles,
     mixed: Floats,
     bounds: Floats,
+    shifts: Floats,
 ) -> int:
     """Fill in what was said, mixed and bounded; gives the job's kind, from 1."""
     for q in range(QUANTILES):
@@ -369,7 +383,8 @@ def _say(
         value[q] = found.both
         if q == MEDIAN and schedule >= 0:
             value[q] += share * (said[q, schedule] - value[q])
-        value[q] += learnt.shift[0, q] + learnt.shift[kind, q]
+        shifts[q] = _shift(learnt.shift, kind, weight, q)
+        value[q] += shifts[q]
         if q == MEDIAN and alone:
             value[q] = said[q, schedule]
     low, middle, high, highest = value

@@ -104,6 +104,22 @@ def test_the_bounds_hold_as_often_as_they_should_under_drift() -> None:
         assert tenth.mean(axis=0) == pytest.approx(PROBABILITIES, abs=0.1)
 
 
+def test_the_bounds_hold_in_bursts_and_outside_of_them() -> None:
+    quantiles, chance = Quantiles(["expert"], [1.0]), np.random.default_rng(8)
+    held: dict[float, list[float]] = {1.0: [], 0.01: []}
+    for number in range(400):
+        for weight, jobs, spread in ((1.0, 60, 0.3), (0.01, 60, 2.0)):  # the jobs of a burst all wait alike
+            factor = chance.lognormal(0.0, spread) if weight < 1.0 else chance.lognormal(0.0, spread, jobs)
+            waits_s = np.full(jobs, 3600.0 * factor)
+            burst = [quantiles.mix(told(3600.0), weight=weight) for _ in range(jobs)]
+            for said, wait_s in zip(burst, waits_s, strict=True):
+                quantiles.left(said, wait_s, True, np.ones(2 * QUANTILES, np.bool_))
+            if number >= 100:
+                held[weight].append(float(np.mean(waits_s <= [said.bounds[2] for said in burst])))
+    assert np.mean(held[1.0]) == pytest.approx(0.9, abs=0.03)
+    assert np.mean(held[0.01]) == pytest.approx(0.9, abs=0.06)
+
+
 def test_jobs_that_were_told_the_same_move_a_shift_only_so_far() -> None:
     quantiles, wait_s = Quantiles(["zero"], [1.0]), 30_000.0
     burst = [quantiles.mix(told(0.0)) for _ in range(2000)]
