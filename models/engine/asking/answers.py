@@ -306,10 +306,7 @@ def answer_accuracy(kind: str, told: Accuracy, predicted: Accuracy, regret_s: fl
 
 def recent(engine: Engine) -> MethodAccuracy:
     """The accuracy of the method that counts in the week that is and the one before; less where it is not so long."""
-    scores, name = engine.scores, engine.settings.method
-    now = scores.accuracy[name].tally() + scores.cancelled[name].tally()
-    begins = [week.tallies[name] for week in list(scores.weeks)[-2:] if name in week.tallies]
-    return _accuracy(name, now.since(begins[0]) if begins else now)
+    return _accuracy(engine.settings.method, engine.scores.lately(weeks=2))
 
 
 def weeks(engine: Engine, now: float) -> list[WeekAccuracy]:

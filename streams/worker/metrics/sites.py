@@ -21,6 +21,9 @@ from streams.worker.checkpoint.stored import SiteHandle
 MAX_SHOWN_PARTITIONS = 16
 """Partitions that a site may have for Prometheus to be shown them."""
 
+MONTH_WEEKS = 4
+"""Over so many weeks coverage is also shown: it may be off for a day and right in the end."""
+
 MOST_LONG_WAITS = 1000
 """Of so many jobs of a site, those that have queued longest, it is looked whether they wait unusually long."""
 
@@ -71,6 +74,19 @@ _FAMILIES = (
     (_COUNTER, "withheld_jobs", "Jobs that left without an estimate.", "site method jobs"),
     (_COUNTER, "bound_held_jobs", "Jobs at or below a bound.", "site method jobs bound"),
     (_COUNTER, "bound_jobs", "Jobs that had a bound.", "site method jobs bound"),
+    (
+        _COUNTER,
+        "bound_burst_held_jobs",
+        "Jobs at or below a bound, each as 1/(1+n) of one, where n of its user queued when it came.",
+        "site method bound",
+    ),
+    (_COUNTER, "bound_burst_jobs", "Jobs that had a bound, counted so.", "site method bound"),
+    (
+        _GAUGE,
+        "bound_held_month_ratio",
+        "Share of jobs at or below a bound, of those that left in this week and the three before it.",
+        "site method bound",
+    ),
     (
         _HISTOGRAM,
         "reestimated_wait_error_seconds",
@@ -239,6 +255,12 @@ class SiteFamilies(Collector):
         for estimate, accuracy in (("first", scores.later_first), ("last", scores.later)):
             if accuracy.jobs:
                 self._add_histogram("reestimated_wait_error_seconds", [site, ours, estimate], accuracy.error)
+        for q, (weighed, weighed_held) in scores.bursts.items():
+            self._add("bound_burst_held_jobs", [site, ours, q], weighed_held)
+            self._add("bound_burst_jobs", [site, ours, q], weighed)
+        for q, (jobs_with, held) in scores.lately(MONTH_WEEKS).bounds.items():
+            if jobs_with:
+                self._add("bound_held_month_ratio", [site, ours, q], held / jobs_with)
         for rival, accuracy in scores.rivals.items():
             self._add_histogram("beside_rival_wait_error_seconds", [site, ours, rival], accuracy.error)
 
