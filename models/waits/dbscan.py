@@ -71,10 +71,10 @@ def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
     rows, columns, order, first = _grid(x, y, eps)
     core = _cores(x, y, eps, min_pts, rows, columns, order, first)
     for cell in range(rows * columns):
-        for place in range(first[cell], first[cell + 1]):
-            point = order[place]
-            if not core[point]:
-                found[point] = _core_near(point, cell, x, y, eps, core, rows, columns, order, first) < 0
+        if first[cell + 1] - first[cell] < min_pts:
+            for point in order[first[cell] : first[cell + 1]]:
+                if not core[point]:
+                    found[point] = _core_near(point, cell, x, y, eps, core, rows, columns, order, first) < 0
     return found
 
 
@@ -82,12 +82,16 @@ def outliers(x: Floats, y: Floats, eps: float, min_pts: int) -> Flags:
 def _grid(x: Floats, y: Floats, eps: float) -> tuple[int, int, Integers, Integers]:
     """Rows and columns of the grid, the points sorted by cell, and where each cell's begin."""
     side = eps / math.sqrt(2.0) * (1.0 - 1e-9)  # a little less, so that rounding cannot part two points of a cell
-    left, low = x.min(), y.min()
-    rows, columns = int((x.max() - left) / side) + 1, int((y.max() - low) / side) + 1
+    left, right, low, high = x[0], x[0], y[0], y[0]
+    for point in range(len(x)):
+        left, right = min(left, x[point]), max(right, x[point])
+        low, high = min(low, y[point]), max(high, y[point])
+    a_side = 1.0 / side
+    rows, columns = int((right - left) * a_side) + 1, int((high - low) * a_side) + 1
     cells = np.empty(len(x), np.int64)
     first = np.zeros(rows * columns + 1, np.int64)
     for point in range(len(x)):
-        cells[point] = int((x[point] - left) / side) * columns + int((y[point] - low) / side)
+        cells[point] = int((x[point] - left) * a_side) * columns + int((y[point] - low) * a_side)
         first[cells[point] + 1] += 1
     for cell in range(rows * columns):
         first[cell + 1] += first[cell]
@@ -108,12 +112,11 @@ def _near(x: Floats, y: Floats, one: int, other: int, eps: float) -> bool:
 def _cores(
     x: Floats, y: Floats, eps: float, min_pts: int, rows: int, columns: int, order: Integers, first: Integers
 ) -> Flags:
-    core = np.zeros(len(x), np.bool_)
+    core = np.ones(len(x), np.bool_)
     for cell in range(rows * columns):
-        crowded = first[cell + 1] - first[cell] >= min_pts
-        for place in range(first[cell], first[cell + 1]):
-            point = order[place]
-            core[point] = crowded or _is_core(point, cell, x, y, eps, min_pts, rows, columns, order, first)
+        if first[cell + 1] - first[cell] < min_pts:
+            for point in order[first[cell] : first[cell + 1]]:
+                core[point] = _is_core(point, cell, x, y, eps, min_pts, rows, columns, order, first)
     return core
 
 
