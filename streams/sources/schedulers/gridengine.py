@@ -5,7 +5,7 @@
 `TIME:TYPE:…` of type new_job, job_log and acct (a line of `accounting`; each night one of every job that runs on, for
 the time since the night before). What a job asks for is in `accounting` alone, as the category of the job, so of a job
 that queues or runs it is unknown. Times are Unix seconds; UGE 8 writes milliseconds. Open Cluster Scheduler from 9
-writes lines of JSON (`gridengine_json`), with microseconds.
+writes lines of JSON (`gridengine_records`), with microseconds.
 
 What neither says: holds at submission, the size of an array, that nodes go down, how large the machine is.
 """
@@ -19,7 +19,7 @@ from streams.sources.contract import IDLE_S, OnSkipped, refuse
 from streams.sources.logs.fields import MAX_SECONDS, BadRecord, bytes_of, count_of, job_of, name_of, seconds_of, whole
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, QUEUED
-from streams.sources.schedulers.gridengine_json import record_of
+from streams.sources.schedulers.gridengine_records import Record, record_of_json
 
 FIRST = re.compile(
     rb"^(?:(\d{9,10}):(?:new_job|job_log|acct|host|queue|host_consumable|queue_consumable|sharelog):"
@@ -33,16 +33,15 @@ FIRST = re.compile(
 FIELDS = 43
 """Fields that each version of `accounting` has, up to maxvmem."""
 
-TIMES = (8, "field 9 (submission time)"), (9, "field 10 (start time)"), (10, "field 11 (end time)")
-
 CATEGORY = 39
-"""The field of what a job asked for."""
+"""The place of what a job asked for."""
+
+LEAST = {"new_job": 13, "job_log": 18}
+"""How many fields such a line of `reporting` has at least."""
 
 WALLCLOCK = re.compile(r"\d{1,11}(?:\.\d{1,9})?", re.ASCII)
 
 FRACTION = re.compile(r"\d+\.\d+", re.ASCII)
-
-NUMBER_OF_FIELD = re.compile(r"field \d+ \((.*)\)")
 
 NONE = "NONE"
 NO_TASK = {NONE, "none", ""}
@@ -69,53 +68,44 @@ class GridEngineRecords(Records):
         """The events of a line; some 8 µs."""
         if not line.strip() or line.startswith("#"):
             return []
-        if line.startswith("{"):
-            return self._of_json(line)
-        parts = line.split(":")
+        record = record_of_json(line) if line.startswith("{") else self._of_text(line.split(":"))
+        if not record.of:
+            return self.leave_out(f"records of type {record.kind[:40]}")
+        return {"acct": self.accounted, "new_job": self.new_job, "job_log": self.job_log}[record.kind](record)
+
+    def _of_text(self, parts: list[str]) -> Record:
         if len(parts) >= FIELDS and not parts[0].isdecimal():
-            return self.accounted(parts)
+            return Record.of_text("acct", _with_category(parts))
         kind = parts[1] if len(parts) > 2 else ""
         if kind == "acct" and len(parts) >= FIELDS + 2:
-            return self.accounted(parts[2:])
-        if kind == "new_job":
-            return self.new_job(_at_least(parts, 13))
-        if kind == "job_log":
-            return self.job_log(_at_least(parts, 18))
+            return Record.of_text(kind, _with_category(parts[2:]))
+        if kind in LEAST:
+            if len(parts) < LEAST[kind]:
+                expected = f"{LEAST[kind]} or more, as in records of this type"
+                raise BadRecord(None, f"{len(parts)} fields", expected)
+            return Record.of_text(kind, parts)
         if kind and parts[0].isdecimal():
-            return self.leave_out(f"records of type {kind[:40]}")
+            return Record(kind, {})
         raise BadRecord(None, f"{len(parts)} fields", f"a line of reporting, or {FIELDS} fields or more of accounting")
 
-    def _of_json(self, line: str) -> list[AnyEvent]:
-        kind, parts = record_of(line)
-        if not parts:
-            return self.leave_out(f"records of type {kind[:40]}")
-        make = {"acct": self.accounted, "new_job": self.new_job, "job_log": self.job_log}[kind]
-        try:
-            return make(parts)
-        except BadRecord as bad:  # here a field has a name alone
-            bad.field = NUMBER_OF_FIELD.sub(r"\1", bad.field or "")
-            raise
-
-    def new_job(self, parts: list[str]) -> list[AnyEvent]:
+    def new_job(self, record: Record) -> list[AnyEvent]:
         """A job was submitted."""
-        job = job_of(parts[3], "field 4 (job)")
-        submit = self._submit(job, _time(parts[2], "field 3 (submission time)"), *parts[6:10])
-        return self.stories.submit(submit)
+        job = job_of(record.of["job_number"], record.where("job_number"))
+        return self.stories.submit(self._submit(job, _time(record, "submission_time"), record.of))
 
-    def job_log(self, parts: list[str]) -> list[AnyEvent]:
+    def job_log(self, record: Record) -> list[AnyEvent]:
         """Something happened to a job or a task of it."""
-        at = _time(parts[2], "field 3 (event time)")
-        event, petask = parts[3], parts[6]
-        if petask not in NO_TASK:
+        at, event = _time(record, "event_time"), record.of["event"]
+        if record.of["pe_taskid"] not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
-        whole(parts[4], "field 5 (job)")
+        whole(record.of["job_number"], record.where("job_number"))
         if event in ("pending", "sent"):
             return self.leave_out(f"job_log: {event}")
-        job, array = self._job(parts[4], max(count_of(parts[5]) or 0, 0))
-        submission = _time(parts[12], "field 13 (submission time)")
+        job, array = self._job(record)
+        submission = _time(record, "submission_time")
 
         def asked() -> Submit:
-            return self._submit(job, submission, *parts[13:17], array=array)
+            return self._submit(job, submission, record.of, array=array)
 
         if event == "delivered":
             events = self.stories.start(Start(site=self.site, time=at, job=job), asked)
@@ -132,39 +122,39 @@ class GridEngineRecords(Records):
             events = getattr(self.stories, move)(job, at) if move is not None else []
         return events or self.leave_out(f"job_log: {event[:40]} of a job of which it says nothing new")
 
-    def accounted(self, parts: list[str]) -> list[AnyEvent]:
+    def accounted(self, record: Record) -> list[AnyEvent]:
         """A run of a job, or of a task, has ended."""
-        parts = _with_category(parts)
-        failed, petask = parts[11], parts[41]
-        if petask not in NO_TASK:
+        run, failed = record.of, record.of["failed"]
+        if run["pe_taskid"] not in NO_TASK:
             return self.leave_out("tasks of parallel jobs")
-        if parts[12] in RUNS_ON:
+        if run["exit_status"] in RUNS_ON:
             return self.leave_out("records of runs that go on")
-        whole(parts[5], "field 6 (job)")
-        submission, started, ended = (_time(parts[place], field, unknown=True) for place, field in TIMES)
+        whole(run["job_number"], record.where("job_number"))
+        submission, started, ended = (
+            _time(record, name, unknown=True) for name in ("submission_time", "start_time", "end_time")
+        )
         if not ended and failed in RESCHEDULED:
             return self.leave_out("rescheduled runs without times")
         if not ended and not started and failed in BEFORE_START:
             return self.leave_out("runs that never began")
-        job, array = self._job(parts[5], count_of(parts[35]) or 0)
+        job, array = self._job(record)
         if not submission and self.stories.phase(job) is None:
-            raise BadRecord("field 9 (submission time)", parts[8], "Unix seconds")
+            raise BadRecord(record.where("submission_time"), run["submission_time"], "Unix seconds")
         if not ended:
-            raise BadRecord("field 11 (end time)", parts[10], "Unix seconds")
-        if started - 1 > ended - _ran(parts[13]) >= submission:  # that was its last night
-            started = ended - _ran(parts[13])
+            raise BadRecord(record.where("end_time"), run["end_time"], "Unix seconds")
+        ran_s = float(run["ru_wallclock"]) if WALLCLOCK.fullmatch(run["ru_wallclock"]) else 0.0  # in all
+        if started - 1 > ended - ran_s >= submission:  # that was its last night
+            started = ended - ran_s
         started = max(started, submission) if started else 0.0
         ended = max(ended, started, submission)
-        request = _request(parts[CATEGORY], parts[34], self.gpus_of_job)
+        request = _request(run["category"], run["slots"], self.gpus_of_job)
         late: list[AnyEvent] = []
         if self.stories.phase(job) not in (None, GONE):
-            changes = {"queue": name_of(parts[0]), **request}
+            changes = {"queue": name_of(run["qname"]), **request}
             late = self.stories.alter(Alter(site=self.site, time=started or ended, job=job, **changes))
 
         def asked() -> Submit:
-            return self._submit(
-                job, submission, parts[4], parts[3], parts[2], parts[31], queue=parts[0], array=array, **request
-            )
+            return self._submit(job, submission, run, array=array, **request)
 
         def start() -> Start | None:
             return Start(site=self.site, time=started, job=job, cpus=request.get("cpus")) if started else None
@@ -174,7 +164,7 @@ class GridEngineRecords(Records):
         if failed in RESCHEDULED:
             begun = self.stories.start(Start(site=self.site, time=started, job=job, cpus=request.get("cpus")), asked)
             return late + begun + self.stories.requeue(job, ended)
-        state = _state(failed, parts[12], ended - started, request.get("walltime"))
+        state = _state(failed, run["exit_status"], ended - started, request.get("walltime"))
         return late + self.stories.end(End(site=self.site, time=ended, job=job, state=state), start, asked)
 
     _MOVES: ClassVar[dict[str, str]] = {
@@ -187,31 +177,30 @@ class GridEngineRecords(Records):
     def _runs(self, job: str) -> bool:
         return self.stories.phase(job) not in (None, QUEUED, GONE)
 
-    def _job(self, job: str, task: int) -> tuple[str, str | None]:
+    def _job(self, record: Record) -> tuple[str, str | None]:
         """The id of a job or of a task, and the array of the latter.
 
         An array that was submitted as a job of unknown size becomes the first of its tasks that is told of.
         """
+        job, task = record.of["job_number"], count_of(record.of["task_number"]) or 0
         if not task:
-            return job_of(job, "field 6 (job)"), None
+            return job_of(job, record.where("job_number")), None
         story = self.stories.known.get(job)
         if story is not None and story.task in (0, task) and story.phase != GONE:
             story.task = task
             return job, None
-        return job_of(f"{job}.{task}", "field 6 (job)"), job
+        return job_of(f"{job}.{task}", record.where("job_number")), job
 
-    def _submit(
-        self, job: str, at: float, name: str, owner: str, group: str, project: str, queue: str = "", **more: Any
-    ) -> Submit:
+    def _submit(self, job: str, at: float, told: dict[str, str], **more: Any) -> Submit:
         return Submit(
             site=self.site,
             time=at,
             job=job,
-            user=name_of(owner),
-            group=name_of(group),
-            account=name_of(project) if project != NONE else None,
-            queue=name_of(queue),
-            executable=name_of(name),
+            user=name_of(told["owner"]),
+            group=name_of(told["group"]),
+            account=name_of(told["project"]) if told["project"] != NONE else None,
+            queue=name_of(told.get("qname")),
+            executable=name_of(told["job_name"]),
             **more,
         )
 
@@ -253,11 +242,11 @@ class GridEngineSource(LogSource):
         return _seconds(int(next(filter(None, found.groups()))))
 
 
-def _time(text: str, field: str, unknown: bool = False) -> float:
+def _time(record: Record, name: str, unknown: bool = False) -> float:
     """Unix seconds of a time; 0 where it may be unknown and is."""
-    value = _seconds(whole(text, field, most=10**17))
+    value = _seconds(whole(record.of[name], record.where(name), most=10**17))
     if not value and not unknown:
-        raise BadRecord(field, text, "Unix seconds")
+        raise BadRecord(record.where(name), record.of[name], "Unix seconds")
     return value
 
 
@@ -269,11 +258,6 @@ def _seconds(value: int) -> float:
     return seconds
 
 
-def _ran(text: str) -> float:
-    """Seconds for which a job ran in all; 0 where it is not told."""
-    return float(text) if WALLCLOCK.fullmatch(text) else 0.0
-
-
 def _with_category(parts: list[str]) -> list[str]:
     """The fields of a run, where a colon in the category (`-l h_rt=24:00:00`) has parted it: a fraction follows it."""
     if "." in parts[CATEGORY + 1]:
@@ -282,12 +266,6 @@ def _with_category(parts: list[str]) -> list[str]:
     if end is None:
         return parts
     return [*parts[:CATEGORY], ":".join(parts[CATEGORY:end]), *parts[end:]]
-
-
-def _at_least(parts: list[str], fields: int) -> list[str]:
-    if len(parts) < fields:
-        raise BadRecord(None, f"{len(parts)} fields", f"{fields} or more, as in records of this type")
-    return parts
 
 
 @lru_cache(4096)

@@ -1,9 +1,9 @@
-"""Grid Engine's records as lines of JSON: Open Cluster Scheduler from 9, in `reporting.jsonl` and `accounting.jsonl`.
+"""Grid Engine's records by the names of their fields, which lines of text have by place.
 
-They have by name what the lines of text have by place. What is not set is not there.
+Lines of JSON have them by name: Open Cluster Scheduler from 9, in `reporting.jsonl` and `accounting.jsonl`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,6 @@ RUN = {
     "slots": 34,
     "task_number": 35,
     "category": 39,
-    "iow": 40,
     "pe_taskid": 41,
 }
 NEW_JOB = {"submission_time": 2, "job_number": 3, "job_name": 6, "owner": 7, "group": 8, "project": 9}
@@ -35,13 +34,31 @@ JOB_LOG |= {"job_name": 13, "owner": 14, "group": 15, "project": 16}
 """Where each field stands in a line of text, from 0."""
 
 PLACES = {"acct": RUN, "new_job": NEW_JOB, "job_log": JOB_LOG}
-UNSET = {"project": "NONE", "pe_taskid": "NONE", "iow": "0.0"}
+UNSET = {"project": "NONE", "pe_taskid": "NONE"}
 
 _json = msgspec.json.Decoder(dict[str, Any])
 
 
-def record_of(line: str) -> tuple[str, list[str]]:
-    """The type of a record, and its fields as a line of text has them; none where records of this type are not read.
+class Record(NamedTuple):
+    """A record: its type, and its fields by name; none where records of this type are not read."""
+
+    kind: str
+    of: dict[str, str]
+    is_json: bool = False
+
+    @classmethod
+    def of_text(cls, kind: str, parts: list[str]) -> "Record":
+        """The record of a line of text."""
+        return cls(kind, {name: parts[place] for name, place in PLACES[kind].items()})
+
+    def where(self, name: str) -> str:
+        """What is said of a field that is wrong: its name, and in text its number."""
+        label = name.removesuffix("_number").replace("_", " ")
+        return label if self.is_json else f"field {PLACES[self.kind][name] + 1} ({label})"
+
+
+def record_of_json(line: str) -> Record:
+    """The record of a line of JSON; what is not set is not there.
 
     Raises:
         BadRecord: it is no such object.
@@ -53,11 +70,6 @@ def record_of(line: str) -> tuple[str, list[str]]:
     kind = found.get("type", "acct" if "job_number" in found else None)
     if not isinstance(kind, str):
         raise BadRecord(None, repr(line[:40]), "an object with a type, or a job_number")
-    places = PLACES.get(kind)
-    if places is None:
-        return kind, []
-    fields = [""] * (max(places.values()) + 1)
-    for name, place in places.items():
-        value = found.get(name, UNSET.get(name, ""))
-        fields[place] = value if isinstance(value, str) else str(value)
-    return kind, fields
+    return Record(
+        kind, {name: str(found.get(name, UNSET.get(name, ""))) for name in PLACES.get(kind, ())}, is_json=True
+    )
