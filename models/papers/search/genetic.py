@@ -6,8 +6,8 @@ of individuals of unequal lengths, and mutated; the two best live on as they are
 4.2) leave their operators open, so theirs are the same, for individuals of one gene.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -20,6 +20,57 @@ FITNESS = (1.0, 4.0)
 
 Gene = str
 Individual = tuple[Gene, ...]
+
+
+class Part(NamedTuple):
+    """The bits of one parameter: one for each of the choices where several may be taken, else the number of one.
+
+    Where it is `optional` a bit says first whether it is used; numbers beyond the choices begin again at the first.
+    """
+
+    name: str
+    choices: tuple[Any, ...]
+    several: bool = False
+    optional: bool = False
+
+    @property
+    def length(self) -> int:
+        """How many bits."""
+        return len(self.choices) if self.several else (len(self.choices) - 1).bit_length() + self.optional
+
+    def read(self, bits: str) -> Any:
+        """The parameter; None where it is not used."""
+        if self.several:
+            return tuple(choice for choice, bit in zip(self.choices, bits, strict=True) if bit == "1")
+        if self.optional and bits[0] == "0":
+            return None
+        return self.choices[int(bits[self.optional :], 2) % len(self.choices)]
+
+    def write(self, value: Any) -> str:
+        """The bits; ValueError where it is none of the choices, unless it is optional: then it is not used."""
+        if self.several:
+            return "".join(str(int(choice in value)) for choice in self.choices)
+        if self.optional and value not in self.choices:
+            return "0" * self.length
+        return f"{'1' * self.optional}{self.choices.index(value):0{self.length - self.optional}b}"
+
+
+def read_gene(parts: Iterable[Part], gene: Gene) -> dict[str, Any]:
+    """The parameters of a gene."""
+    values, at = {}, 0
+    for part in parts:
+        values[part.name] = part.read(gene[at : at + part.length])
+        at += part.length
+    return values
+
+
+def write_gene(parts: Iterable[Part], values: Mapping[str, Any]) -> Gene:
+    """The gene of these parameters.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return "".join(part.write(values[part.name]) for part in parts)
 
 
 class SearchPlan(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ Of a child each bit flips with probability 1/bits.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from models.papers.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Se
 from models.papers.ibl.distance import Columns, Point, nearest
 from models.papers.ibl.memory import Memory, Selection
 from models.papers.ibl.method import IblParameters, Middle, averaged
-from models.papers.search.genetic import Gene, Individual
+from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey
 from models.site.job import Estimate, Job
@@ -143,31 +143,6 @@ class Chromosomes:
         return [self._errors[one] for one in individuals]
 
 
-class Part(NamedTuple):
-    """The bits of one parameter: one for each of the choices where several may be taken, else the number of one."""
-
-    name: str
-    choices: tuple[Any, ...]
-    several: bool = False
-
-    @property
-    def length(self) -> int:
-        """How many bits."""
-        return len(self.choices) if self.several else (len(self.choices) - 1).bit_length()
-
-    def read(self, bits: str) -> Any:
-        """The parameter."""
-        if self.several:
-            return tuple(choice for choice, bit in zip(self.choices, bits, strict=True) if bit == "1")
-        return self.choices[int(bits, 2)]
-
-    def write(self, value: Any) -> str:
-        """The bits; ValueError where it is none of the choices."""
-        if self.several:
-            return "".join(str(int(choice in value)) for choice in self.choices)
-        return f"{self.choices.index(value):0{self.length}b}"
-
-
 def parts(target: Target) -> list[Part]:
     """What a chromosome consists of, in the paper's order."""
     model = [Part("neighbours", NEIGHBOURS), Part("history", HISTORIES), Part("middle", MIDDLES)]
@@ -183,11 +158,7 @@ def decode(gene: Gene, target: Target, base: IblParameters | None = None) -> Ibl
     >>> decode("01001100111000", "run").run_attributes
     ('user', 'cpus', 'walltime')
     """
-    values, at = {}, 0
-    for part in parts(target):
-        values[part.name] = part.read(gene[at : at + part.length])
-        at += part.length
-    return (base or IblParameters())._replace(**values)
+    return (base or IblParameters())._replace(**read_gene(parts(target), gene))
 
 
 def encode(parameters: IblParameters, target: Target) -> Gene:
@@ -196,7 +167,7 @@ def encode(parameters: IblParameters, target: Target) -> Gene:
     Raises:
         ValueError: there is none: a number is not among those that are tried.
     """
-    return "".join(part.write(getattr(parameters, part.name)) for part in parts(target))
+    return write_gene(parts(target), parameters._asdict())
 
 
 class Bench:
