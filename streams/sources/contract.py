@@ -4,9 +4,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from models.records import AnyEvent, Capacity
 from streams.errors import NotUnderstood, UserError
@@ -206,7 +207,13 @@ class Source(ABC):
 
 
 class Recorded(Source):
-    """A source of one site whose input is all there, and can be sent at the pace at which it happened."""
+    """A source of one site whose input is all there, and can be sent at the pace at which it happened.
+
+    Attributes:
+        input: what errors say that it is, such as a path.
+    """
+
+    input: str
 
     @property
     def site(self) -> str:
@@ -228,9 +235,29 @@ class Recorded(Source):
         """The machine, where the input does not say it and it is guessed; one of its events."""
         return None
 
+    @property
     @abstractmethod
-    def first(self, jobs: int) -> Self:
-        """The source with its first `jobs` jobs alone, and what became of them."""
+    def fingerprint(self) -> str:
+        """Of all that the events are made from: a cursor of another input means nothing here."""
+
+    @abstractmethod
+    def after(self, count: int) -> Iterator[AnyEvent]:
+        """The events but the first so many, in time order."""
+
+    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
+        """The events in time order, each with its cursor, which counts those before."""
+        place = Place(self.fingerprint, 0) if cursor is None else decode_cursor(cursor, Place)
+        if place.log != self.fingerprint:
+            raise CursorError(f"{self.input}: the cursor is of another log, or of another part of this one")
+        for number, event in enumerate(self.after(place.events), place.events + 1):
+            yield event, encode_cursor(Place(place.log, number))
+
+
+class Place(msgspec.Struct):
+    """Where to go on in what is recorded: after so many events of the log with this fingerprint."""
+
+    log: str
+    events: Annotated[int, Meta(ge=0)]
 
 
 _Place = TypeVar("_Place", bound=msgspec.Struct)

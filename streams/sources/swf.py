@@ -24,15 +24,10 @@ from msgspec import Meta
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import (
-    Cursor,
-    CursorError,
     OnSkipped,
     Recorded,
     Skipped,
-    Step,
     check_site,
-    decode_cursor,
-    encode_cursor,
     refuse,
 )
 
@@ -116,6 +111,10 @@ class Trace(msgspec.Struct):
     def site(self) -> str:
         """The file's name without its endings."""
         return self.path.name.removesuffix(".gz").removesuffix(".swf")
+
+    def first(self, jobs: int) -> Self:
+        """The trace with its first jobs alone."""
+        return msgspec.structs.replace(self, jobs=self.jobs[:jobs])
 
     @property
     def start(self) -> float:
@@ -202,13 +201,6 @@ def _skipped(file: str, line: int, fields: list[str]) -> Skipped:
     raise AssertionError("every field is valid")
 
 
-class _Place(msgspec.Struct):
-    """Where to go on: after so many events of the trace with this fingerprint."""
-
-    trace: str
-    events: Annotated[int, Meta(ge=0)]
-
-
 class SwfSource(Recorded):
     """A trace as the events of one site.
 
@@ -220,8 +212,7 @@ class SwfSource(Recorded):
 
     def __init__(self, trace: Trace, site: str) -> None:
         check_site(site)
-        self.trace = trace
-        self.sites = (site,)
+        self.trace, self.sites, self.input = trace, (site,), str(trace.path)
         self.records = len(trace.jobs) + trace.without_wait
         counted = {"jobs without a wait": trace.without_wait, WIDER: trace.wider}
         self.left_out = {what: count for what, count in counted.items() if count}
@@ -248,30 +239,17 @@ class SwfSource(Recorded):
         """Unix time of the first submission."""
         return self.trace.begin
 
-    def first(self, jobs: int) -> Self:
-        """The source with its first `jobs` jobs alone, and what became of them."""
-        return type(self)(msgspec.structs.replace(self.trace, jobs=self.trace.jobs[:jobs]), self.site)
-
     @property
     def count(self) -> int:
         """How many events it has."""
         return bool(self.trace.cpus) + sum(3 if job.started else 2 for job in self.trace.jobs)
 
-    def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events in time order, as `events_of` gives them, each with its cursor.
-
-        Raises:
-            CursorError: the cursor is of another trace.
-        """
-        place = _Place(self._fingerprint, 0) if cursor is None else decode_cursor(cursor, _Place)
-        if place.trace != self._fingerprint:
-            raise CursorError(f"{self.trace.path}: the cursor is of another trace, or of another part of this one")
-        rest = islice(events_of(self.trace, self.site), place.events, None)
-        for number, event in enumerate(rest, place.events + 1):
-            yield event, encode_cursor(_Place(self._fingerprint, number))
+    def after(self, count: int) -> Iterator[AnyEvent]:
+        """The events but the first so many, as `events_of` gives them."""
+        return islice(events_of(self.trace, self.site), count, None)
 
     @cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         """Of all that the events are made from; the site's name is not part of it."""
         trace = self.trace
         content = msgspec.msgpack.encode((trace.start, trace.cpus, trace.nodes, trace.jobs))

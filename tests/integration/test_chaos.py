@@ -81,8 +81,8 @@ def workload() -> list[AnyEvent]:
     if not LONG:
         return four_sites(300)
     names = ("CTC", "KTH", "SDSC-SP2", "SDSC-BLUE")
-    sources = sources_of([read_swf(trace_path(name)) for name in names], names)
-    return [step.event for _, step in timeline(source.first(int(15 * SECONDS)) for source in sources)]
+    traces = [read_swf(trace_path(name)).first(int(15 * SECONDS)) for name in names]
+    return [step.event for _, step in timeline(sources_of(traces, names))]
 
 
 def four_sites(jobs: int) -> list[AnyEvent]:

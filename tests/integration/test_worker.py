@@ -28,8 +28,8 @@ def three_simulated_sites() -> list[AnyEvent]:
 
 def three_real_sites() -> list[AnyEvent]:
     names = ("CTC", "KTH", "SDSC-SP2")
-    sources = sources_of([read_swf(trace_path(name)) for name in names], names)
-    return [step.event for _, step in timeline(source.first(1000) for source in sources)]
+    sources = sources_of([read_swf(trace_path(name)).first(1000) for name in names], names)
+    return [step.event for _, step in timeline(sources)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import msgspec
 from models.records import AnyEvent, Capacity, Partition, Pool, Start, Submit
 from models.simulation import generate, run
 from streams.sources.feed import paced
-from streams.sources.swf import SwfSource, Trace, events_of
+from streams.sources.swf import Trace, events_of
 
 DAY_S = 86_400.0
 MONDAY = 1_699_833_600
@@ -152,9 +152,9 @@ def _in_partition(site: str, name: str, partition: SimulatedPartition, end: int)
 
 def traced_scenario(trace: Trace, jobs: int) -> Scenario:
     """The first jobs of a trace, as one site."""
-    source = SwfSource(trace, trace.site).first(jobs)
+    first = trace.first(jobs)
     cpus = f"{trace.cpus} cpus, " if trace.cpus else ""
-    return Scenario.of({source.site: f"{cpus}{trace.path.name}"}, [events_of(source.trace, source.site)])
+    return Scenario.of({trace.site: f"{cpus}{trace.path.name}"}, [events_of(first, trace.site)])
 
 
 def schedule(

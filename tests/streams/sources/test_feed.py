@@ -49,11 +49,6 @@ def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
         assert own == list(events_of(source.trace, source.site))
 
 
-def test_the_first_jobs_come_with_what_became_of_them(two: list[SwfSource]) -> None:
-    kinds = [(event.job, event.kind) for event, _ in two[0].first(1).events()]
-    assert kinds == [("1", "submit"), ("1", "start"), ("1", "end")]
-
-
 def test_after_the_first_jobs_were_submitted_they_are_left_there(two: list[SwfSource]) -> None:
     found = [(step.event.site, step.event.job, step.event.kind) for _, step in first_jobs(timeline(two), 1, 2)]
     assert found == [("early", "1", "submit"), ("late", "1", "submit")]

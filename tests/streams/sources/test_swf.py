@@ -275,8 +275,9 @@ def test_a_cursor_is_of_one_trace_and_of_one_part_of_it(tmp_path: Path) -> None:
     zipped = tmp_path / "zipped.swf.gz"
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     assert list(SwfSource.open(str(zipped), "made").events(cursor)) == rest
-    for other in (source.first(10), SwfSource.open(str(made_trace(tmp_path / "other.swf", seed=6)))):
-        with pytest.raises(CursorError, match=r"(made|other)\.swf: the cursor is of another trace"):
+    first = source.trace.first(10)
+    for other in (SwfSource(first, "made"), SwfSource.open(str(made_trace(tmp_path / "other.swf", seed=6)))):
+        with pytest.raises(CursorError, match=r"(made|other)\.swf: the cursor is of another log"):
             next(other.events(cursor))
 
 
