@@ -66,7 +66,8 @@ def up(
     free, else any free one.
     """
     with needing("local"):
-        from deploy.local.up import Ports, data_home
+        from deploy.local.stack import Ports
+        from deploy.local.up import data_home
         from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)

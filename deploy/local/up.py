@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 import tomli_w
@@ -15,7 +15,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn
 
 from deploy.local.overview import overview
-from deploy.local.stack import LocalStack, OnProgress, Progress, Prometheus, StackError
+from deploy.local.stack import LocalStack, OnProgress, Ports, Progress, Prometheus, StackError
 from deploy.local.stack.locks import USER, password_in, write_private
 from deploy.local.stack.process import LOOPBACK, Server, answers, ignore, is_free
 from streams.broker.admin import create_topics
@@ -101,16 +101,6 @@ class ServeProcess(Process):
     page = "/"
 
 
-class Ports(NamedTuple):
-    """The ports to use; None for the one of last time or a free one."""
-
-    kafka: int | None = None
-    redis: int | None = None
-    web: int | None = None
-    serve: int | None = None
-    prometheus: int | None = None
-
-
 USUAL_PORTS = {"kafka": 9092, "redis": 6379, "serve": 6067}
 """The ports that everybody knows, and that the documentation's examples have."""
 
@@ -141,9 +131,7 @@ def up(base: Settings, data_dir: Path, ports: Ports, open_to_all: bool = False) 
             stack = LocalStack(
                 data_dir,
                 prometheus=Prometheus.available(),
-                kafka_port=ports.kafka,
-                redis_port=ports.redis,
-                prometheus_port=ports.prometheus,
+                ports=ports,
                 locked=True,
                 open_kafka=open_to_all,
                 redis_keys=f"{base.redis.prefix}:*",

@@ -2,11 +2,10 @@
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container
 
 import msgspec
 
-from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.records import Alter, AnyEvent, Cancel, End, JobKey, Outcome, Start, Submit
 
@@ -177,13 +176,6 @@ class Breakdowns:
     def rivals(self) -> list[str]:
         """Whose outcomes came that are of no method."""
         return sorted(name for name in self.found if name not in self._methods)
-
-    def pass_on(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records as they are, their outcomes counted."""
-        for record in records:
-            if isinstance(record, Outcome):
-                self.add(record)
-            yield record
 
     def add(self, outcome: Outcome) -> None:
         """Count an outcome of a wait; one of a run time is passed over."""

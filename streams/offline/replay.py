@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from models.engine.engine import Engine
-from models.engine.outgoing import Anomaly, Record
+from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.measures import Accuracy, RunAccuracy
 from models.records import AnyEvent, Outcome, Prediction
@@ -225,31 +225,6 @@ def _check_loadable(methods: Iterable[str], runtimes: Iterable[str]) -> None:
             RUN_METHODS.check(name)
     except ValueError as error:
         raise NotUnderstood(str(error)) from None
-
-
-def score_and_write(
-    records: Iterable[Record],
-    scores: ReplayScores,
-    predictions: RecordFile,
-    outcomes: RecordFile,
-    written: Callable[[str], bool] = lambda _: True,
-) -> Iterator[Prediction | Anomaly]:
-    """Score records and write them to files; gives the predictions and anomalies, for the caller to count.
-
-    Parameters:
-        written: tells whether a method's records go to the files.
-    """
-    for item in records:
-        if isinstance(item, Anomaly):
-            yield item
-        elif isinstance(item, Outcome):
-            scores.add(item)
-            if written(item.method):
-                outcomes.write(item)
-        else:
-            if written(item.method):
-                predictions.write(item)
-            yield item
 
 
 def jobs_in(trace: Trace, ids: tuple[int, int] | None = None, rows: tuple[int, int] | None = None) -> set[str]:

@@ -12,12 +12,12 @@ from models.engine.checkpoint import STATE_VERSION
 from models.engine.engine import Engine
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Submit
+from models.records import AnyEvent, Outcome, Submit
 from streams.bulk.event_log import JobRange
 from streams.offline.breakdown import Breakdowns, SavedBreakdowns
 from streams.offline.excerpt import Excerpt
 from streams.offline.kept import KeptFile
-from streams.offline.replay import RecordFile, ReplayScores, SavedScores, score_and_write
+from streams.offline.replay import RecordFile, ReplayScores, SavedScores
 from streams.training.processes import processes
 
 KEEP_EVERY = 5000
@@ -115,17 +115,19 @@ class ScoredReplay:
             if self._prior is not None:
                 engine.methods.use_prior(self._prior)
         self.breakdowns.see(event)
-        records = self.breakdowns.pass_on(engine.apply(event))
         predictions, outcomes = self._files
-        for item in score_and_write(records, self.scores, predictions, outcomes, self._is_written):
+        for item in engine.apply(event):
             if isinstance(item, Anomaly):
                 self.anomalies[item.reason] += 1
+                continue
+            if isinstance(item, Outcome):
+                self.breakdowns.add(item)
+                self.scores.add(item)
+            if self._only in (None, item.method):
+                (outcomes if isinstance(item, Outcome) else predictions).write(item)
         self.breakdowns.forget(event)
         if self._kept is None:
             engine.take_changes()  # nothing is stored here
-
-    def _is_written(self, method: str) -> bool:
-        return self._only in (None, method)
 
     def _keep(self, file: KeptFile) -> None:
         sizes = [written.durable() for written in self._files]

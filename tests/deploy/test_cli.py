@@ -8,7 +8,8 @@ import pytest
 import typer
 
 from deploy.cli import app, main
-from deploy.local.up import USUAL_PORTS, Ports
+from deploy.local.stack import Ports
+from deploy.local.up import USUAL_PORTS
 from streams.cli.app import app as app_of_streams
 
 Capture = pytest.CaptureFixture[str]

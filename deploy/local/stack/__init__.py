@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from deploy.local.stack.jars import cache_dir, kafka_jars, require
 from deploy.local.stack.locks import make_private, password_in
@@ -24,6 +24,7 @@ __all__ = [
     "Kafka",
     "LocalStack",
     "OnProgress",
+    "Ports",
     "Progress",
     "Prometheus",
     "Redis",
@@ -60,6 +61,16 @@ def _signals_exit() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+class Ports(NamedTuple):
+    """The ports to use; None for the one of last time or a free one."""
+
+    kafka: int | None = None
+    redis: int | None = None
+    web: int | None = None
+    serve: int | None = None
+    prometheus: int | None = None
+
+
 class LocalStack:
     """Kafka, Redis and, if asked for, Prometheus over one directory, started and stopped together.
 
@@ -69,7 +80,6 @@ class LocalStack:
     should this process be killed outright, they are killed too.
 
     Parameters:
-        redis_password: of Redis's default user, who may do everything.
         locked: whether Kafka and Redis ask for a password that is made here and lies in the directory; Redis's user may
             then touch `redis_keys` only.
         open_kafka: where they are locked, whether Kafka is open all the same.
@@ -80,36 +90,34 @@ class LocalStack:
         data_dir: Path | None = None,
         *,
         prometheus: bool = False,
-        kafka_port: int | None = None,
-        redis_port: int | None = None,
-        prometheus_port: int | None = None,
-        redis_password: str | None = None,
+        ports: Ports | None = None,
         locked: bool = False,
         open_kafka: bool = False,
         redis_keys: str = "queuecast:*",
         on_progress: OnProgress = ignore,
     ) -> None:
+        ports = ports or Ports()
         self._undo = ExitStack()
         if data_dir is None:
             temporary = tempfile.TemporaryDirectory(prefix="queuecast-", ignore_cleanup_errors=True)
             data_dir = Path(self._undo.enter_context(temporary))
         self.data_dir = data_dir.absolute()
         self.kafka_password: str | None = None
-        self.redis_password = redis_password
+        self.redis_password: str | None = None
         if locked:
             make_private(self.data_dir)
             self.redis_password = password_in(self.data_dir, "redis")
             self.kafka_password = None if open_kafka else password_in(self.data_dir, "kafka")
         self.redis = Redis(
             self.data_dir / "redis",
-            redis_port,
+            ports.redis,
             password=self.redis_password,
             keys=redis_keys if locked else None,
             on_progress=on_progress,
         )
-        self.kafka = Kafka(self.data_dir / "kafka", kafka_port, password=self.kafka_password, on_progress=on_progress)
+        self.kafka = Kafka(self.data_dir / "kafka", ports.kafka, password=self.kafka_password, on_progress=on_progress)
         self.prometheus = (
-            Prometheus(self.data_dir / "prometheus", prometheus_port, on_progress=on_progress) if prometheus else None
+            Prometheus(self.data_dir / "prometheus", ports.prometheus, on_progress=on_progress) if prometheus else None
         )
         self._on_progress = on_progress
 

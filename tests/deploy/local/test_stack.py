@@ -14,6 +14,7 @@ from kafka.errors import KafkaTimeoutError
 from deploy.local.stack import (
     Kafka,
     LocalStack,
+    Ports,
     Prometheus,
     Redis,
     StackError,
@@ -96,9 +97,11 @@ def test_a_directory_of_servers_without_passwords_is_locked(require_stack: None,
 PROGRAM = """
 import json, sys, time
 from pathlib import Path
-from deploy.local.stack import LocalStack
+from deploy.local.stack import LocalStack, Redis
 
-with LocalStack(Path(sys.argv[1]), redis_password="s'il te plaît") as stack:
+stack = LocalStack(Path(sys.argv[1]))
+stack.redis = Redis(stack.data_dir / "redis", password="s'il te plaît")
+with stack:
     pids = [stack.kafka.pid, stack.redis.pid]
     print(json.dumps([pids, stack.kafka.bootstrap, stack.redis.url]), flush=True)
     time.sleep(600)
@@ -138,7 +141,7 @@ def test_servers_go_with_the_program_and_their_data_stay(require_stack: None, tm
 
 @pytest.mark.stack
 def test_stack_that_fails_to_start_leaves_nothing(require_stack: None, busy_port: int) -> None:
-    stack, started = LocalStack(kafka_port=busy_port), list[int]()
+    stack, started = LocalStack(ports=Ports(kafka=busy_port)), list[int]()
     start = stack.redis.start
 
     def start_redis() -> None:

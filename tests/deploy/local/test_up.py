@@ -7,14 +7,13 @@ import msgspec
 import pytest
 
 from deploy.local import up
-from deploy.local.stack import LocalStack, Progress, StackError
+from deploy.local.stack import LocalStack, Ports, Progress, StackError
 from deploy.local.stack.process import Server
 from deploy.local.up import (
     MIN_STEADY_S,
     RESTART_PAUSES_S,
     USUAL_PORTS,
     Keeper,
-    Ports,
     WorkerProcess,
     as_toml,
     data_home,

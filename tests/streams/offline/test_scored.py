@@ -1,5 +1,6 @@
 """Replays that are interrupted and go on, that end once all is scored, and those over a sample."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.records import Submit
+from models.records import Start, Submit
 from streams.bulk.event_log import EventLog, JobRange, jobs_in
 from streams.bulk.reading import read_log
 from streams.errors import UserError
@@ -140,3 +142,18 @@ def test_a_command_that_is_killed_goes_on(tmp_path: Path) -> None:
     )
     assert again == straight
     assert (tmp_path / "killed").read_bytes() == (tmp_path / "straight").read_bytes()
+
+
+def test_records_go_to_their_files_and_anomalies_are_counted(tmp_path: Path) -> None:
+    events = [
+        Submit(site="s", time=5.0, job="1"),
+        Start(site="s", time=9.0, job="1"),
+        Start(site="s", time=9.0, job="1"),
+    ]
+    settings = settings_for(EngineSettings(bounds=""), ["zero", "median"])
+    excerpt: Any = SimpleNamespace(events=lambda: iter(events), log=SimpleNamespace(begin=5.0))
+    run = ScoredReplay(excerpt, settings, JobRange(), files=(tmp_path / "p", tmp_path / "o"))
+    run.run()
+    assert run.anomalies == {"duplicate_start": 1}
+    assert [json.loads(line)["method"] for line in (tmp_path / "p").read_text().splitlines()] == ["zero", "median"]
+    assert [json.loads(line)["actual_wait_s"] for line in (tmp_path / "o").read_text().splitlines()] == [4.0, 4.0]
