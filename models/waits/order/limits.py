@@ -1,8 +1,11 @@
-"""What users may have running at most, found from what is never started though it could be.
+"""What users may have running at most, and how far into its queue a scheduler looks: found from what is never started
+though it could be.
 
 At each submission, a queued job that would start at once by the simulated schedule, and has not, was refused something.
 Where jobs are refused above some number of processors (or of jobs) that their user would hold, and hardly any start
-there, that number is a limit. A site that merely prefers some jobs has starts on both sides.
+there, that number is a limit. A site that merely prefers some jobs has starts on both sides. The same is counted by
+the place in the queue, of the first job that no known limit keeps: many schedulers look at the first jobs alone, and
+one that backfills nothing at the very first.
 """
 
 import numpy as np
@@ -18,8 +21,10 @@ STEPS = 100
 
 STARTED, REFUSED = 0, 1
 
-ALONE, SEVERAL, JOBS = 0, 1, 2
-"""Of a user's only running job, the share of the machine; of one beside others, their share together; and how many."""
+ALONE, SEVERAL, JOBS, PLACE = 0, 1, 2, 3
+"""Of a user's only running job, the share of the machine; of one beside others, their share together; how many; and the
+place in the learnt order, from 1, among those that no limit keeps.
+"""
 
 KEPT = 0.999
 """What is kept of earlier counts at each start: sites change their limits."""
@@ -35,7 +40,7 @@ MAX_REFUSED_BELOW = 0.02
 
 
 class LimitsSeen:
-    """How many jobs were started and refused, by what their users would then have held: arrays of (3, `STEPS` + 1).
+    """How many jobs were started and refused, by what their users would then have held: arrays of (4, `STEPS` + 1).
 
     >>> seen = LimitsSeen()
     >>> for _ in range(30):
@@ -46,7 +51,7 @@ class LimitsSeen:
     """
 
     def __init__(self) -> None:
-        self.counts: Counts = np.zeros((2, 3, STEPS + 1), np.float32)
+        self.counts: Counts = np.zeros((2, 4, STEPS + 1), np.float32)
         """Of what started, then of what was refused."""
 
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
@@ -59,7 +64,8 @@ class LimitsSeen:
 
     def limits(self, site_cpus: int) -> Limits:
         """The limits that have been found."""
-        return Limits(*limits_of(self.counts, site_cpus))
+        alone, several, jobs, depth = limits_of(self.counts, site_cpus)
+        return Limits(alone, several, jobs, depth=depth)
 
     def save(self) -> bytes:
         """The counts."""
@@ -79,7 +85,7 @@ def started(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> 
 
 @njit(cache=True, nogil=True)
 def count(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-    """Add such a job to the counts, (3, `STEPS` + 1)."""
+    """Add such a job to the counts, (4, `STEPS` + 1)."""
     counts[SEVERAL if runs > 0 else ALONE, step_of(held + cpus, site_cpus, counts.shape[1] - 1)] += 1
     counts[JOBS, min(runs + 1, STEPS)] += 1
 
@@ -91,12 +97,21 @@ def step_of(cpus: int, site_cpus: int, steps: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def limits_of(counts: Counts, site_cpus: int) -> tuple[float, float, float]:
-    """What a user may have running: processors of one job, processors of several, and jobs; infinity for no limit."""
+def count_place(counts: Counts, place: int) -> None:
+    """Add a job at such a place to the counts, (4, `STEPS` + 1)."""
+    counts[PLACE, min(place, counts.shape[1] - 1)] += 1
+
+
+@njit(cache=True, nogil=True)
+def limits_of(counts: Counts, site_cpus: int) -> tuple[float, float, float, float]:
+    """What a user may have running: processors of one job, processors of several, and jobs; and at how many jobs the
+    scheduler looks. Infinity for no limit.
+    """
     alone = limit_of(counts[STARTED, ALONE], counts[REFUSED, ALONE])
     several = limit_of(counts[STARTED, SEVERAL], counts[REFUSED, SEVERAL])
     jobs = limit_of(counts[STARTED, JOBS], counts[REFUSED, JOBS])
-    return alone * site_cpus / STEPS, several * site_cpus / STEPS, jobs
+    depth = limit_of(counts[STARTED, PLACE], counts[REFUSED, PLACE])
+    return alone * site_cpus / STEPS, several * site_cpus / STEPS, jobs, depth
 
 
 @njit(cache=True, nogil=True)

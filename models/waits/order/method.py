@@ -12,7 +12,7 @@ from models.method import Floats, Happened, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
 from models.waits.order.features import Ints
-from models.waits.order.limits import LimitsSeen
+from models.waits.order.limits import REFUSED, LimitsSeen, count_place
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
@@ -20,7 +20,7 @@ from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
 from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long
 from models.waits.order.sight import Sight, Sums, expected_run_s, look, with_job
-from models.waits.order.step import SETTLED_S, Foretold, before_task, compare, foretell, see_start
+from models.waits.order.step import SETTLED_S, Foretold, before_task, compare, first_due, foretell, see_start
 from models.waits.order.usage import SavedUsage, Usage
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
@@ -241,6 +241,9 @@ class LearntOrder(WaitMethod):
         if sight.rooms is not None:  # a site with a topology tells its queues' limits
             return
         over = are_over(queued, people, ordered.limits)
+        place = first_due(np.array(due), ordered.simulated, full | over | queued.barred)
+        if place:
+            count_place(self.limits.counts[REFUSED], place)
         refused = [job for job in due if not over[job] and not _waits(sight, job, context, is_of_queue)]
         for place, job in _first_of_each(queued.queue, refused):
             self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)

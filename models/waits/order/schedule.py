@@ -1,7 +1,7 @@
 """EASY backfilling in an order of the queue that may change with time, with limits on what users and queues may hold.
 
 The rules are those of `models.waits.schedules.easy`, but a job whose user or queue would hold too much is passed over:
-it neither starts nor has processors reserved.
+it neither starts nor has processors reserved. A scheduler may look at the first of the others alone.
 """
 
 import heapq
@@ -60,13 +60,15 @@ class Limits(NamedTuple):
     """What a user may have running, infinity for no limit: processors of one job, processors of several, and jobs; and
     what the jobs of a queue may hold together, processors by the place of its weight, (places,). At the place of each
     of `LENGTHS_S` it is what jobs planned for longer may, where a part of the machine is kept for short ones. Of a
-    queue, or of long jobs, one may run alone, however large.
+    queue, or of long jobs, one may run alone, however large. At each time at most `depth` jobs are looked at that none
+    of these keeps.
     """
 
     alone: float = np.inf
     several: float = np.inf
     jobs: float = np.inf
     queues: Floats = UNLIMITED
+    depth: float = np.inf
 
 
 @njit(cache=True)
@@ -105,8 +107,8 @@ def schedule(
     people, use = aging.people, Use(np.zeros(users), np.zeros(len(aging.people.accounts)))
     ordered, reorder_s = 0.0, aging.first_s
     while True:
-        kept, place, head, shadow, extra = 0, 0, -1, -1.0, 0
-        while place < count and free >= fewest[waiting[place]]:
+        kept, place, looked, head, shadow, extra = 0, 0, 0, -1, -1.0, 0
+        while place < count and looked < limits.depth and free >= fewest[waiting[place]]:
             job = waiting[place]
             if shadow >= 0.0 and extra < fewest[job] and now + shortest[job] > shadow:
                 break
@@ -117,14 +119,16 @@ def schedule(
             full = full or (long[first + job] and is_full(wanted, in_long, most_long))
             if full or (its > 0 and is_over(wanted, held[its], runs[its], limits)):
                 fits = False
-            elif not fits and head < 0:
-                head = job
-            elif fits and head >= 0:
-                if shadow < 0.0:
-                    shadow, extra = reservation(line.cpus[head], free, now, cpus, limit_s, releases[:run])
-                late = now + line.planned_s[job] > shadow
-                fits = not late or wanted <= extra
-                extra -= wanted if fits and late else 0
+            else:
+                looked += 1
+                if not fits and head < 0:
+                    head = job
+                elif fits and head >= 0:
+                    if shadow < 0.0:
+                        shadow, extra = reservation(line.cpus[head], free, now, cpus, limit_s, releases[:run])
+                    late = now + line.planned_s[job] > shadow
+                    fits = not late or wanted <= extra
+                    extra -= wanted if fits and late else 0
             if not fits:
                 waiting[kept] = job
                 kept += 1

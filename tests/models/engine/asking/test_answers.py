@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from models.engine.asking.answers import answer, drain_s, live_jobs, live_state, standing, weeks
 from models.engine.asking.told import told
@@ -26,6 +28,7 @@ from models.records import (
     Requeue,
     SiteAnswer,
     SiteQuestion,
+    StandingEstimate,
     Start,
     Submit,
     WaitAnswer,
@@ -121,6 +124,28 @@ def test_a_site_is_asked_by_its_own_policy() -> None:
     assert after([], settings).methods.what_if_method.name == "lwf"
     methods = Engine("birch", settings).methods
     assert methods.what_if_method is methods.counting
+
+
+@cache
+def busy(seed: int) -> tuple[Engine, tuple[StandingEstimate, ...]]:
+    engine, jobs = Engine("alder", SETTINGS), generate(seed, 150, cpus=64, load=0.95, users=8)
+    for event in list(run(jobs, 64, "alder"))[: 200 + 10 * seed]:
+        engine.apply(event)
+    return engine, tuple(standing(engine, grid(sizes(64), WALLTIMES, engine.open_queues(3)), engine.time))
+
+
+@given(st.integers(1, 4), st.data())
+def test_a_standing_estimate_and_what_if_agree_within_their_bounds(seed: int, data: st.DataObject) -> None:
+    """The one knows no user, so they may differ, but not by more than the two say that they may be wrong."""
+    engine, estimates = busy(seed)
+    estimate = data.draw(st.sampled_from(estimates))
+    users = sorted({job.user for job in engine.context.state.jobs.values() if job.user is not None})
+    asked = {"cpus": estimate.cpus, "walltime": estimate.walltime, "queue": estimate.queue}
+    user = data.draw(st.sampled_from([None, "new", *users]))
+    told = answer(WaitQuestion(id="1", site="alder", user=user, **asked), engine, engine.time)
+    assert isinstance(told, WaitAnswer) and told.bounds is not None and estimate.bounds is not None
+    assert told.bounds["0.1"] <= estimate.bounds["0.95"] and estimate.bounds["0.1"] <= told.bounds["0.95"]
+    assert user is not None or told.bounds == estimate.bounds
 
 
 def test_what_is_larger_than_the_site_has_no_wait() -> None:

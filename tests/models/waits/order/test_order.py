@@ -104,6 +104,23 @@ def test_a_part_kept_for_short_jobs_is_found(part: float, found: tuple[float, fl
     assert (long, long_s) == (pytest.approx(found[0], abs=0.04 * 64), found[1])
 
 
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [
+        (Rules(depth=4), 4.0),
+        (Rules(backfill="none"), 1.0),
+        (Rules(depth=4, user_jobs=3), 4.0),
+        (Rules(fair=2.0), np.inf),
+    ],
+)
+def test_how_far_into_its_queue_a_scheduler_looks_is_found(rules: Rules, found: float) -> None:
+    scheduler = Drawn("alder", 64, 0, rules)
+    events: list[AnyEvent] = [scheduler.capacity()]
+    for job in generate(5, 1500, cpus=64, load=0.55 if rules.backfill == "none" else 0.8, users=12, start_time=0):
+        events += scheduler.submit(job)
+    assert method(engine_after(events)).limits.limits(64).depth == found
+
+
 def test_a_queue_that_takes_the_place_of_another_is_counted_anew() -> None:
     seen = QueueLimitsSeen()
     for _ in range(60):
@@ -129,7 +146,7 @@ def test_who_runs_alone_in_a_queue_says_nothing_of_its_limit() -> None:
 def test_where_there_is_no_cap_none_is_found(policy: str) -> None:
     engine = engine_after(run_changing(generate(5, 800, cpus=64, load=0.9), 64, "alder", policy))
     limits = method(engine).limits.limits(64)
-    assert limits.several == limits.jobs == np.inf
+    assert limits.several == limits.jobs == limits.depth == np.inf
 
 
 def test_a_few_starts_above_a_limit_end_it() -> None:

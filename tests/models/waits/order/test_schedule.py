@@ -54,6 +54,7 @@ def test_a_user_who_would_hold_too_much_is_passed_over() -> None:
     running = [(2, 50.0, 50.0, 1)]
     assert starts(6, running, queued, Limits(several=3.0)) == [50.0, 0.0]
     assert starts(6, running, queued, Limits(jobs=1.0)) == [50.0, 0.0]
+    assert starts(6, running, queued, Limits(jobs=1.0, depth=1.0)) == [50.0, 0.0]  # who is kept is not counted
     assert starts(8, [], queued, Limits(alone=3.0)) == [0.0, np.inf]
     assert starts(8, [(2, 5000.0, 5000.0, 1)], [(3, 9.0, 9000.0, 2), (4, 9.0, 3600.0, 2)], limits_of({1: 3.0})) == [
         5000.0,
