@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.app import application, run
-from streams.cli.options import read_trace, settings_without_servers, with_processes
+from streams.cli.options import changed, read_trace, settings_without_servers
 from streams.errors import needing
 
 commands = typer.Typer()
@@ -71,7 +71,7 @@ def up(
         from deploy.local.up import up as run_stack
 
     ports = Ports(kafka_port, redis_port, web_port, serve_port, prometheus_port)
-    settings = with_processes(settings_without_servers(context), processes)
+    settings = changed(settings_without_servers(context), "worker", processes=processes)
     run_stack(settings, data_dir or data_home(), ports, open_to_all)
 
 

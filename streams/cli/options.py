@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,13 +53,12 @@ def settings_without_servers(context: typer.Context) -> "Settings":
     return load_settings(context.obj)
 
 
-def with_processes(settings: "Settings", processes: int | None) -> "Settings":
-    """The settings, with so many processes of the worker where a command was told."""
-    import msgspec
+def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
+    """The settings, with these fields of a section where the command line gave them."""
+    from msgspec.structs import replace
 
-    if processes is None:
-        return settings
-    return msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, processes=processes))
+    own = {name: value for name, value in given.items() if value is not None}
+    return replace(settings, **{section: replace(getattr(settings, section), **own)})
 
 
 def names(option: str, given: Sequence[str]) -> Sequence[str]:

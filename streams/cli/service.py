@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from streams.cli.options import settings_of
+from streams.cli.options import changed, settings_of
 from streams.cli.output import print_json, tell
 from streams.errors import read_as
 from streams.text.terminal import printable, show_table, show_wrapped
@@ -32,8 +32,6 @@ def topics(
     of them has already, and the sites' states move to where their names belong
     then. Stop all workers and sources before.
     """
-    import msgspec
-
     from streams.broker.admin import check_topics, create_topics, partitions_of
     from streams.broker.topics import configurations
 
@@ -43,9 +41,7 @@ def topics(
 
         for site, (before, now) in sorted(move_sites(settings, partitions).items()):
             tell(f"{printable(site)}: partition {before} -> {now}")
-    changes = {"partitions": partitions, "replication": replication}
-    given = {name: value for name, value in changes.items() if value is not None}
-    settings = msgspec.structs.replace(settings, topics=msgspec.structs.replace(settings.topics, **given))
+    settings = changed(settings, "topics", partitions=partitions, replication=replication)
     made = create_topics(settings)
     counts, configured = partitions_of(settings), configurations(settings)
     if partitions is not None and (others := set(counts.values()) - {partitions}):
@@ -105,14 +101,10 @@ def worker(
     Its processes share the partitions, and one web port. One that ends is started
     again.
     """
-    import msgspec
-
     from streams.worker.run import run_worker
 
     settings = settings_of(context)
-    changes = {"processes": processes, "web_port": web_port, "log_level": log_level}
-    given = {name: value for name, value in changes.items() if value is not None}
-    run_worker(msgspec.structs.replace(settings, worker=msgspec.structs.replace(settings.worker, **given)))
+    run_worker(changed(settings, "worker", processes=processes, web_port=web_port, log_level=log_level))
 
 
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml serve --web-port 8080")
@@ -123,16 +115,12 @@ def serve(
     log_level: Annotated[Literal["debug", "info", "warning", "error"] | None, typer.Option(help="What to log.")] = None,
 ) -> None:
     """Serve estimates, questions and rankings over HTTP, with a page, until it is told to stop."""
-    import msgspec
-
     from streams.serve.run import run_serve
     from streams.settings import settings_file
 
     settings = settings_of(context)
-    changes = {"web_host": web_host, "web_port": web_port, "log_level": log_level}
-    given = {name: value for name, value in changes.items() if value is not None}
-    changed = msgspec.structs.replace(settings, serve=msgspec.structs.replace(settings.serve, **given))
-    run_serve(changed, settings_file(context.obj))
+    own = changed(settings, "serve", web_host=web_host, web_port=web_port, log_level=log_level)
+    run_serve(own, settings_file(context.obj))
 
 
 @commands.command(epilog="Example: queuecast --config /etc/queuecast.toml doctor")

@@ -33,7 +33,7 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
 def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
     since = span(max(of.as_of - job.submit, 0.0)) if of.as_of is not None else "–"
     bound = None if job.held_back else (job.bounds or {}).get(LATEST)
-    latest = None if bound is None else job.submit + bound
+    latest = None if bound is None else (job.eligible or job.submit) + bound
     if latest is not None and of.as_of is not None and latest < max(of.as_of, job.expected_start or 0.0):
         by = "later"
     else:

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sized
-from typing import TypeVar, get_args
+from typing import get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,7 +14,31 @@ GONE, OUTDATED = "gone", "outdated"
 """Why a notice that was due was not told: its job queues no longer; its start is not what it seemed."""
 
 
-Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
+_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
+
+FAMILIES = (
+    (_COUNTER, "sent", "Notices that were delivered, by kind.", "kind"),
+    (_COUNTER, "failed", "Notices that the webhook did not take and that were given up.", "kind"),
+    (
+        _COUNTER,
+        "dropped",
+        "Notices that were due and were not told, as the worker said: the job is gone, or its start another one.",
+        "reason",
+    ),
+    (_COUNTER, "retries", "Requests to the webhook after a first one.", ""),
+    (_COUNTER, "unanswered", "Times that no worker said anything of a job; it is asked again.", ""),
+    (_GAUGE, "waiting", "Notices that are due and not told yet.", ""),
+    (_GAUGE, "jobs", "Jobs that queue of which notices may come.", ""),
+    (_GAUGE, "lag", "Messages of a topic that are still to be read.", "topic"),
+    (_GAUGE, "last_sent_age_seconds", "Since the last notice was delivered.", ""),
+    (
+        _GAUGE,
+        "webhook_failing_seconds",
+        "For how long the webhook has taken nothing that was sent to it; 0 where it took the last notice.",
+        "",
+    ),
+)
+"""Each family: its kind, its name without `queuecast_notify_`, what it is, and its label."""
 
 
 class NotifyCounts(Collector):
@@ -56,45 +80,14 @@ class NotifyCounts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""
-        sent = CounterMetricFamily("queuecast_notify_sent", "Notices that were delivered, by kind.", labels=["kind"])
-        yield _filled(sent, self.sent)
-        failed = CounterMetricFamily(
-            "queuecast_notify_failed", "Notices that the webhook did not take and that were given up.", labels=["kind"]
-        )
-        yield _filled(failed, self.failed)
-        dropped = CounterMetricFamily(
-            "queuecast_notify_dropped",
-            "Notices that were due and were not told, as the worker said: the job is gone, or its start another one.",
-            labels=["reason"],
-        )
-        yield _filled(dropped, self.dropped)
-        yield CounterMetricFamily(
-            "queuecast_notify_retries", "Requests to the webhook after a first one.", self.retried
-        )
-        yield CounterMetricFamily(
-            "queuecast_notify_unanswered",
-            "Times that no worker said anything of a job; it is asked again.",
-            self.unanswered,
-        )
-        yield GaugeMetricFamily("queuecast_notify_waiting", "Notices that are due and not told yet.", self.waiting)
-        yield GaugeMetricFamily("queuecast_notify_jobs", "Jobs that queue of which notices may come.", len(self._jobs))
-        lag = GaugeMetricFamily(
-            "queuecast_notify_lag", "Messages of a topic that are still to be read.", labels=["topic"]
-        )
-        yield _filled(lag, self.lag)
         now = self._clock()
-        if self._sent_at is not None:
-            yield GaugeMetricFamily(
-                "queuecast_notify_last_sent_age_seconds", "Since the last notice was delivered.", now - self._sent_at
-            )
-        yield GaugeMetricFamily(
-            "queuecast_notify_webhook_failing_seconds",
-            "For how long the webhook has taken nothing that was sent to it; 0 where it took the last notice.",
-            0.0 if self._failing_since is None else now - self._failing_since,
-        )
-
-
-def _filled(family: Family, values: Mapping[str, float]) -> Family:
-    for key, value in dict(values).items():
-        family.add_metric([key], value)
-    return family
+        sent_age = None if self._sent_at is None else now - self._sent_at
+        failing_s = 0.0 if self._failing_since is None else now - self._failing_since
+        read: list[Mapping[str, float] | float | None] = [self.sent, self.failed, self.dropped, self.retried]
+        read += [self.unanswered, self.waiting, len(self._jobs), self.lag, sent_age, failing_s]
+        for (kind, name, text, label), values in zip(FAMILIES, read, strict=True):
+            family = kind(f"queuecast_notify_{name}", text, labels=[label] if label else [])
+            for key, value in dict(values).items() if isinstance(values, Mapping) else [(None, values)]:
+                if value is not None:
+                    family.add_metric([] if key is None else [key], value)
+            yield family

@@ -252,9 +252,7 @@ class Service:
 
     async def status(self) -> Status:
         """How all sites are served."""
-        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
-        by_site = await ask_all(self._client, questions)
-        answers, unanswered = _split(by_site, SiteAnswer)
+        answers, unanswered = await self._every_site()
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         sites = [_status_of(answer) for answer in answers]
         in_order = [workers[name] for name in sorted(workers)]
@@ -262,14 +260,17 @@ class Service:
 
     async def accuracy(self) -> AccuracyReport:
         """The accuracy of all sites' predictions."""
-        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
-        by_site = await ask_all(self._client, questions)
-        answers, unanswered = _split(by_site, SiteAnswer)
+        answers, unanswered = await self._every_site()
         sites = [
             SiteAccuracy(site=answer.site, method=answer.method, weeks=answer.weeks, answers=answer.answers)
             for answer in answers
         ]
         return AccuracyReport(sites=sites, unanswered=unanswered)
+
+    async def _every_site(self) -> tuple[list[SiteAnswer], list[str]]:
+        """What the workers say of all sites, and the sites of which none says anything."""
+        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        return _split(await ask_all(self._client, questions), SiteAnswer)
 
     @property
     def _cache(self) -> EstimateCache:

@@ -9,7 +9,10 @@ import pytest
 from streams.cli.app import main
 from streams.client import either
 from streams.client.blocking import Client
+from streams.client.either import SiteJobs
 from streams.client.http import HttpClient
+from streams.client.listing import show_jobs
+from tests.streams.client.test_job import LIVE
 from tests.support.asked import USER, FakeClient, engine
 
 Capture = pytest.CaptureFixture[str]
@@ -31,6 +34,12 @@ def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
     assert "\nrunning:\n" in out and "\nof:\n" in out and " UTC" in out
     assert main(["jobs", "--user", "nobody", "--site", "alder"]) == 0
     assert capsys.readouterr().out.startswith("no job queues\n")
+
+
+def test_the_latest_start_counts_from_when_a_job_was_eligible(capsys: Capture) -> None:
+    waits = msgspec.structs.replace(LIVE, bounds={"0.9": 3600.0}, eligible=7200.0, expected_start=7300.0)
+    show_jobs([SiteJobs("alder", 7250.0, [waits])])
+    assert capsys.readouterr().out.splitlines()[2].endswith("1970-01-01 02:01  1970-01-01 03:00")
 
 
 def test_without_a_user_those_that_have_queued_longest_are_shown(capsys: Capture) -> None:
