@@ -1,18 +1,14 @@
 """Schedulers that sort the queue by a priority of several factors, cap what a user may hold, and backfill behind."""
 
 from math import exp2, inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from models.registry import run_method_named
 from models.simulation.backfill import Easy
-from models.simulation.estimates import Estimates, Learner, Predicted
+from models.simulation.estimates import Estimates
 from models.simulation.scheduler import Running
 from models.simulation.workload import DAY, SimulatedJob
-
-LEARNT_BY = "last-two"
-"""The method whose run times are planned with, where it is not the walltimes."""
 
 
 class Priorities(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,12 +16,10 @@ class Priorities(msgspec.Struct, frozen=True, kw_only=True):
 
     `age`, reached in a straight line after `age_s` seconds in the queue; `fairshare` times 2^(−used/`share`), where
     `used` is the share of the machine that the job's user has held, in a mean whose weights halve every `half_life_s`
-    seconds; `size` times the share of the machine that the job asks for; `small` where it asks for at most
-    `small_cpus` of the machine and is planned to run for at most `small_s`; and those of its queue in `tiers`.
+    seconds; and `size` times the share of the machine that the job asks for.
 
-    No user may hold more than the share `cap` of the machine (1: no cap), and no queue more than its own in `limits`;
-    but who holds nothing may start one job, however large. Run times are planned by `plans`: the walltimes, or what the
-    user's last jobs ran.
+    No user may hold more than the share `cap` of the machine (1: no cap), but who holds nothing may start one job,
+    however large.
     """
 
     age: float = 1.0
@@ -34,13 +28,7 @@ class Priorities(msgspec.Struct, frozen=True, kw_only=True):
     half_life_s: float = 7 * DAY
     share: float = 0.05
     size: float = 0.5
-    small: float = 0.0
-    small_cpus: float = 0.05
-    small_s: float = 3600.0
-    tiers: tuple[tuple[str, float], ...] = ()
     cap: float = 1.0
-    limits: tuple[tuple[str, float], ...] = ()
-    plans: Literal["walltime", "predicted"] = "walltime"
 
 
 USUAL = Priorities(cap=0.4)
@@ -58,8 +46,8 @@ class Multifactor(Easy):
     """Multifactor priority with fairshare and caps, and EASY backfilling behind the first job that may start.
 
     After Slurm's `priority/multifactor` (its classic fairshare is 2^(−usage/share), too) and the limits on what a user
-    or a queue may hold. Whenever a job comes or ends, the queue is gone through in the order of priority, as `Easy`
-    does. A job that a limit forbids is passed over and gets no reservation. O(queue · log queue) each time.
+    may hold. Whenever a job comes or ends, the queue is gone through in the order of priority, as `Easy` does. A job
+    that a limit forbids is passed over and gets no reservation. O(queue · log queue) each time.
 
     Parameters:
         priorities: what it goes by; others are as of `Scheduler`.
@@ -75,15 +63,10 @@ class Multifactor(Easy):
         priorities: Priorities = USUAL,
     ) -> None:
         self.rules = priorities
-        if estimates is None and self.rules.plans == "predicted":
-            estimates = Predicted(Learner(run_method_named(LEARNT_BY)))
         super().__init__(site, cpus, start_time, estimates, enforced)
         self._users: dict[str | None, Holding] = {}
-        self._in_queue: dict[str | None, int] = {}  # processors that running jobs of a queue hold
         self._fixed: dict[str, float] = {}  # of queued jobs: the points that do not change with time
-        self._tiers = dict(self.rules.tiers)
         self._cap = self.rules.cap * cpus if self.rules.cap < 1.0 else inf
-        self._limits = {queue: share * cpus for queue, share in self.rules.limits}
 
     def priority(self, job: SimulatedJob) -> float:
         """The points of a queued job now."""
@@ -119,18 +102,12 @@ class Multifactor(Easy):
 
     def _forbidden(self, job: SimulatedJob) -> bool:
         """Whether a limit keeps this job from starting now."""
-        holding = self._users.get(job.user)
-        mine = holding.cpus if holding is not None else 0
-        its = self._in_queue.get(job.queue, 0)
-        limit = inf if job.queue is None else self._limits.get(job.queue, inf)
-        return (mine > 0 and mine + job.cpus > self._cap) or (its > 0 and its + job.cpus > limit)
+        mine = self._users.get(job.user, Holding()).cpus
+        return mine > 0 and mine + job.cpus > self._cap
 
     def _plan(self, job: SimulatedJob) -> None:
         super()._plan(job)
-        rules = self.rules
-        small = job.cpus <= rules.small_cpus * self.cpus and self.planned[job.job] <= rules.small_s
-        tier = self._tiers.get(job.queue, 0.0) if job.queue is not None else 0.0
-        self._fixed[job.job] = rules.size * job.cpus / self.cpus + rules.small * small + tier
+        self._fixed[job.job] = self.rules.size * job.cpus / self.cpus
 
     def _leave(self, job: SimulatedJob) -> None:
         super()._leave(job)
@@ -148,4 +125,3 @@ class Multifactor(Easy):
         """A user takes processors, or gives them back (less than 0)."""
         held = self._users.get(job.user, Holding())
         self._users[job.user] = Holding(held.cpus + cpus, self.used(job.user), self.now)
-        self._in_queue[job.queue] = self._in_queue.get(job.queue, 0) + cpus

@@ -1,22 +1,19 @@
 """Workload traces in the Standard Workload Format, as events.
 
 The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 is unknown,
-lines that begin with `;` are the header. Plain or gzip. Traces of today have further columns, which each means in its
+lines that begin with `;` are the header. Plain or zipped. Traces of today have further columns, which each means in its
 own way: they are not read, and counted.
 """
 
-import gzip
 import hashlib
-import io
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, ClassVar, Self, cast
+from typing import Annotated, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +27,7 @@ from streams.sources.contract import (
     check_site,
     refuse,
 )
+from streams.sources.logs.files import BROKEN, open_text
 
 FIELDS = (
     "job number",
@@ -141,7 +139,7 @@ def read_swf(path: Path, on_skipped: OnSkipped = refuse) -> Trace:
     """Read a trace; 3 µs a job. Jobs whose wait is unknown are left out and counted.
 
     Parameters:
-        path: the file; gzip where its first bytes say so.
+        path: the file; zipped where its first bytes say so.
         on_skipped: told of each broken line, which is then left out; without it the first broken line is an error.
 
     Raises:
@@ -324,13 +322,12 @@ def _submit(job: SwfJob, origin: float, site: str) -> Submit:
 def _lines(path: Path) -> Iterator[str]:
     """A file's lines, plain or unzipped, bytes that are no text replaced."""
     try:
-        with path.open("rb") as file:
-            plain = cast(IO[bytes], gzip.GzipFile(fileobj=file)) if file.peek(2)[:2] == b"\x1f\x8b" else file
-            yield from io.TextIOWrapper(plain, encoding="utf-8", errors="replace")
+        with open_text(path) as file:
+            yield from file
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (EOFError, zlib.error):
-        raise UserError(f"{path}: the gzip file is broken or cut short") from None
+    except BROKEN:
+        raise UserError(f"{path}: the zipped file is broken or cut short") from None
 
 
 def _number(text: str | None) -> float:

@@ -24,9 +24,9 @@ from models.engine.settings import EngineSettings
 from models.records import Outcome
 from models.registry import METHODS
 from models.simulation import SimulatedJob, generate
-from models.simulation.multifactor import Priorities
 from models.simulation.workload import DAY
 from tests.simulation.grid import MONDAY
+from tests.simulation.multifactor import Priorities
 from tests.simulation.schedulers import Policy, run_changing
 
 pytestmark = pytest.mark.timeout(7200)

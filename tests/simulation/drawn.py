@@ -15,9 +15,10 @@ import msgspec
 from models.registry import run_method_named
 from models.simulation.backfill import Conservative
 from models.simulation.estimates import Estimates, Learner, Predicted
-from models.simulation.multifactor import LEARNT_BY, Holding
+from models.simulation.multifactor import Holding
 from models.simulation.scheduler import Running
 from models.simulation.workload import DAY, QUEUES, SimulatedJob
+from tests.simulation.multifactor import LEARNT_BY
 
 HOUR = 3600
 

@@ -14,11 +14,11 @@ import msgspec
 
 from models.records import AnyEvent, Start
 from models.simulation.comparison import SHORT_S
-from models.simulation.multifactor import Priorities
 from models.simulation.scheduler import Scheduler
 from models.simulation.workload import DAY, SimulatedJob, generate
 from models.site.job import Job
 from tests.simulation.drawn import Drawn, Rules
+from tests.simulation.multifactor import Priorities
 from tests.simulation.oracle import Oracle
 from tests.simulation.routing import Everywhere, Router
 from tests.simulation.schedulers import Policy, scheduler_of

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from models.records import AnyEvent
-from models.simulation import POLICIES, Estimates, Multifactor, Priorities, Scheduler, SimulatedJob
+from models.simulation import POLICIES, Estimates, Scheduler, SimulatedJob
 from models.simulation.workload import DAY
+from tests.simulation.multifactor import Multifactor, Priorities
 
 TIERS = Priorities(
     age=1.0,
@@ -29,6 +30,7 @@ SMALL_FIRST = Priorities(
 
 SCHEDULERS: dict[str, Callable[..., Scheduler]] = {
     **POLICIES,
+    "multifactor": Multifactor,
     "multifactor-tiers": partial(Multifactor, priorities=TIERS),
     "multifactor-small": partial(Multifactor, priorities=SMALL_FIRST),
 }

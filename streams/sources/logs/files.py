@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from streams.errors import UserError
 
@@ -28,11 +28,7 @@ BROKEN = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 _Unzipped = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
-_ZIPPED: tuple[tuple[bytes, Callable[[IO[bytes]], _Unzipped]], ...] = (
-    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
-    (b"BZh", bz2.BZ2File),
-    (b"\xfd7zXZ", lzma.LZMAFile),
-)
+_ZIPPED: tuple[tuple[bytes, Any], ...] = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open))
 
 FirstTime = Callable[[bytes], float | None]
 """The time (Unix seconds) of the first record in a file that begins so; None where there is none, or no such log."""
@@ -58,6 +54,18 @@ def open_log(path: Path) -> IO[bytes]:
         if first.startswith(magic):
             return cast(IO[bytes], _Closing(unzipped(file), file))
     return file
+
+
+def open_text(path: Path, newline: str | None = None) -> IO[str]:
+    """Open a file as text, unzipped likewise; bytes that are no text are replaced.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with path.open("rb") as file:
+        first = file.read(6)
+    opened = next((unzipped for magic, unzipped in _ZIPPED if first.startswith(magic)), open)
+    return cast(IO[str], opened(path, "rt", encoding="utf-8-sig", errors="replace", newline=newline))
 
 
 class _Closing:

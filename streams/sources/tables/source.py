@@ -1,9 +1,7 @@
 """The source `table`: a row for each job that has ended, as CSV (also zipped) or Parquet."""
 
 import csv
-import io
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, cast
@@ -24,7 +22,7 @@ from streams.sources.contract import (
     steps_of,
 )
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, BadRecord, job_of, name_of
-from streams.sources.logs.files import BROKEN, open_log
+from streams.sources.logs.files import BROKEN, open_text
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.rows import phase_of
 from streams.sources.tables.mapping import Mapping, Place, mapping_for, places_of, read_mapping, ready
@@ -203,35 +201,14 @@ class TableSource(Source):
             yield from _parquet_rows(self._path, [place.name for place in self._places.values()], self._header)
             return
         try:
-            with closing(open_log(self._path)) as file:
-                rows = csv.reader(_text(file), delimiter=self._mapping.separator)
+            with open_text(self._path, newline="") as file:
+                rows = csv.reader(file, delimiter=self._mapping.separator)
                 next(rows, None)
                 for row in rows:
                     if row:
                         yield rows.line_num, cast("list[Cell]", row)
         except (csv.Error, *BROKEN) as error:
             raise UserError(f"{self._path}: cannot be read: {error}") from None
-
-
-def _text(file: Any) -> Iterator[str]:
-    """The lines of a file that is open, as text."""
-    reader = io.BufferedReader(_Raw(file), 1 << 20)
-    return io.TextIOWrapper(reader, encoding="utf-8-sig", errors="replace", newline="")
-
-
-class _Raw(io.RawIOBase):
-    """What `open_log` gives, as a raw stream."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -246,11 +223,11 @@ def _header(path: Path, separator: str) -> list[str]:
     """The names of a table's columns."""
     if _is_parquet(path):
         return [str(name) for name in _parquet(path).schema_arrow.names]
-    with closing(open_log(path)) as file:
-        try:
-            return [name.strip() for name in next(csv.reader(_text(file), delimiter=separator), [])]
-        except (csv.Error, *BROKEN) as error:
-            raise UserError(f"{path}: cannot be read: {error}") from None
+    try:
+        with open_text(path, newline="") as file:
+            return [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+    except (csv.Error, *BROKEN) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
 
 
 def _parquet(path: Path) -> Any:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.records import End, Start
-from models.simulation import Actual, Easy, Multifactor, Priorities, Scheduler, SimulatedJob
+from models.simulation import Actual, Easy, Scheduler, SimulatedJob
+from tests.simulation.multifactor import Multifactor, Priorities
 from tests.simulation.schedulers import SCHEDULERS
 from tests.support.simulated_jobs import CPUS, make
 
@@ -131,7 +132,7 @@ def test_no_user_and_no_queue_holds_more_than_it_may(policy: str) -> None:
 
     site = SCHEDULERS[policy]("a", 64, 0)
     assert isinstance(site, Multifactor)
-    rules, jobs = site.rules, {}
+    rules, jobs = site.more, {}
     running: set[str] = set()
     for one in generate(3, 600, 64, 0.9, impatient=0.0):
         jobs[one.job] = one

@@ -91,14 +91,14 @@ def test_gzip_is_known_by_its_bytes(tmp_path: Path) -> None:
 
 def test_a_gzip_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
     whole = gzip.compress("".join(swf_line(number, number * 7) for number in range(2000)).encode())
-    with pytest.raises(UserError, match=r"site.swf: the gzip file is broken or cut short"):
+    with pytest.raises(UserError, match=r"site.swf: the zipped file is broken or cut short"):
         read(tmp_path, whole[: len(whole) // 2])
 
 
 def test_a_gzip_file_with_broken_bytes_is_an_error(tmp_path: Path) -> None:
     whole = bytearray(gzip.compress("".join(swf_line(number, number * 7) for number in range(2000)).encode()))
     for place in (10, len(whole) // 2, len(whole) - 8):  # no such block, no such symbols, another checksum
-        with pytest.raises(UserError, match=r"site.swf(: the gzip|: cannot be read: CRC|, line)"):
+        with pytest.raises(UserError, match=r"site.swf(: the zipped|: cannot be read: CRC|, line)"):
             read(tmp_path, bytes(whole[:place]) + bytes(255 - byte for byte in whole[place:]))
 
 

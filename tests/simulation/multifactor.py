@@ -1,0 +1,63 @@
+"""The multifactor scheduler with more that schedulers go by: queues with tiers and limits, help for small jobs."""
+
+from collections import Counter
+from math import inf
+from typing import Literal
+
+from models.registry import run_method_named
+from models.simulation import Estimates, Learner, Predicted, SimulatedJob, multifactor
+
+LEARNT_BY = "last-two"
+"""The method whose run times are planned with, where it is not the walltimes."""
+
+
+class Priorities(multifactor.Priorities, frozen=True, kw_only=True):
+    """More points: `small` for a job that asks for at most `small_cpus` of the machine and is planned to run for at
+    most `small_s`, and those of its queue in `tiers`.
+
+    No queue may hold more than its own in `limits`, but one job of it may always run. Run times are planned by `plans`:
+    the walltimes, or what the user's last jobs ran.
+    """
+
+    small: float = 0.0
+    small_cpus: float = 0.05
+    small_s: float = 3600.0
+    tiers: tuple[tuple[str, float], ...] = ()
+    limits: tuple[tuple[str, float], ...] = ()
+    plans: Literal["walltime", "predicted"] = "walltime"
+
+
+class Multifactor(multifactor.Multifactor):
+    """The scheduler that goes by these."""
+
+    def __init__(
+        self,
+        site: str,
+        cpus: int,
+        start_time: int = 0,
+        estimates: Estimates | None = None,
+        enforced: bool = True,
+        priorities: Priorities = Priorities(cap=0.4),  # noqa: B008
+    ) -> None:
+        if estimates is None and priorities.plans == "predicted":
+            estimates = Predicted(Learner(run_method_named(LEARNT_BY)))
+        super().__init__(site, cpus, start_time, estimates, enforced, priorities)
+        self.more = priorities
+        self._in_queue = Counter[str | None]()  # processors that running jobs of a queue hold
+        self._tiers = dict(priorities.tiers)
+        self._limits = {queue: share * cpus for queue, share in priorities.limits}
+
+    def _forbidden(self, job: SimulatedJob) -> bool:
+        its = self._in_queue[job.queue]
+        limit = inf if job.queue is None else self._limits.get(job.queue, inf)
+        return super()._forbidden(job) or (its > 0 and its + job.cpus > limit)
+
+    def _plan(self, job: SimulatedJob) -> None:
+        super()._plan(job)
+        small = job.cpus <= self.more.small_cpus * self.cpus and self.planned[job.job] <= self.more.small_s
+        tier = self._tiers.get(job.queue, 0.0) if job.queue is not None else 0.0
+        self._fixed[job.job] = self._fixed[job.job] + self.more.small * small + tier
+
+    def _hold(self, job: SimulatedJob, cpus: int) -> None:
+        super()._hold(job, cpus)
+        self._in_queue[job.queue] += cpus
