@@ -14,7 +14,7 @@ from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
 from models.engine.reestimates import Look
 from models.engine.scores import SavedScores
-from models.engine.waits import SavedWaits
+from models.engine.waits import ActualWaits
 from models.records import Capacity, JobKey
 from models.site.features import COUNT
 from models.site.job import Job, Shared
@@ -57,7 +57,7 @@ class SavedState(msgspec.Struct):
     size: SizeSeen
     queues: dict[str, QueueSeen]
     past: SavedPast
-    waits: SavedWaits
+    waits: ActualWaits
     early_tasks: dict[str, int]
     looked: Look
 

@@ -41,7 +41,7 @@ class Parts:
         self.scores = Scores(site, settings)
         self.queues = Queues()
         self.past = Past()
-        self.waits = ActualWaits(settings.counted_names)
+        self.waits = ActualWaits()
         self.gaps = Gaps()
         self.outgoing = Outgoing(site, settings, self.scores.rivals)
         self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)

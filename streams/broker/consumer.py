@@ -1,10 +1,15 @@
-"""aiokafka's consumer, with a mend."""
+"""aiokafka's clients: its consumer with a mend, and each started and stopped."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+
+from streams.errors import Unreachable
+from streams.settings import Settings
 
 LEADER_PAUSE_S = 0.5
 """The pause before the broker is asked again for a topic that is missing, or for a partition without a leader."""
@@ -38,3 +43,22 @@ def wait_for_leaders(consumer: AIOKafkaConsumer) -> None:
 def _has_leaders(cluster: Any, topic: str) -> bool:
     known: set[int] | None = cluster.partitions_for_topic(topic)
     return known is not None and cluster.available_partitions_for_topic(topic) == known
+
+
+@asynccontextmanager
+async def started(client: Any, settings: Settings) -> AsyncGenerator[Any]:
+    """A client of Kafka, started, and stopped in the end.
+
+    Raises:
+        Unreachable: Kafka cannot be reached.
+    """
+    try:
+        await client.start()
+    except (KafkaError, OSError) as error:
+        await client.stop()
+        raise Unreachable(f"kafka at {settings.kafka.bootstrap}: {error}") from None
+    try:
+        yield client
+    finally:
+        with suppress(KafkaError, OSError):
+            await client.stop()

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 
-from streams.broker.consumer import Consumer
-from streams.errors import UNDECODABLE, Unreachable, UserError
+from streams.broker.consumer import Consumer, started
+from streams.errors import UNDECODABLE, UserError
 from streams.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,7 @@ async def follow(
         enable_auto_commit=False,
         auto_offset_reset="earliest" if from_beginning else "latest",
     )
-    try:
-        await _start(consumer, settings)
+    async with started(consumer, settings):
         while True:
             for message in await _batch(consumer, settings):
                 record = _decoded(message, decoders[message.topic])
@@ -57,16 +56,6 @@ async def follow(
             if group is not None:
                 with suppress(KafkaError):  # such as one that was lost to another member, who reads these again
                     await consumer.commit()
-    finally:
-        with suppress(KafkaError, OSError):
-            await consumer.stop()
-
-
-async def _start(consumer: Any, settings: Settings) -> None:
-    try:
-        await consumer.start()
-    except (KafkaError, OSError) as error:
-        raise Unreachable(f"kafka at {settings.kafka.bootstrap}: {error}") from None
 
 
 async def _batch(consumer: Any, settings: Settings) -> list[Any]:

@@ -12,9 +12,9 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from models.records import Notice, Outcome, Prediction, Submit
-from streams.broker.consumer import Consumer
+from streams.broker.consumer import Consumer, started
 from streams.broker.topics import Topics, event_topics
-from streams.errors import UNDECODABLE, Unreachable, UserError
+from streams.errors import UNDECODABLE, UserError
 from streams.notify.metrics import NotifyCounts
 from streams.notify.watching import Watching
 from streams.settings import Settings
@@ -102,22 +102,3 @@ class Reader:
                 watching.was_told(msgspec.json.decode(value, type=Notice))
             elif msgspec.json.decode(value, type=_Kind).type == "submit":
                 watching.submitted(msgspec.json.decode(value, type=Submit))
-
-
-@asynccontextmanager
-async def started(client: Any, settings: Settings) -> AsyncGenerator[Any]:
-    """A client of Kafka, started, and stopped in the end.
-
-    Raises:
-        Unreachable: Kafka cannot be reached.
-    """
-    try:
-        await client.start()
-    except (KafkaError, OSError) as error:
-        await client.stop()
-        raise Unreachable(f"kafka at {settings.kafka.bootstrap}: {error}") from None
-    try:
-        yield client
-    finally:
-        with suppress(KafkaError, OSError):
-            await client.stop()

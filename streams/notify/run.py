@@ -18,11 +18,12 @@ from aiokafka.errors import KafkaError
 
 from models.records import JobAnswer, Notice
 from streams.broker.admin import check_topics
+from streams.broker.consumer import started
 from streams.broker.topics import Topics, event_topics
 from streams.client.grid import AsyncClient
 from streams.errors import UserError
 from streams.notify.metrics import GONE, OUTDATED, NotifyCounts
-from streams.notify.reading import Reader, started
+from streams.notify.reading import Reader
 from streams.notify.rules import BOUND, StartEstimate, WatchedJob, due, notice
 from streams.notify.watching import NoticeFilter, Watching
 from streams.notify.webhook import Webhook
