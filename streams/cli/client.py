@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli.look import ask_job, seconds_until
+from streams.cli.look import By, Sites, Token, Url, ask_job, seconds_until
 from streams.cli.options import is_given, name, names, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
@@ -325,16 +325,13 @@ def ask(
         str | None,
         typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h."),
-    ] = None,
+    by: By = None,
     job_id: Annotated[
         str | None, typer.Option("--job", metavar="ID", help="When this job starts, which was submitted already.")
     ] = None,
-    site: Annotated[list[str] | None, typer.Option(help="Only this site; repeatable. Default: all.")] = None,
-    url: Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")] = None,
-    token: Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")] = None,
+    site: Sites = None,
+    url: Url = None,
+    token: Token = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the ranking as JSON.")] = False,
 ) -> None:
     """Ask where a job would be done first, if it were submitted now.

@@ -20,6 +20,10 @@ Sites = Annotated[
 ]
 Url = Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")]
 Token = Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")]
 
 
@@ -54,10 +58,7 @@ def jobs(
 def job(
     context: typer.Context,
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
-    by: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How probable it is that it starts by then: 17:00, 2026-05-04T08:00, 3h."),
-    ] = None,
+    by: By = None,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
