@@ -174,8 +174,10 @@ class Engine:
 
         O(live jobs), 3 µs each; a worker takes a `cut` instead.
         """
-        changes = self.take_changes()
-        return encode(self._save(changes, self.parts.live.save_whole())), changes
+        changes, live = self.take_changes(), self.parts.live
+        saved = live.save()
+        saved.take_in((live.stored(number, job) for number, job in live.by_number.items()), live.remembered)
+        return encode(self._save(changes, saved)), changes
 
     def cut(self) -> Cut:
         """What has changed since changes were last taken, and of the rest what is bounded.
@@ -196,7 +198,7 @@ class Engine:
     def everything(self) -> tuple[Iterator[tuple[int, bytes]], Mapping[int, JobKey]]:
         """All live jobs as they are stored, with their numbers, and the names; from now on none of it has changed."""
         live = self.parts.live
-        live.unmark()
+        live.take_marks()
         jobs = ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
         return jobs, dict(enumerate(live.remembered, live.named - len(live.remembered)))
 
@@ -246,7 +248,9 @@ class Engine:
             restore_rows(state.histories, engine.methods.rows, rows or {})
         else:
             engine.gaps.restore(Gaps(lost=True))  # the jobs are counted from 0
-        engine._restore_learnt(state, {} if lost else rows or {})
+        included = state.histories.rows.get(LEARNT_ROWS, RowRange(0, 0))
+        left = ({} if lost else rows or {}).get(LEARNT_ROWS, None if included.count else ())
+        engine.parts.live.restore_learnt(state.live.learnt, left, included.count, included.oldest)
         engine.methods.load(state.methods, with_rows=not lost)
         return engine
 
@@ -261,8 +265,3 @@ class Engine:
         self.context.size = state.size
         for name, part in parts.whole.items():
             part.restore(getattr(state, name))
-
-    def _restore_learnt(self, state: SavedState, rows: Mapping[str, Iterable[Row]]) -> None:
-        included = state.histories.rows.get(LEARNT_ROWS, RowRange(0, 0))
-        own = rows.get(LEARNT_ROWS, None if included.count else ())
-        self.parts.live.restore_learnt(state.live.learnt, own, included.count, included.oldest)

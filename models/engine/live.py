@@ -140,12 +140,6 @@ class LiveJobs:
         self._touched, self._left, self._named = set(), [], {}
         return marks
 
-    def unmark(self) -> None:
-        """All is stored as it is."""
-        for kept in self._per_job.values():
-            kept.take_changed()
-        self._touched, self._left, self._named = set(), [], {}
-
     def has_left(self, key: JobKey) -> bool:
         """Whether a job of this identity was here, as far back as is remembered."""
         return key in self.remembered or key in self.learnt
@@ -286,12 +280,6 @@ class LiveJobs:
             count=len(self._state),
             names=len(self.remembered),
         )
-
-    def save_whole(self) -> SavedLive:
-        """The same with the jobs and the names; O(live jobs)."""
-        saved = self.save()
-        saved.take_in((self.stored(number, job) for number, job in self.by_number.items()), self.remembered)
-        return saved
 
     def restore(self, saved: SavedLive) -> None:
         """Take back what was stored, but for which jobs have left; 10 µs a job."""

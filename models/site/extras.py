@@ -79,13 +79,11 @@ _USUAL = _extras_of(EXTRAS)
 
 
 def extras_of(submit: Any) -> Extras:
-    """The extras that a submit event names; 0.3 µs where it names none."""
+    """The extras that a submit event names; 0.3 µs where it names none. An empty text says nothing."""
     found = _extras_of(submit)
-    return EXTRAS if found == _USUAL else _settled(Extras(**dict(zip(_EXTRAS, found, strict=True))))
-
-
-def _settled(extras: Extras) -> Extras:
-    """Without what says nothing: an empty text is no dependency and no reason."""
+    if found == _USUAL:
+        return EXTRAS
+    extras = Extras(**dict(zip(_EXTRAS, found, strict=True)))
     return extras.but(dependency=extras.dependency or None, pending_reason=extras.pending_reason or None)
 
 

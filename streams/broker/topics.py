@@ -102,11 +102,6 @@ def events_topic_of(settings: Settings, site: str) -> str:
     return topics.own_events(site) if site in settings.sites.own_topic else topics.events
 
 
-def worker_uses(settings: Settings) -> dict[str, str]:
-    """What a worker does with each topic."""
-    return Topics(settings.kafka.prefix).uses | dict.fromkeys(event_topics(settings), "read")
-
-
 def more_partitions(topic: str, found: int, before: int) -> str:
     """What to tell where a topic of events has another number of partitions than its sites' states are for."""
     return (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_chain, wait_fixed
 
 from streams.broker.admin import check_group, check_topics, partition_count
-from streams.broker.topics import Topics, more_partitions, worker_uses
+from streams.broker.topics import Topics, event_topics, more_partitions
 from streams.errors import Unreachable, UserError
 from streams.process import program_log
 from streams.settings import Settings, WorkerSettings
@@ -69,7 +69,7 @@ def await_servers(settings: Settings, sleep: Callable[[float], None] = time.slee
 
 
 def _check_servers(settings: Settings) -> int:
-    check_topics(settings, worker_uses(settings))
+    check_topics(settings, Topics(settings.kafka.prefix).uses | dict.fromkeys(event_topics(settings), "read"))
     check_group(settings)
     asyncio.run(check_redis(settings.redis))
     return check_partitions(settings)

@@ -34,7 +34,8 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
     for job, where, estimates in _asked(engine, jobs):
         job.estimates = estimates
         withhold(job, too_large(job, where) or obstacle(job, context, settings.withhold_down))
-        of_job = (unknown_queue(job, engine), untold_gpus(job, context))
+        gpus = "whether it has such GPUs is not told" if job.gpus and context.areas is None else None
+        of_job = (unknown_queue(job, engine), gpus)
         doubts = "; ".join(filter(None, (engine.degraded, *of_job, *guesses(context))))
         yield engine.outgoing.prediction(job, what_if.name, doubts or None)
 
@@ -114,11 +115,6 @@ def unknown_queue(job: Job, engine: Engine) -> str | None:
         return None
     named = f"its queues are {', '.join(sorted(known)[:MAX_NAMED_QUEUES])}" if known else "no job has named any"
     return f"unknown queue {job.queue!r}: {named}"
-
-
-def untold_gpus(job: Job, context: SiteContext) -> str | None:
-    """That nothing is known of the GPUs which a job asks for, at a site that has no topology."""
-    return "whether it has such GPUs is not told" if job.gpus and context.areas is None else None
 
 
 SETTLED_JOBS = 100

@@ -37,7 +37,8 @@ def verdict(breakdowns: Mapping[str, Breakdown], method: str, rivals: Iterable[s
     """
     ours = breakdowns[method]
     rule = better_rule(breakdowns)
-    said = [f"{_scored(ours.every.jobs)} {_mean(ours.every.wait_s, ours.every)} on average."]
+    jobs = "1 job is scored; it" if ours.every.jobs == 1 else f"{ours.every.jobs:,} jobs are scored; they"
+    said = [f"{jobs} waited {_mean(ours.every.wait_s, ours.every)} on average."]
     if rule is None or rule == method:
         return [*said, f"{method} erred by {_mean(ours.every.error_s, ours.every)}."]
     said.append(_in_all(ours, method, breakdowns[rule], rule))
@@ -117,10 +118,6 @@ def _lost(cells: Iterable[tuple[str, Cell, Cell]]) -> str:
     lost.sort(reverse=True)
     more = f", and {len(lost) - MAX_LOSSES} more" if len(lost) > MAX_LOSSES else ""
     return ", ".join(text for _, text in lost[:MAX_LOSSES]) + more
-
-
-def _scored(jobs: int) -> str:
-    return "1 job is scored; it waited" if jobs == 1 else f"{jobs:,} jobs are scored; they waited"
 
 
 def _mean(seconds: float, cell: Cell) -> str:

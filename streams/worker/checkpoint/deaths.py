@@ -30,10 +30,6 @@ class Mark(msgspec.Struct, array_like=True):
     offset: int = -1
     deaths: int = 0
 
-    def is_of(self, raw: Any) -> bool:
-        """Whether this names a message."""
-        return (self.topic, self.offset) == (raw.topic, raw.offset)
-
 
 class Deaths:
     """Which event the workers of a partition died on.
@@ -75,7 +71,7 @@ class Deaths:
         self._left = max(self._left - 1, 0)
         if not is_careful:
             return True
-        if not self._mark.is_of(raw):
+        if (self._mark.topic, self._mark.offset) != (raw.topic, raw.offset):
             await self._write(Mark(self._mark.starts, raw.topic, raw.offset))
         return self._mark.deaths < MOST_DEATHS
 

@@ -1,7 +1,7 @@
 """What was processed of a partition and is not durable yet."""
 
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -62,23 +62,20 @@ class Pending:
         return self._batch
 
     @property
+    def gone(self) -> Container[str]:
+        """The sites that have lost their places, which is still to be made durable."""
+        return () if self._batch is None else self._batch.gone
+
+    @property
     def since(self) -> float | None:
         """When its first event came; None where nothing is pending."""
         return None if self._batch is None else self._batch.since
 
     @property
-    def full(self) -> bool:
-        """Whether there are as many events as there may be."""
-        return self._batch is not None and len(self._batch.events) >= self._most
-
-    @property
     def due(self) -> bool:
         """Whether its events are many enough, or old enough, for a checkpoint."""
-        return self.full or (self._batch is not None and self._batch.since <= self._clock() - self._seconds)
-
-    def is_gone(self, site: str) -> bool:
-        """Whether a site has lost its place, which is still to be made durable."""
-        return self._batch is not None and site in self._batch.gone
+        batch = self._batch
+        return batch is not None and (len(batch.events) >= self._most or batch.since <= self._clock() - self._seconds)
 
     def take(self) -> PendingBatch | None:
         """The batch, for a checkpoint; what follows belongs to the next one. None where nothing is pending."""

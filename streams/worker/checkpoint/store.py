@@ -35,7 +35,7 @@ from models.engine.checkpoint import SavedState, decode_array, encode_array
 from models.engine.histories import Changes
 from models.site.history import Started
 from models.site.rows import Row
-from models.site.runs import Category, Run
+from models.site.runs import Run
 from streams.worker.checkpoint.claims import Claims
 from streams.worker.checkpoint.client import Client
 
@@ -316,12 +316,8 @@ def _quoted(name: str) -> str:
     return quote(name, safe="")
 
 
-def _category(category: Category) -> str:
-    return ":".join(map(_quoted, category))
-
-
 def _by_category(runs: Iterable[Run]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        found[_category(run.category)].append(run)
+        found[":".join(map(_quoted, run.category))].append(run)
     return found

@@ -35,7 +35,9 @@ class Health:
         """Check both, unless that was just done; takes `PATIENCE_S` at most."""
         async with self._checking:
             if self._checked is None or self._clock() - self._checked > FRESH_S:
-                self.broker, self.store = await asyncio.gather(self._broker(), self._store())
+                asked = broker_answers(self._kafka.bootstrap, self._tls, PATIENCE_S)
+                answers, self.store = await asyncio.gather(asked, self._store())
+                self.broker = None if answers else f"no broker answers at {self._kafka.bootstrap}"
                 self._checked = self._clock()
 
     async def _store(self) -> str | None:
@@ -47,8 +49,3 @@ class Health:
         except AWAY as error:
             return f"redis: {error}"
         return None
-
-    async def _broker(self) -> str | None:
-        """That no broker answers, or None."""
-        answers = await broker_answers(self._kafka.bootstrap, self._tls, PATIENCE_S)
-        return None if answers else f"no broker answers at {self._kafka.bootstrap}"

@@ -256,7 +256,8 @@ class OwnedPartition:
                 self.sites.pass_over(site_of_message(message), raw)
                 raise Unreadable("poison", f"{MOST_DEATHS} workers have died on it")
             what, own = self._intake.read(raw)
-            if self._is_going(what.site):  # and comes back: all of it is deleted first
+            going = self._running[0].gone if self._running is not None else ()
+            if what.site in self._pending.gone or what.site in going:  # and comes back: all of it is deleted first
                 await self._checkpoint()
             if isinstance(what, AnyOperation):
                 await self._operate(what, own, raw)
@@ -393,10 +394,6 @@ class OwnedPartition:
     async def _end_of_checkpoint(self) -> None:
         if self._running is not None:
             await self._running[1]
-
-    def _is_going(self, site: str) -> bool:
-        """Whether a site has lost its place, and not all of it is deleted yet."""
-        return self._pending.is_gone(site) or (self._running is not None and site in self._running[0].gone)
 
 
 def _known(life: "asyncio.Future[None]") -> None:
