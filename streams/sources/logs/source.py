@@ -164,10 +164,6 @@ class LogSource(Source):
         """The events of the log as it grows, each at once; cursors come now and then where many jobs are live.
 
         A submission of which the log has nothing before the job's start or end is told as late.
-
-        Raises:
-            CursorError: the cursor is not of this source.
-            UserError: a file cannot be read any more.
         """
         at = None if cursor is None else decode_cursor(cursor, _Cursor)
         lines = Lines(self.files, self._on_skipped, True, self._pause_s)

@@ -77,12 +77,7 @@ class FluxSource(Source):
         return cls(location, site or "flux", on_skipped, pause_s)
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events of the journal from its beginning, or from the cursor's time.
-
-        Raises:
-            CursorError: the cursor is not of this source.
-            UserError: the instance cannot be asked.
-        """
+        """The events of the journal from its beginning, or from the cursor's time."""
         at = _Cursor(0.0, [], {}) if cursor is None else decode_cursor(cursor, _Cursor)
         jobs = FluxJobs(self.sites[0], Stories(self.sites[0], at.known))
         recent, newest = deque(at.recent), at.newest

@@ -15,7 +15,6 @@ import re
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
@@ -23,7 +22,7 @@ import msgspec
 
 from models.records import Alter, AnyEvent, End, Start, Submit
 from streams.errors import UNDECODABLE
-from streams.sources.logs.fields import MAX_SECONDS, BadRecord, count_of, job_of
+from streams.sources.logs.fields import BadRecord, count_of, iso_time, job_of
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
 from streams.sources.schedulers.htcondor_ads import (
@@ -38,7 +37,6 @@ from streams.sources.schedulers.htcondor_ads import (
 )
 
 HEADER = re.compile(r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (\S+(?: \d\d:\d\d:\d\d\S*)?)(.*)", re.ASCII)
-TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d):([0-5]\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 SHORT_TIME = re.compile(r"(\d\d)/(\d\d) (\d\d:\d\d:\d\d)", re.ASCII)
 FIRST = re.compile(
     rb'^(?:\d{3} \(\d+\.\d+\.\d+\) (\S+ ?[\d:]{0,8}\S*)|\s*"EventTime"\s*:\s*"([^"\n]+)"|QDate = (\d+)'
@@ -288,25 +286,4 @@ class HTCondorSource(LogSource):
 
 def seconds_at(text: str, zone: ZoneInfo | None) -> float | None:
     """Unix seconds of a time such as `2024-09-15 10:23:45` or `2024-09-15T10:23:45.123Z`; None where it is none."""
-    found = TIME.fullmatch(text)
-    minute = _minute(found[1], found[4], zone) if found is not None else None
-    if found is None or minute is None:
-        return None
-    value = minute + int(found[2])
-    return value + float(f"0.{found[3] or 0}") if 0 < value < MAX_SECONDS else None
-
-
-@lru_cache(4096)
-def _minute(text: str, offset: str | None, zone: ZoneInfo | None) -> float | None:
-    """Unix seconds of `2024-09-15 10:23` at this offset from UTC, else in this zone, else as UTC."""
-    try:
-        local = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if offset is None and zone is not None:
-        return local.replace(tzinfo=zone).timestamp()
-    value = local.replace(tzinfo=UTC).timestamp()
-    if offset is not None and offset != "Z":
-        sign, digits = (-1 if offset[0] == "-" else 1), offset[1:].replace(":", "")
-        value -= sign * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
-    return value
+    return iso_time(text, zone or UTC) if len(text) >= len("2024-09-15 10:23:45") else None

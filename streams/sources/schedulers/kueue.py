@@ -91,12 +91,7 @@ class KueueSource(Source):
         return cls(location, site or location, on_skipped, version, pause_s)
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events of the workloads that there are, then of their changes.
-
-        Raises:
-            CursorError: the cursor is not of this source.
-            UserError: the cluster cannot be asked.
-        """
+        """The events of the workloads that there are, then of their changes."""
         at = _Cursor(None, {}) if cursor is None else decode_cursor(cursor, _Cursor)
         workloads = Workloads(self.sites[0], Stories(self.sites[0], at.known))
         since = 0

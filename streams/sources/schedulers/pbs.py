@@ -8,16 +8,15 @@ What the logs do not say: that a job is held or released, that nodes go down, ho
 """
 
 import re
-from calendar import timegm
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import BadRecord, count_of, job_of, name_of, seconds_of, unix_time
+from streams.sources.logs.fields import BadRecord, count_of, iso_time, job_of, name_of, seconds_of, unix_time
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
 from streams.sources.schedulers.pbs_request import NO_PROJECT, Fields, allocation, array_of, array_size, request
@@ -46,7 +45,6 @@ class PbsRecords(Records):
 
     def __init__(self, site: str, memory: Memory, zone: ZoneInfo | None, left_out: Counter[str]) -> None:
         super().__init__(site, memory, zone, left_out)
-        self._hours: dict[str, float] = {}
         self._bare: dict[str, Submit] = {}  # of a log that is read whole: submissions that say the queue alone
 
     def take(self, line: str) -> list[AnyEvent]:
@@ -206,26 +204,10 @@ class PbsRecords(Records):
 
     def _seconds(self, written: str) -> float:
         """Unix seconds of the time at the head of a record."""
-        hour = self._hours.get(written[:13])
-        try:
-            if hour is None:
-                hour = self._hour(written[:13])
-            if written[13] != ":" or written[16] != ":" or len(written) != 19:
-                raise ValueError
-            seconds = hour + int(written[14:16]) * 60 + int(written[17:])
-        except (ValueError, IndexError):
-            raise BadRecord("field 1 (time)", written, "MM/DD/YYYY HH:MM:SS") from None
+        seconds = _time(written, self.zone)
+        if seconds is None:
+            raise BadRecord("field 1 (time)", written, "MM/DD/YYYY HH:MM:SS")
         return seconds if self.zone is not None else seconds - self.memory.offset
-
-    def _hour(self, text: str) -> float:
-        """Unix seconds of `MM/DD/YYYY HH`; without a time zone as if it were UTC."""
-        local = datetime.strptime(text, "%m/%d/%Y %H").replace(tzinfo=self.zone or UTC)
-        if not 1980 <= local.year < 2200:
-            raise ValueError
-        if len(self._hours) > 10_000:
-            self._hours.clear()
-        self._hours[text] = found = local.timestamp()
-        return found
 
     def _learn_offset(self, at: float, told: float) -> None:
         """Which time zone the site has, from a record that tells a time in both ways."""
@@ -242,10 +224,8 @@ class PbsSource(LogSource):
     @classmethod
     def first_time(cls, head: bytes) -> float | None:
         """The time of the first record, as if the site's time were UTC."""
-        for found in HEADER.finditer(head):
-            with suppress(ValueError):
-                return timegm(datetime.strptime(found[0][:19].decode(), "%m/%d/%Y %H:%M:%S").timetuple())
-        return None
+        times = (_time(found[0][:19].decode(), None) for found in HEADER.finditer(head))
+        return next((time for time in times if time is not None), None)
 
     @classmethod
     def offset_of(cls, head: bytes) -> int:
@@ -275,6 +255,13 @@ _KINDS: dict[str, Callable[[PbsRecords, str, float, Fields], list[AnyEvent]]] = 
     "z": PbsRecords.suspended,
     "r": PbsRecords.resumed,
 }
+
+
+def _time(written: str, zone: ZoneInfo | None) -> float | None:
+    """Unix seconds of `MM/DD/YYYY HH:MM:SS`, without a time zone as if it were UTC; None where it is none."""
+    month, day, year = written[:2], written[3:5], written[6:10]
+    is_whole = len(written) == 19 and written[2] == written[5] == "/" and written[10] == " "
+    return iso_time(f"{year}-{month}-{day}T{written[11:]}", zone or UTC) if is_whole else None
 
 
 def _offset(seconds: float, before: int) -> int:

@@ -35,11 +35,7 @@ class Polling(Way):
 
     @abstractmethod
     def look(self, place: Place) -> Look:
-        """One look, in the thread.
-
-        Raises:
-            CallFailed: it gave nothing.
-        """
+        """One look, in the thread."""
 
     def looks(self, place: Place) -> Iterator[Look]:
         """The look that is done, if one is; otherwise one begins as soon as it is due."""

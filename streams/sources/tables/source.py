@@ -109,12 +109,7 @@ class TableSource(Source):
         return mapping_for(next(rows, [])) is not None
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
-        """The events of a row together, the last one with the cursor.
-
-        Raises:
-            CursorError: the cursor is not of this source.
-            UserError: the table cannot be read.
-        """
+        """The events of a row together, the last one with the cursor."""
         passed = 0 if cursor is None else decode_cursor(cursor, _Place).rows
         for number, (line, row) in enumerate(self._rows(), 1):
             if number <= passed:
