@@ -120,6 +120,11 @@ def tasks_of(parts: Iterable[str]) -> int | None:
     return total if 1 <= total <= MAX_COUNT else None
 
 
+def numbers_in(text: str) -> int:
+    """How many numbers `0-3,7,10-20:5` names; what is no such part is passed over."""
+    return sum(tasks_of([part]) or 0 for part in text.split(","))
+
+
 def name_of(text: object) -> str | None:
     """A name, cut to the length that events carry; None where there is none."""
     return text[:MAX_NAME] if text and isinstance(text, str) else None

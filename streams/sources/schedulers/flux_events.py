@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import MAX_COUNT, MAX_SECONDS, MAX_TEXT, BadRecord, Object, count_of, inside, name_of
+from streams.sources.logs.fields import MAX_COUNT, MAX_SECONDS, MAX_TEXT, BadRecord, Object, inside, name_of, numbers_in
 from streams.sources.logs.stories import BARE, GONE, HELD, QUEUED, RUNNING, SUSPENDED, Stories
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -209,24 +209,14 @@ def _dependencies(found: object) -> str | None:
 
 def allocation(allocated: object) -> dict[str, Any]:
     """What a job was given, R, as the fields of a `start`; what is unknown is absent."""
-    ranks = inside(allocated, "execution").get("R_lite")
+    groups = inside(allocated, "execution").get("R_lite")
     nodes = cores = gpus = 0
-    for group in ranks if isinstance(ranks, list) else ():
+    for group in groups if isinstance(groups, list) else ():
         children = inside(group, "children")
-        many = _ids(group.get("rank") if isinstance(group, dict) else None)
-        nodes += many
-        cores += many * _ids(children.get("core"))
-        gpus += many * _ids(children.get("gpu"))
+        ranks, core, gpu = (
+            numbers_in(text) if isinstance(text, str) else 0
+            for text in (inside(group).get("rank"), children.get("core"), children.get("gpu"))
+        )
+        nodes, cores, gpus = nodes + ranks, cores + ranks * core, gpus + ranks * gpu
     found = {"cpus": cores, "nodes": nodes, "gpus": gpus}
     return {name: value for name, value in found.items() if 0 < value <= MAX_COUNT}
-
-
-def _ids(text: object) -> int:
-    """How many ids `0-3,7` names."""
-    total = 0
-    for part in text.split(",") if isinstance(text, str) else ():
-        first, _, last = part.partition("-")
-        begin, end = count_of(first), count_of(last or first)
-        if begin is not None and end is not None:
-            total += max(end - begin + 1, 0)
-    return total

@@ -190,16 +190,10 @@ def _slots(hosts: str) -> tuple[int, int]:
         if "*" in indices:
             slots += count_of(indices.partition("*")[2]) or 0
         elif "-" in indices or "," in indices:
-            slots += sum(map(_indices, indices.split(",")))
+            slots += sum(tasks_of([part]) or 1 for part in indices.split(","))
         else:
             slots += 1
     return slots, len(names)
-
-
-def _indices(text: str) -> int:
-    first, _, last = text.partition("-")
-    begin, end = count_of(first) or 0, count_of(last or first) or 0
-    return max(end - begin, 0) + 1
 
 
 def array_size(text: str | None) -> tuple[int | None, int | None]:

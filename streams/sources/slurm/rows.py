@@ -8,6 +8,7 @@ from types import MappingProxyType
 import msgspec
 
 from models.records import Submit
+from streams.sources.logs.fields import numbers_in
 
 QUEUED, RUNNING, SUSPENDED, REQUEUED, ENDED, UNCLEAR = "queued", "running", "suspended", "requeued", "ended", "unclear"
 """The phases of a row. `requeued`: this attempt is over and another one follows. `unclear`: the next look will tell."""
@@ -295,21 +296,13 @@ def walltime_of(text: str) -> tuple[float | None, bool]:
     return (seconds, False) if 0 < seconds < 1e10 else (None, False)
 
 
-_RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?$")
-
-
 def array_of(text: str) -> tuple[int | None, int | None]:
     """How many tasks `1-10:2,15%4` has, and how many may run at once; None where it does not say.
 
     Slurm cuts long lists with `...`: then what is left counts.
     """
     tasks, _, limit = text.strip("[]").partition("%")
-    size = 0
-    for part in tasks.split(","):
-        if found := _RANGE.match(part):
-            first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
-            size += max(0, (last - first) // max(step, 1) + 1)
-    return count_of(size), count_of(_number(limit.rstrip("]")))
+    return count_of(numbers_in(tasks)), count_of(_number(limit.rstrip("]")))
 
 
 def _number(text: str) -> float | None:
