@@ -23,9 +23,11 @@ Words = str | list[str] | None
 
 def number_of(value: Number) -> float | None:
     """The number; None where it is not set or infinite."""
+    if value is None:
+        return None
     if isinstance(value, Optional):
-        value = value.number if value.is_set and not value.infinite else None
-    if isinstance(value, bool) or value is None:
+        return value.number if value.is_set and not value.infinite else None
+    if isinstance(value, bool):
         return None
     if isinstance(value, str):
         value = float(value) if value.isascii() and value.isdecimal() else inf

@@ -240,6 +240,8 @@ def _memory(told: Told, cpus: int, nodes: int) -> int | None:
 
 
 def _exclusive(told: Told) -> bool:
+    if told.exclusive is None and told.shared is None:
+        return False
     exclusive = told.exclusive if isinstance(told.exclusive, list) else [str(told.exclusive)]
     return "NONE" in words_of(told.shared) or "true" in (word.lower() for word in exclusive)
 
