@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,10 +71,10 @@ def forget_job(
 ) -> None:
     """Take a job out that queues or runs no longer: neither scored nor learnt, and no later event revives it."""
     from models.records import ForgetJob
-    from streams.operate.site import now, operator
+    from streams.operate.site import operator
 
     name, by = _split(context), operator(settings_of(context))
-    _send(context, ForgetJob(site=name, time=now(), by=by, why=why, job=job, attempt=attempt))
+    _send(context, ForgetJob(site=name, time=time.time(), by=by, why=why, job=job, attempt=attempt))
 
 
 @site_commands.command("set-capacity", epilog="Example: queuecast site ctc set-capacity --cpus 430 --why 'grown'")
@@ -86,11 +87,11 @@ def set_capacity(
 ) -> None:
     """Say how large the site is; its own next capacity event counts again."""
     from models.records import SetCapacity
-    from streams.operate.site import now, operator
+    from streams.operate.site import operator
 
     name, by = _split(context), operator(settings_of(context))
     sizes = {"cpus": cpus, "down_nodes": down_nodes}
-    _send(context, SetCapacity(site=name, time=now(), by=by, why=why, nodes=nodes, **sizes))
+    _send(context, SetCapacity(site=name, time=time.time(), by=by, why=why, nodes=nodes, **sizes))
 
 
 @site_commands.command("use-prior", epilog="Example: queuecast site ctc use-prior grid.prior --why 'as new'")
@@ -105,10 +106,10 @@ def use_prior(
     """
     from models.records import UsePrior
     from streams.offline.prior import read_prior
-    from streams.operate.site import now, operator
+    from streams.operate.site import operator
 
     name, by = _split(context), operator(settings_of(context))
-    _send(context, UsePrior(site=name, time=now(), by=by, why=why, prior=read_prior(file)))
+    _send(context, UsePrior(site=name, time=time.time(), by=by, why=why, prior=read_prior(file)))
 
 
 @site_commands.command("begin-anew", epilog="Example: queuecast site ctc begin-anew --yes --why 'another machine'")
@@ -119,12 +120,12 @@ def begin_anew(
 ) -> None:
     """Forget all that was learnt of the site, where another machine has its name; its size and live jobs stay."""
     from models.records import BeginAnew
-    from streams.operate.site import now, operator
+    from streams.operate.site import operator
 
     name = _split(context)
     if not yes:
         raise UserError("all that it has learnt will be lost; say --yes to do it")
-    _send(context, BeginAnew(site=name, time=now(), by=operator(settings_of(context)), why=why))
+    _send(context, BeginAnew(site=name, time=time.time(), by=operator(settings_of(context)), why=why))
 
 
 @site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")
@@ -139,9 +140,9 @@ def rebuild(
     second meanwhile, and processes no others.
     """
     from models.records import Rebuild
-    from streams.operate.site import now, operator
+    from streams.operate.site import operator
 
     name = _split(context)
     if not yes:
         raise UserError("what it learnt before its oldest event on the topic will be lost; say --yes to do it")
-    _send(context, Rebuild(site=name, time=now(), by=operator(settings_of(context)), why=why))
+    _send(context, Rebuild(site=name, time=time.time(), by=operator(settings_of(context)), why=why))

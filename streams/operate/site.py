@@ -5,7 +5,6 @@ exactly once, whatever crashes. Who may write the site's events may do it; that 
 """
 
 import getpass
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -73,8 +72,3 @@ def lines(found: SiteAnswer) -> Iterator[str]:
     for done in found.operations:
         why = f" ({done.why})" if done.why else ""
         yield f"{moment(done.at)}  {done.type.removeprefix('operator_')} by {done.by}{why}: {done.done}"
-
-
-def now() -> float:
-    """The time that a change says, Unix seconds."""
-    return time.time()

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -149,20 +150,10 @@ class Child:
 def _messages(work: bytes, items: Iterable[bytes]) -> Iterator[bytes]:
     """What is written to the process."""
     yield _message(work)
-    for some in _batches(items):
+    left = iter(items)
+    while some := list(islice(left, ITEMS_PER_MESSAGE)):
         yield _message(_encode(some))
     yield _message(b"")
-
-
-def _batches(items: Iterable[bytes]) -> Iterator[list[bytes]]:
-    found: list[bytes] = []
-    for item in items:
-        found.append(item)
-        if len(found) == ITEMS_PER_MESSAGE:
-            yield found
-            found = []
-    if found:
-        yield found
 
 
 def _message(content: bytes, says: int = DONE) -> bytes:

@@ -157,9 +157,8 @@ class Redis(Server):
         keys: str | None = None,
         config: Mapping[str, str] | None = None,
         on_progress: OnProgress = ignore,
-        ready_within: float = 60.0,
     ) -> None:
-        super().__init__(directory, {"port": port}, on_progress, ready_within)
+        super().__init__(directory, {"port": port}, on_progress, ready_within=60.0)
         self.config = {
             "bind": LOOPBACK,
             "port": str(self.port),
@@ -218,9 +217,8 @@ class Prometheus(Server):
         interval: float = 5.0,
         rules: Sequence[Path] = RULES,
         on_progress: OnProgress = ignore,
-        ready_within: float = 60.0,
     ) -> None:
-        super().__init__(directory, {"port": port}, on_progress, ready_within)
+        super().__init__(directory, {"port": port}, on_progress, ready_within=60.0)
         self.url = f"http://{self.address}"
         self._interval = f"{round(interval * 1000)}ms"
         self._targets = dict(targets or {})
