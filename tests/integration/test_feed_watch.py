@@ -196,7 +196,7 @@ def test_cursors_are_of_one_topic(
     monkeypatch.setenv("QUEUECAST_KAFKA_PREFIX", topics.prefix)
     made_trace(tmp_path / "x.swf", jobs=7)
     assert main(command) == 1
-    assert "the cursor is of another trace, or of another part of this one (" in capsys.readouterr().err
+    assert "the cursor is of another log, or of another part of this one (" in capsys.readouterr().err
 
 
 @pytest.fixture
