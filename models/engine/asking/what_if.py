@@ -18,7 +18,7 @@ KNOWN_JOBS = 10
 """Answers about a site of which fewer jobs have started say that little is known of it."""
 
 
-_Asked = tuple[Job, SiteContext, dict[str, Estimate]]
+_Considered = tuple[Job, SiteContext, dict[str, Estimate]]
 
 MAX_NAMED_QUEUES = 8
 """Queues that an answer names at most when it does not know the one that was asked for."""
@@ -31,7 +31,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
     simulates looks at the site once for all jobs of one moment, so events may come in between.
     """
     settings, context, what_if = engine.settings, engine.context, engine.methods.what_if_method
-    for job, where, estimates in _asked(engine, jobs):
+    for job, where, estimates in _considered(engine, jobs):
         job.estimates = estimates
         withhold(job, too_large(job, where) or obstacle(job, context, settings.withhold_down))
         gpus = "whether it has such GPUs is not told" if job.gpus and context.areas is None else None
@@ -40,7 +40,7 @@ def consider(engine: Engine, jobs: Iterable[Job]) -> Iterator[Prediction]:
         yield engine.outgoing.prediction(job, what_if.name, doubts or None)
 
 
-def _asked(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Asked]:
+def _considered(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Considered]:
     """Each job, the area that it was looked at in, and what is said of it there: of several areas the soonest."""
     settings, what_if = engine.settings, engine.methods.what_if_method
     methods = {what_if.name: what_if}
@@ -60,7 +60,7 @@ def _asked(engine: Engine, jobs: Iterable[Job]) -> Iterator[_Asked]:
             yield one.job, where, estimates
 
 
-def _soonest(one: "_Described", methods: Mapping[str, WaitMethod], name: str) -> _Asked:
+def _soonest(one: "_Described", methods: Mapping[str, WaitMethod], name: str) -> _Considered:
     """What is said of a job in that of its areas where it would start first by the method of this name."""
     told = [(one.job, where, next(_told(methods, [seen], where))) for seen, where in one.seen]
     waits_s = [math.inf if said[name].wait_s is None else said[name].wait_s or 0.0 for _, _, said in told]

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 SAME_S = 5.0
 """Seconds for which an answer serves the same question again, if no event of its site has come meanwhile."""
 
-MOST_KEPT = 256
+MOST_ANSWERED = 256
 """Answers that are kept for that."""
 
 AWAITS_MODEL = "its events wait for a model that is being trained"
@@ -46,7 +46,7 @@ LATER_DETAILS = {
 }
 
 
-class _Kept(NamedTuple):
+class _Answered(NamedTuple):
     """An answer, and what it was made from: the engine, after how many events, and when (s)."""
 
     answer: AnyAnswer
@@ -95,7 +95,7 @@ class Answering:
         self._standing = standing
         self._unknown_fields = unknown_fields
         self._clock = clock
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._answered: OrderedDict[bytes, _Answered] = OrderedDict()
 
     def answer(self, question: AnyQuestion) -> AnyAnswer:
         """The answer, by the site's engine as it is now."""
@@ -137,13 +137,13 @@ class Answering:
     def _of_now(self, question: AnyQuestion, engine: Engine) -> AnyAnswer:
         """The engine's answer, or that to the same question where nothing has changed since."""
         same = _encode(msgspec.structs.replace(question, id="-", asker=None))
-        kept, now = self._kept.get(same), self._clock()
+        kept, now = self._answered.get(same), self._clock()
         if kept is None or not kept.serves(engine, now):
             told = answer(question, engine, site_time(engine))
-            self._kept[same] = kept = _Kept(told, engine, engine.events, now)
-            self._kept.move_to_end(same)
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
+            self._answered[same] = kept = _Answered(told, engine, engine.events, now)
+            self._answered.move_to_end(same)
+            if len(self._answered) > MOST_ANSWERED:
+                self._answered.popitem(last=False)
         return msgspec.structs.replace(kept.answer, id=question.id)
 
     def _without_work(self, question: AnyQuestion, reason: str) -> AnyAnswer:

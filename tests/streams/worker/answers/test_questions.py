@@ -25,7 +25,7 @@ from models.records import (
 from models.simulation import generate, run
 from streams.settings import EstimateSettings, KafkaSettings, QuestionSettings
 from streams.worker.answers import answering
-from streams.worker.answers.answering import MOST_KEPT, SAME_S, Answering
+from streams.worker.answers.answering import MOST_ANSWERED, SAME_S, Answering
 from streams.worker.answers.questions import Questions
 from streams.worker.answers.standing import StandingEstimates
 from streams.worker.answers.turns import Turns
@@ -252,6 +252,6 @@ def test_the_same_question_is_answered_once_until_an_event_comes_or_time_passes(
     now += SAME_S + 0.1
     ask("d")
     assert worked_out == ["a", "c", "d"]
-    for number in range(2 * MOST_KEPT):
+    for number in range(2 * MOST_ANSWERED):
         told.answer(SiteQuestion(id="x", site="alder", most=number))
-    assert len(told._kept) == MOST_KEPT
+    assert len(told._answered) == MOST_ANSWERED
