@@ -29,7 +29,7 @@ from models.records import (
     WaitAnswer,
 )
 from streams.broker.topics import Topics
-from streams.client.questions import AnswerTimeout, Refused, UnknownSite, new_id
+from streams.client.questions import AnswerTimeout, Kind, new_id, of_kind
 from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import NotUnderstood, Unreachable, in_words, needing, place_and_problem, read_as
 from streams.settings import Settings
@@ -42,7 +42,6 @@ if TYPE_CHECKING:  # with aiokafka, which who asks over HTTP need not have
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Kind = TypeVar("Kind", bound=AnyAnswer)
 
 PATIENCE_S = 30.0
 """For how long a client asks again where nobody answers."""
@@ -165,11 +164,11 @@ class AsyncClient:
     ) -> WaitAnswer:
         """How long a job would wait if it came to the site now; the parameters are those of `rank`."""
         question = described(job, asked).question(new_id(), site, why=why)
-        return self._answer(await self._ask(question), WaitAnswer)
+        return of_kind(await self._ask(question), WaitAnswer)
 
     async def site(self, site: str, most: int = 0) -> SiteAnswer:
         """A site's size, jobs and accuracy, and its jobs that have queued longest, `most` of them at most."""
-        return self._answer(await self._ask(SiteQuestion(id=new_id(), site=site, most=most)), SiteAnswer)
+        return of_kind(await self._ask(SiteQuestion(id=new_id(), site=site, most=most)), SiteAnswer)
 
     async def every_site(self, sites: Sequence[str] = (), most: int = 0) -> dict[str, SiteAnswer | None]:
         """The same of these sites, by default of all that are known; None where no worker answers."""
@@ -231,18 +230,11 @@ class AsyncClient:
         answers = await ask_all(self._questions, map(question, chosen))
         for site in sites:
             if isinstance(answer := answers[site], NoAnswer) and answer.reason == UNKNOWN_SITE:
-                self._answer(answer, kind)
+                of_kind(answer, kind)
         return {site: answer if isinstance(answer, kind) else None for site, answer in answers.items()}
 
     async def _ask(self, question: AnyQuestion) -> AnyAnswer:
         return await self._patiently(lambda: self._questions.ask(question))
-
-    def _answer(self, answer: AnyAnswer, kind: type[Kind]) -> Kind:
-        if isinstance(answer, kind):
-            return answer
-        if isinstance(answer, NoAnswer):
-            raise (UnknownSite if answer.reason == UNKNOWN_SITE else Refused)(f"{answer.site}: {answer.detail}")
-        raise Refused(f"{answer.site}: an answer to another question")
 
     async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
         """What a call gives; where nobody answers it is made again, after pauses that grow."""

@@ -4,12 +4,14 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from models.records import AnyAnswer, AnyQuestion
+from models.records import LATER, UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer
 from streams.errors import Unreachable, UserError
+
+Kind = TypeVar("Kind", bound=AnyAnswer)
 
 MAX_OPEN_QUESTIONS = 5000
 """How many questions may be open at the same time; this bounds the memory."""
@@ -50,6 +52,22 @@ class UnknownJob(NotFound):
 def new_id() -> str:
     """An id that no other question has."""
     return uuid.uuid4().hex
+
+
+def of_kind(answer: AnyAnswer, kind: type[Kind]) -> Kind:
+    """The answer, where it is one of this kind.
+
+    Raises:
+        UnknownSite: no event of the site has been seen.
+        Busy: asked later, its worker may answer.
+        Refused: it does not.
+    """
+    if isinstance(answer, kind):
+        return answer
+    if not isinstance(answer, NoAnswer):
+        raise Refused(f"{answer.site}: an answer to another question")
+    error = UnknownSite if answer.reason == UNKNOWN_SITE else Busy if answer.reason in LATER else Refused
+    raise error(f"{answer.site}: {answer.detail}")
 
 
 class _AnswerId(msgspec.Struct):

@@ -9,8 +9,6 @@ import msgspec
 from models.engine.asking.told import told
 from models.ranking import JobRequest, Ranking, SiteSettings
 from models.records import (
-    LATER,
-    UNKNOWN_SITE,
     Answer,
     AnswerAccuracy,
     AnyQuestion,
@@ -20,7 +18,6 @@ from models.records import (
     JobsQuestion,
     LiveState,
     MethodAccuracy,
-    NoAnswer,
     Outcome,
     SiteAnswer,
     SitePast,
@@ -33,7 +30,7 @@ from models.records import (
 from models.site.job import Phase
 from streams.client.client import QuestionClient
 from streams.client.estimates import EstimateCache
-from streams.client.questions import Busy, UnknownJob, UnknownSite, new_id
+from streams.client.questions import Kind, UnknownJob, UnknownSite, new_id, of_kind
 from streams.client.ranking import ask_all, ask_ranking
 from streams.errors import Unreachable
 from streams.settings import Settings
@@ -281,16 +278,8 @@ class Service:
         if self._client.startup_problem is not None:
             raise Unreachable(self._client.startup_problem)
 
-    async def _ask(self, question: AnyQuestion, kind: type[A]) -> A:
-        answer = await self._client.ask(question)
-        if isinstance(answer, kind):
-            return answer
-        if isinstance(answer, NoAnswer) and answer.reason == UNKNOWN_SITE:
-            raise UnknownSite(answer.detail)
-        if isinstance(answer, NoAnswer) and answer.reason in LATER:
-            raise Busy(f"the worker of the site {question.site!r}: {answer.detail}")
-        detail = answer.detail if isinstance(answer, NoAnswer) else f"an answer of another kind, {type(answer)}"
-        raise Unreachable(f"the worker of the site {question.site!r} could not answer: {detail}")
+    async def _ask(self, question: AnyQuestion, kind: type[Kind]) -> Kind:
+        return of_kind(await self._client.ask(question), kind)
 
 
 def _status_of(answer: SiteAnswer) -> SiteStatus:

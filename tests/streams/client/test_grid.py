@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from models.records import StandingEstimate
-from queuecast import AnswerTimeout, AsyncClient, Client, JobRequest, NotUnderstood, UnknownSite
+from models.records import AnyAnswer, AnyQuestion, NoAnswer, StandingEstimate
+from models.records.questions import BUSY
+from queuecast import AnswerTimeout, AsyncClient, Busy, Client, JobRequest, NotUnderstood, UnknownSite
 from streams.client.client import QuestionClient
 from streams.client.grid import JobFields, job_request
 from streams.errors import Unreachable
@@ -39,6 +40,16 @@ def test_one_site_is_asked() -> None:
         assert client.every_site().keys() == {"alder", "birch"}
         with pytest.raises(UnknownSite, match="elm: no such site"):
             client.wait("elm", cpus=4)
+
+
+def test_a_worker_that_has_too_much_to_answer_is_busy() -> None:
+    class Overrun(FakeClient):
+        async def ask(self, question: AnyQuestion) -> AnyAnswer:
+            return NoAnswer(id=question.id, site=question.site, reason=BUSY, detail="too many questions wait")
+
+    client = Client(Settings(), patience_s=0, questions=Overrun([engine("alder", 1)]))
+    with client, pytest.raises(Busy, match="alder: too many questions wait"):
+        client.wait("alder", cpus=4)
 
 
 @pytest.mark.parametrize(("bootstrap", "warned"), [("127.0.0.1:9092,localhost:9093", False), ("kafka:9092", True)])
