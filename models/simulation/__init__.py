@@ -6,12 +6,12 @@ from a seed; no prediction for a real site is made here: the schedules of those 
     jobs = generate(seed=1, jobs=10_000, cpus=512, load=0.85, start_time=1_700_000_000)
     for event in run(jobs, cpus=512, site="alpha"):
         ...
-    perform(jobs, 512, "lewf-fill", Predicted(Learner(run_method_named("closest")))).wait_s
+    perform(jobs, 512, "lewf-fill", Predicted(run_method_named("closest"))).wait_s
 """
 
 from models.simulation.backfill import Conservative, Easy, EasyKill
 from models.simulation.comparison import Performance, perform
-from models.simulation.estimates import Actual, Estimates, Learner, Predicted
+from models.simulation.estimates import Actual, Estimates, Predicted
 from models.simulation.multifactor import Multifactor, Priorities
 from models.simulation.policies import POLICIES, WITHOUT_RUN_TIMES, run
 from models.simulation.preemptive import EasyPreemptive, Lerwf

@@ -11,23 +11,6 @@ DEFAULT_RUN_S = 3600.0
 """Seconds: the estimate of a job without a walltime that no prediction is made of, before any job has ended."""
 
 
-class Learner:
-    """A method for run times and the history that it reads, as a predictor."""
-
-    def __init__(self, method: RunMethod) -> None:
-        self.method = method
-        self.runs = RunHistory(method.templates)
-
-    def predict(self, job: Job, elapsed_s: float) -> float | None:
-        """As the method predicts."""
-        return self.method.predict(job, self.runs, elapsed_s).run_s
-
-    def learn(self, job: Job, run_s: float) -> None:
-        """Show the job to the method, then keep it in the history."""
-        self.method.learn(job, run_s, self.runs)
-        self.runs.learn(job, run_s)
-
-
 class Estimates:
     """Estimates by the requested walltimes, and what all others fall back on.
 
@@ -70,21 +53,24 @@ class Actual(Estimates):
 
 
 class Predicted(Estimates):
-    """Estimates by a predictor, which learns of each job as it ends (Smith, Taylor and Foster 1999, section 2.1.4)."""
+    """Estimates by a method for run times, which learns of each job as it ends (Smith, Taylor and Foster 1999, section
+    2.1.4).
+    """
 
     learns = True
 
-    def __init__(self, predictor: Learner) -> None:
+    def __init__(self, method: RunMethod) -> None:
         super().__init__()
-        self.predictor = predictor
+        self.method, self.runs = method, RunHistory(method.templates)
 
     def learn(self, job: SimulatedJob, run: int) -> None:
-        """Take in that the job has ended after `run` seconds, and have the predictor learn it."""
+        """Take in that the job has ended after `run` seconds, and show it to the method before the history has it."""
         super().learn(job, run)
-        self.predictor.learn(_seen(job), float(run))
+        self.method.learn(_seen(job), float(run), self.runs)
+        self.runs.learn(_seen(job), float(run))
 
     def _expect(self, job: SimulatedJob, elapsed: int) -> float | None:
-        return self.predictor.predict(_seen(job), float(elapsed))
+        return self.method.predict(_seen(job), self.runs, float(elapsed)).run_s
 
 
 def _seen(job: SimulatedJob) -> Job:

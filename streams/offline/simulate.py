@@ -10,7 +10,6 @@ from models.simulation import (
     WITHOUT_RUN_TIMES,
     Actual,
     Estimates,
-    Learner,
     Performance,
     Predicted,
     SimulatedJob,
@@ -134,7 +133,7 @@ def _pairs(schedulers: Sequence[str], runtimes: Sequence[str]) -> list[tuple[str
 def _estimates(name: str) -> Estimates:
     """New estimates of this name, which have learnt nothing yet."""
     plain = Estimates if name == NO_RUN_TIMES else UNPREDICTED.get(name)
-    return plain() if plain else Predicted(Learner(run_method_named(name)))
+    return plain() if plain else Predicted(run_method_named(name))
 
 
 def _simulated(job: SwfJob, place: int) -> SimulatedJob:

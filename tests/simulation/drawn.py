@@ -14,7 +14,7 @@ import msgspec
 
 from models.registry import run_method_named
 from models.simulation.backfill import Conservative
-from models.simulation.estimates import Estimates, Learner, Predicted
+from models.simulation.estimates import Estimates, Predicted
 from models.simulation.multifactor import Holding
 from models.simulation.scheduler import Running
 from models.simulation.workload import DAY, QUEUES, SimulatedJob
@@ -114,7 +114,7 @@ class Drawn(Conservative):
 
     def __init__(self, site: str, cpus: int, start_time: int, rules: Rules, estimates: Estimates | None = None) -> None:
         if estimates is None and rules.plans == "predicted":
-            estimates = Predicted(Learner(run_method_named(LEARNT_BY)))
+            estimates = Predicted(run_method_named(LEARNT_BY))
         super().__init__(site, cpus, start_time, estimates)
         self.rules = rules
         self._used: dict[str, Holding] = {}  # by user or group

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from models.records import AnyEvent, End, Start
 from models.registry import DEFAULT_RUN, run_method_named
-from models.simulation.estimates import Estimates, Learner, Predicted
+from models.simulation.estimates import Estimates, Predicted
 from models.simulation.scheduler import NEVER, Scheduler
 from models.simulation.workload import SimulatedJob
 from models.site.job import Job
@@ -36,7 +36,7 @@ class Oracle:
         """Be given the sites' schedulers, by name; they are only read."""
         self._schedulers = schedulers
         if not self._told:
-            self._lasts = {name: Predicted(Learner(run_method_named(DEFAULT_RUN))) for name in schedulers}
+            self._lasts = {name: Predicted(run_method_named(DEFAULT_RUN)) for name in schedulers}
 
     def observe(self, events: Sequence[AnyEvent]) -> None:
         """Learn how long jobs ran, where that is to be predicted."""

@@ -1,20 +1,24 @@
+from models.method import RunMethod
 from models.simulation import Actual, Estimates, Predicted, SimulatedJob, perform
-from models.site.job import Job
+from models.site.job import Job, RunEstimate
+from models.site.runs import RunHistory
 from tests.support.simulated_jobs import CPUS, Given, make
 
 
-class Diary:
-    """A predictor that keeps what it is asked and told."""
+class Diary(RunMethod):
+    """A method that keeps what it is asked and told."""
+
+    name = "diary"
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, float]] = []
         self.told: list[tuple[str, float]] = []
 
-    def predict(self, job: Job, elapsed_s: float) -> float | None:
+    def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         self.asked.append((job.id, elapsed_s))
-        return self.told[-1][1] if self.told else None
+        return RunEstimate(self.told[-1][1] if self.told else None, "the last one")
 
-    def learn(self, job: Job, run_s: float) -> None:
+    def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         self.told.append((job.id, run_s))
 
 
