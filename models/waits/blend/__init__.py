@@ -15,8 +15,8 @@
 
 Every estimate counts once its job has started, or as soon as it is known on which side of it the wait will be. A job
 that was cancelled counts as if it had started then, as in the measures. Jobs of one user that queue together knew no
-more than the first of them, and are little more evidence than that one. Before anything was learnt the trivial rules,
-"no wait" and "as of late", weigh as much as any expert.
+more than the first of them, and are little more evidence than that one. Before anything was learnt experts weigh as
+they proved at other sites; that fades.
 """
 
 from models.waits.blend.method import Blend

@@ -44,6 +44,17 @@ ORDER = len(TRIVIAL) + 1
 FORESTS = {"boosted by logs": "log", "boosted by roots": "root"}
 """The two estimates of `Boosted`, by the scale on which its forests learnt."""
 
+FIRST_WEIGHTS = {
+    "zero": 0.3,
+    "recent": 0.3,
+    "qespera": 1.0,
+    "order": 1.0,
+    "policy": 1.0,
+    "boosted by logs": 3.0,
+    "boosted by roots": 3.0,
+}
+"""How much each expert is trusted at a new site, by how good they were in the first 1000 jobs of seven others."""
+
 RIVALS = {"qespera": [len(TRIVIAL)], "order": [ORDER], "boosted": [-2, -1]}
 """The experts of which medians are taken, and their places; the policy is of no use where it is not the site's own."""
 
@@ -123,7 +134,7 @@ class Blend(WaitMethod):
         names = [*TRIVIAL, *self._points, *FORESTS]
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
-        self._quantiles = Quantiles(names, [1.0] * len(names), schedules=("policy", "order"))
+        self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
         self._recent = RecentQuantiles(PROBABILITIES)
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)

@@ -59,6 +59,9 @@ BURST_WEIGHT = 0.04
 """Jobs of less weight, so with 25 of their user before them, have shifts of their own for the upper bounds: those of
 a burst hold or fail together, and nobody knows yet of the ones before."""
 
+PRIOR_JOBS = 3000.0
+"""After so many jobs the first weights of the experts count as their square roots, which are nearer to each other."""
+
 MIXED, BOTH = len(Mixed._fields), Mixed._fields.index("both")
 
 _PARTS = (QUANTILES * MIXED, QUANTILES * (MIXED + 1), QUANTILES * (MIXED + 2))  # where those of an encoded `Said` end
@@ -146,7 +149,7 @@ class Quantiles:
 
     Parameters:
         experts: their names, in the order of what they say.
-        prior: their weights before anything was learnt, in the same order.
+        prior: their weights before anything was learnt, in the same order; they matter less and less (`PRIOR_JOBS`).
         schedules: simulated schedules, of which the first that says something has `SCHEDULE_SHARE` of the median, while
             that harms little.
     """
@@ -156,7 +159,7 @@ class Quantiles:
         self._schedules = np.array([self._names.index(name) for name in schedules], np.int64)
         self._schedule_errors = np.zeros(3)  # decayed sums: with its share, without, and of it alone
         self._deficits = np.zeros((2, QUANTILES))  # outside of bursts, and in them: of bounds, by how much too few hold
-        self._prior = np.array([*prior, np.mean(prior)], np.float64)
+        self._first = np.array([*prior, np.mean(prior)], np.float64)
         self._learnt = Learnt.nothing(1 + KINDS, QUANTILES, len(self._names))
 
     @property
@@ -176,8 +179,14 @@ class Quantiles:
         schedule, share = self._schedule_of(waits_s[MEDIAN]), self.schedule_share
         alone = may_be_alone and schedule >= 0 and self.schedule_is_near
         shifts = np.empty(QUANTILES)
-        kind = _say(waits_s, self._prior, schedule, share, alone, weight, self._learnt, said, mixed, bounds, shifts)
+        kind = _say(waits_s, self._prior(), schedule, share, alone, weight, self._learnt, said, mixed, bounds, shifts)
         return Said(said, mixed, bounds, shifts, kind, bool(alone), weight)
+
+    def _prior(self) -> Floats:
+        """What is left of the first weights by now: after `PRIOR_JOBS` jobs their roots."""
+        seen = self._learnt.seen[0, MEDIAN]
+        faded: Floats = self._first ** (PRIOR_JOBS / (PRIOR_JOBS + seen))
+        return faded
 
     def _schedule_of(self, medians: Floats | Singles) -> int:
         """The place of the expert that keeps a share of these medians; -1: of none."""
@@ -237,7 +246,7 @@ class Quantiles:
 
     def weights(self, said: Said) -> dict[str, float]:
         """What each expert would weigh in the median of such a job at the site, by its name."""
-        prior = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior)
+        prior = np.where(np.isnan(said.experts[MEDIAN]), 0.0, self._prior())
         found = weights(prior, *(part[0, MEDIAN] for part in self._learnt[:3]))
         return dict(zip(self._names, found.tolist(), strict=True))
 
