@@ -88,21 +88,6 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return self.cpus or self.started_cpus or 1
 
 
-_RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fail"})
-"""States of jobs that began, however short they were."""
-
-_NO_NODES = frozenset({"", "None assigned", "(null)"})
-
-
-def never_ran(state: str, nodes: str | None, allocated: int | None) -> bool:
-    """Whether a job that is said to have started and ended at one moment left the queue without having run.
-
-    Parameters:
-        nodes: on which it ran. Older releases tell of processors that it would have got, and no nodes: then it ran.
-    """
-    return state not in _RAN and (nodes or "") in _NO_NODES and not (allocated and not nodes)
-
-
 _REQUEST = tuple(name for name in JobRow.__struct_fields__ if name in Submit.__struct_fields__)
 _request = attrgetter(*_REQUEST)
 

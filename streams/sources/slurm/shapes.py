@@ -41,18 +41,6 @@ def is_infinite(value: Number) -> bool:
     return value == 0xFFFF_FFFF or value in ("UNLIMITED", "INFINITE")
 
 
-def restarts_of(value: Number) -> int | None:
-    """How often a job was restarted."""
-    number = number_of(value)
-    return None if number is None or not 0 <= number < 1e6 else int(number)
-
-
-def limit_of(value: Number) -> float | None:
-    """A walltime in seconds, from minutes."""
-    minutes = number_of(value)
-    return minutes * 60.0 if minutes is not None and 0 < minutes < 1e8 else None
-
-
 def words_of(value: Words) -> tuple[str, ...]:
     """The words, in capitals."""
     if value is None:

@@ -19,13 +19,12 @@ from streams.sources.slurm.rows import (
     gres_of,
     memory_of,
     name_of,
-    never_ran,
     phase_of,
     queues_of,
     resources_of,
     time_of,
 )
-from streams.sources.slurm.shapes import Number, Words, is_infinite, limit_of, number_of, restarts_of, words_of
+from streams.sources.slurm.shapes import Number, Words, is_infinite, number_of, words_of
 
 EXPECTED = {
     "job_id": "the number of a job",
@@ -140,7 +139,9 @@ def row_of(
     nodes = asked.nodes if (asked.nodes or 0) > 1 else count(told.node_count) or asked.nodes
     gpus, gpu_types = _gpus(told, asked, got, nodes or 1)
     in_queue, partitions = queues_of(told.partition)
-    het, seconds = count(told.het_job_id), number_of(told.walltime)
+    het, restarts = count(told.het_job_id), number_of(told.restart_cnt)
+    seconds, minutes = number_of(told.walltime), number_of(told.time_limit)
+    seconds = minutes * 60.0 if seconds is None and minutes is not None else seconds
     return JobRow(
         job=job,
         phase=phase,
@@ -151,7 +152,7 @@ def row_of(
         end=ended,
         expected=expected,
         still_since=time(told.suspend_time),
-        restarts=restarts_of(told.restart_cnt),
+        restarts=None if restarts is None or not 0 <= restarts < 1e6 else int(restarts),
         cluster=name_of(told.cluster),
         user=name_of(told.user_name) or (f"{int(uid)}" if (uid := number_of(told.user_id)) is not None else None),
         group=name_of(told.group_name),
@@ -167,7 +168,7 @@ def row_of(
         gpus=gpus,
         gpu_types=gpu_types,
         memory=asked.memory or _memory(told, cpus or 1, nodes or 1),
-        walltime=seconds if seconds is not None and 0 < seconds < 1e10 else limit_of(told.time_limit),
+        walltime=seconds if seconds is not None and 0 < seconds < 1e10 else None,
         unlimited=told.unlimited or is_infinite(told.time_limit),
         exclusive=_exclusive(told),
         reservation=name_of(told.resv_name),
@@ -186,10 +187,22 @@ def row_of(
     )
 
 
+_RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fail"})
+"""States of jobs that began, however short they were."""
+
+_NO_NODES = frozenset({"", "None assigned", "(null)"})
+
+
 def _left_queue(told: Told, state: str, got: Resources) -> bool:
-    """Whether it left the queue when it is said to have started; where nothing says its nodes, a failed one ran."""
-    is_told = told.nodes is not None or state != "failed"
-    return is_told and not number_of(told.elapsed) and never_ran(state, told.nodes, got.cpus)
+    """Whether an attempt that is said to have started and ended at one moment left the queue without having run.
+
+    Older releases tell of processors that it would have got, and no nodes: then it ran. Where nothing says its nodes,
+    one that failed did.
+    """
+    nodes = told.nodes
+    if state in _RAN or number_of(told.elapsed) or (nodes is None and state == "failed"):
+        return False
+    return (nodes or "") in _NO_NODES and not (got.cpus and not nodes)
 
 
 def _identity(told: Told, number: int, ran: bool) -> tuple[str, str | None, int | None]:
