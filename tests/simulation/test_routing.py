@@ -303,3 +303,18 @@ def test_a_job_that_queues_everywhere_runs_once(seed: int, rules: Rules) -> None
     assert {one.site for one in done.routed} == {site.name for site in sites}
     times = [event.time for event in events[len(sites) :]]
     assert times == sorted(times)
+
+
+@pytest.mark.long
+def test_a_burst_is_spread_over_the_sites() -> None:
+    sites = [site._replace(cpus=site.cpus // 4) for site in same_policy(TURNS)]
+    router = ByWhatIf()
+    route(sites, Load.of(sites, seed=7, days=5, share=0.2), router)
+    now = 1.0 + max(engine.time for engine in router.engines.values())
+    chosen: Counter[str] = Counter()
+    for number in range(42):
+        asked = Job(f"burst {number}", 0, now, user="burst", cpus=8, walltime=14400.0, queue="batch")
+        site = router.choose(asked, [site.name for site in sites])
+        chosen[site] += 1
+        router.observe([submit(asked.id, now, site, user="burst", cpus=8, walltime=14400.0, queue="batch")])
+    assert all(chosen[site.name] >= 5 for site in sites)
