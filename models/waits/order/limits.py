@@ -26,7 +26,7 @@ ALONE, SEVERAL, JOBS, PLACE = 0, 1, 2, 3
 place in the learnt order, from 1, among those that no limit keeps.
 """
 
-KEPT = 0.999
+FADING = 0.999
 """What is kept of earlier counts at each start: sites change their limits."""
 
 MIN_REFUSED = 20.0
@@ -79,7 +79,7 @@ class LimitsSeen:
 @njit(cache=True, nogil=True)
 def started(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
     """Count in a job of so many processors that has started, whose user held so many, with so many running jobs."""
-    counts *= np.float32(KEPT)
+    counts *= np.float32(FADING)
     count(counts[STARTED], held, runs, cpus, site_cpus)
 
 

@@ -11,16 +11,26 @@ import numpy as np
 from models.method import Floats, Happened, SiteContext, WaitMethod
 from models.site.job import Estimate, Job, Phase
 from models.site.reasons import is_of_queue, is_of_user
+from models.waits.order.contenders import contenders_of
 from models.waits.order.features import Ints
 from models.waits.order.limits import REFUSED, LimitsSeen, count_place
 from models.waits.order.line import Ahead, Ordered, before
 from models.waits.order.placement import nodes_of
 from models.waits.order.preference import Preference, SavedPreference
 from models.waits.order.queue_limits import QueueLimitsSeen, SavedQueueLimits
-from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import LENGTHS_S, Limits, are_full, are_over, held_by_long
-from models.waits.order.sight import Sight, Sums, expected_run_s, look, with_job
-from models.waits.order.step import SETTLED_S, Foretold, before_task, compare, first_due, foretell, see_start
+from models.waits.order.sight import Columns, Sight, Sums, expected_run_s, look, with_job
+from models.waits.order.step import (
+    SETTLED_S,
+    Foretold,
+    Learnt,
+    New,
+    before_task,
+    compare,
+    first_due,
+    foretell,
+    see_start,
+)
 from models.waits.order.usage import SavedUsage, Usage
 
 MOST_USERS, MOST_ACCOUNTS = 200, 50
@@ -88,7 +98,7 @@ class _Saved(msgspec.Struct, array_like=True):
 class LearntOrder(WaitMethod):
     """Waits by EASY backfilling in a learnt order: who overtakes whom.
 
-    At each start, the job that started is compared with queued ones that could have started instead (`rivals`), and
+    At each start, the job that started is compared with queued ones that could have started instead (`contenders`), and
     a preference is learnt from these pairs (`preference`), and so are limits on what users and queues may have running
     (`limits`, `queue_limits`).
     A job's wait is that of a simulated schedule (`schedule`) in the order of preference, which is found anew as
@@ -128,40 +138,27 @@ class LearntOrder(WaitMethod):
 
     def _foretell(self, job: Job, context: SiteContext) -> Foretold:
         """What `predict` is about, all at once; it may be left to be done by pieces."""
-        table, seen, cpus, now = context.state.table, context.state.table.seen(), context.cpus, job.submit
-        run_s, trusted = expected_run_s(job), self._priorities.trusted
-        by_users, by_accounts = self._sums
-        users, accounts = by_users.slots.of(table, "user"), by_accounts.slots.of(table, "account")
+        table, now, run_s = context.state.table, job.submit, expected_run_s(job)
+        columns, (by_users, by_accounts) = Columns.of(context, now, self._sums, self.preference), self._sums
         user, account = table.code("user", job.user) + 1, table.code("account", job.account) + 1
-        return Foretold(
-            *foretell(
-                table.records,
-                seen.rows,
-                seen.stands_for,
-                seen.whole,
-                float(now),
-                cpus,
-                self.preference.places.of(table, "queue"),
-                users,
-                by_users.table,
-                accounts,
-                by_accounts.table,
-                self.preference.weights,
-                self.limits.counts,
-                self.queue_limits.counts,
-                trusted,
-                now >= self._last_end + SETTLED_S,
-                job.cpus,
-                float(run_s),
-                float(job.walltime or run_s),
-                float(now - job.ready),
-                user or (len(users) - 1 if job.user is not None else 0),
-                by_users.slot(job.user),
-                account or (len(accounts) - 1 if job.account is not None else 0),
-                by_accounts.slot(job.account),
-                self.preference.place(job.queue),
-            )
+        new = New(
+            job.cpus,
+            float(run_s),
+            float(job.walltime or run_s),
+            float(now - job.ready),
+            user or (len(columns.users) - 1 if job.user is not None else 0),
+            by_users.slot(job.user),
+            account or (len(columns.accounts) - 1 if job.account is not None else 0),
+            by_accounts.slot(job.account),
+            self.preference.place(job.queue),
         )
+        settled, trusted = now >= self._last_end + SETTLED_S, self._priorities.trusted
+        return Foretold(*foretell(columns, self._learnt, new, table.seen().whole, trusted, settled))
+
+    @property
+    def _learnt(self) -> Learnt:
+        preference = self.preference
+        return Learnt(preference.weights, preference.squares, self.limits.counts, self.queue_limits.counts)
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """See which jobs were not started though they could have been."""
@@ -273,30 +270,11 @@ class LearntOrder(WaitMethod):
             return
         if job.counted_cpus > context.cpus:
             return
-        table, seen = context.state.table, context.state.table.seen()
         if job.queue is not None:
             self.queue_limits.begin(job.queue, self.preference.place(job.queue))
-        by_users, by_accounts = self._sums
-        higher, lower = see_start(
-            table.records,
-            seen.rows,
-            seen.stands_for,
-            float(job.start),
-            context.cpus,
-            self.preference.places.of(table, "queue"),
-            by_users.slots.of(table, "user"),
-            by_users.table,
-            by_accounts.slots.of(table, "account"),
-            by_accounts.table,
-            self.preference.weights,
-            self.preference.squares,
-            self.limits.counts,
-            self.queue_limits.counts,
-            row,
-            job.counted_cpus,
-            job.queue is not None,
-            job.extras.array is not None,
-        )
+        columns = Columns.of(context, job.start, self._sums, self.preference)
+        named, is_task = job.queue is not None, job.extras.array is not None
+        higher, lower = see_start(columns, self._learnt, row, job.counted_cpus, named, is_task)
         self._priorities.see(higher, lower)
 
     def _started_in_rooms(self, job: Job, row: int, context: SiteContext) -> None:
@@ -313,7 +291,7 @@ class LearntOrder(WaitMethod):
         earlier = before(sight)
         if job.extras.array is not None:
             earlier[started] = before_task(queued, started, sight.stands_for * sight.tasks)
-        others, nth = rivals_of(sight, started, earlier, self.preference, self._limits(context.cpus))
+        others, nth = contenders_of(sight, started, earlier, self.preference, self._limits(context.cpus))
         weights, squares = self.preference.weights, self.preference.squares
         self._priorities.see(*compare(queued, people, sight.cpus, started, others, nth, earlier, weights, squares))
 

@@ -23,7 +23,7 @@ NO_QUEUE = COUNT + MOST_QUEUES
 STEP = 0.3
 """The learning rate."""
 
-KEPT = 0.999
+FADING = 0.999
 """What is kept, at each pair, of the squared gradients: sites change their priorities, so steps must stay large."""
 
 FIRST_SQUARES = 0.01
@@ -128,5 +128,5 @@ def learn(features: Floats, places: Ints, weights: Floats, squares: Floats) -> N
 
 @njit(cache=True)
 def _step(place: int, gradient: float, weights: Floats, squares: Floats) -> None:
-    squares[place] = KEPT * squares[place] + gradient * gradient
+    squares[place] = FADING * squares[place] + gradient * gradient
     weights[place] += STEP * gradient / np.sqrt(squares[place])

@@ -55,7 +55,7 @@ class Rooms(NamedTuple):
         jobs = Jobs._make(column[which] for column in self.jobs)
         return self._replace(jobs=jobs, tiers=self.tiers[line]), np.arange(len(line))
 
-    def rivals(self, started: int) -> Bools:
+    def contenders(self, started: int) -> Bools:
         """Which queued jobs could have started instead of this one of them: in the same partitions, where they fit."""
         group = self.world.group[self.jobs.kind[len(self.occupied) :]]
         could = np.asarray(may_start(self.world, self.jobs, self.occupied, self.declared))

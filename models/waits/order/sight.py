@@ -63,6 +63,41 @@ class Sums(NamedTuple):
     accounts: Usage
 
 
+class Columns(NamedTuple):
+    """What kernels read of a site with so many `cpus` at a moment (Unix seconds): its `table` of live jobs, of which
+    the rows `seen` are looked at and stand for so many; the places of queues' weights by the table's code plus 1, and
+    so the slots of users and accounts in the tables of what they have used.
+    """
+
+    now: float
+    cpus: int
+    table: Records
+    seen: Ints
+    stands_for: Floats
+    places: Ints
+    users: Ints
+    by_users: Floats
+    accounts: Ints
+    by_accounts: Floats
+
+    @classmethod
+    def of(cls, context: SiteContext, now: float, sums: Sums, preference: Preference) -> "Columns":
+        """Those of a site as it is."""
+        table, seen, (users, accounts) = context.state.table, context.state.table.seen(), sums
+        return cls(
+            float(now),
+            context.cpus,
+            table.records,
+            seen.rows,
+            seen.stands_for,
+            preference.places.of(table, "queue"),
+            users.slots.of(table, "user"),
+            users.table,
+            accounts.slots.of(table, "account"),
+            accounts.table,
+        )
+
+
 def look(
     context: SiteContext, now: float, sums: Sums, preference: Preference, by_node: bool, as_queued: int = -1
 ) -> Sight:
@@ -73,19 +108,8 @@ def look(
         as_queued: the row of a running job that is seen as if it still queued; -1 for none.
     """
     table, seen = context.state.table, context.state.table.seen()
-    rows, stands_for, tasks, on, queued, running, people = seen_by(
-        table.records,
-        seen.rows,
-        seen.stands_for,
-        float(now),
-        context.cpus,
-        as_queued,
-        preference.places.of(table, "queue"),
-        sums.users.slots.of(table, "user"),
-        sums.users.table,
-        sums.accounts.slots.of(table, "account"),
-        sums.accounts.table,
-    )
+    columns = Columns.of(context, now, sums, preference)
+    rows, stands_for, tasks, on, queued, running, people = seen_by(columns, as_queued)
     rooms = None
     if context.layout is not None:
         nodes = nodes_of(context.layout, table) if by_node else None
@@ -94,30 +118,19 @@ def look(
 
 
 @njit(cache=True, nogil=True)
-def seen_by(
-    table: Records,
-    seen: Ints,
-    stands_for: Floats,
-    now: float,
-    cpus: int,
-    as_queued: int,
-    places: Ints,
-    users: Ints,
-    by_users: Floats,
-    accounts: Ints,
-    by_accounts: Floats,
-) -> tuple[Ints, Floats, Ints, Ints, Queued, Running, People]:
+def seen_by(columns: Columns, as_queued: int) -> tuple[Ints, Floats, Ints, Ints, Queued, Running, People]:
     """The rows of the queued jobs, how many each stands for and its tasks, the rows of the running ones, both as
     columns, and what users and accounts have used and hold; O(rows), 20 ns each.
     """
+    now, table, seen, places = columns.now, columns.table, columns.seen, columns.places
     waits, on = np.empty(len(seen), np.int64), np.empty(len(seen), np.int64)
     many, tasks, queued, running = np.empty(len(seen)), np.empty(len(seen), np.int64), 0, 0
     phase, ready, wanted = table["phase"], table["ready"], table["cpus"]
     for number in range(len(seen)):
         row = seen[number]
         if row == as_queued or (phase[row] == QUEUED and ready[row] <= now):
-            if wanted[row] <= cpus:
-                waits[queued], many[queued], tasks[queued] = row, stands_for[number], table["tasks"][row]
+            if wanted[row] <= columns.cpus:
+                waits[queued], many[queued], tasks[queued] = row, columns.stands_for[number], table["tasks"][row]
                 queued += 1
         elif phase[row] == RUNNING:
             on[running] = row
@@ -125,7 +138,8 @@ def seen_by(
     rows, many, tasks, on = waits[:queued].copy(), many[:queued].copy(), tasks[:queued].copy(), on[:running].copy()
     elapsed_s = np.empty(running)
     held_by = _running(table, on, elapsed_s, now, places)
-    used, used_by_accounts = used_by(users, by_users, now), used_by(accounts, by_accounts, now)
+    used = used_by(columns.users, columns.by_users, now)
+    used_by_accounts = used_by(columns.accounts, columns.by_accounts, now)
     accrue(used, held_by.cpus, held_by.user, elapsed_s)
     accrue(used_by_accounts, held_by.cpus, held_by.account, elapsed_s)
     held, runs = np.zeros(len(used), np.int64), np.zeros(len(used), np.int64)

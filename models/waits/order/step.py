@@ -1,6 +1,6 @@
 """What the method does at a submission and at a start, compiled as a whole: each Python call in between costs as much
 as all of it. At a site without a topology, whose scheduler tells no priorities to go by; else it is done piece by piece
-(`line`, `rivals`), by the same kernels.
+(`line`, `contenders`), by the same kernels.
 """
 
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from models.waits.order.aging import FIRST_S, Aging
+from models.waits.order.contenders import chosen, could_start
 from models.waits.order.features import Floats, Ints, People, Queued, Running, before_each, features_of
 from models.waits.order.limits import REFUSED, STARTED, Counts, count, count_place, limits_of, started
 from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
-from models.waits.order.rivals import chosen, could_start
 from models.waits.order.schedule import LENGTHS_S, Limits, Line, are_full, are_over, held_by_long, held_in, schedule
-from models.waits.order.sight import Records, seen_by
+from models.waits.order.sight import Columns, seen_by
 from models.waits.order.usage import used_by
 
 SETTLED_S = 120.0
@@ -37,33 +37,34 @@ class Foretold(NamedTuple):
     by_pieces: bool
 
 
+class Learnt(NamedTuple):
+    """What was learnt of a site's order: weights and their gradients' squares, what limits are reckoned from."""
+
+    weights: Floats
+    squares: Floats
+    counts: Counts
+    queue_counts: Counts
+
+
+class New(NamedTuple):
+    """A job that comes last into the queue, as of `Queued`. The codes of its user and account are those plus 1; the
+    last one of those there are where it has no other live job. Their slots are rows in the tables of what is used.
+    """
+
+    cpus: int
+    run_s: float
+    planned_s: float
+    age_s: float
+    user: int
+    user_slot: int
+    account: int
+    account_slot: int
+    queue: int
+
+
 @njit(cache=True, nogil=True)
 def foretell(
-    table: Records,
-    seen: Ints,
-    stands_for: Floats,
-    whole: bool,
-    now: float,
-    site_cpus: int,
-    places: Ints,
-    users: Ints,
-    by_users: Floats,
-    accounts: Ints,
-    by_accounts: Floats,
-    weights: Floats,
-    counts: Counts,
-    queue_counts: Counts,
-    trusted: bool,
-    settled: bool,
-    cpus: int,
-    run_s: float,
-    planned_s: float,
-    age_s: float,
-    user: int,
-    user_slot: int,
-    account: int,
-    account_slot: int,
-    queue: int,
+    columns: Columns, learnt: Learnt, new: New, whole: bool, trusted: bool, settled: bool
 ) -> tuple[float, int, int, int, bool]:
     """When a job starts that comes last into the queue, as `Ordered.ahead` says: as of `Foretold`.
 
@@ -71,16 +72,12 @@ def foretell(
     O(queued² + queued·running) at worst.
 
     Parameters:
-        table, seen, stands_for, now, places, users, by_users, accounts, by_accounts: as of `seen_by`.
+        whole: whether the rows that are looked at are the whole queue.
         trusted: whether the scheduler's own priorities are the order, where all tell one.
-        cpus, run_s, planned_s, age_s, queue: those of the job, as of `Queued`.
-        user, account: its codes plus 1; the last one of those there are where it has no other live job.
-        user_slot, account_slot: their rows in `by_users` and `by_accounts`.
     """
-    nowhere = np.int64(-1)
-    _, many, tasks, on, queued, running, people = seen_by(
-        table, seen, stands_for, now, site_cpus, nowhere, places, users, by_users, accounts, by_accounts
-    )
+    nowhere, now, site_cpus, user = np.int64(-1), columns.now, columns.cpus, new.user
+    weights, counts, queue_counts = learnt.weights, learnt.counts, learnt.queue_counts
+    _, many, tasks, on, queued, running, people = seen_by(columns, nowhere)
     size, free = len(queued.cpus), max(site_cpus - running.cpus.sum(), 0)
     if trusted and size > 0 and np.isfinite(queued.priority).all():
         return np.inf, 0, size, len(on), True
@@ -100,10 +97,10 @@ def foretell(
             return np.inf, 0, size, len(on), True
         _refuse(due, simulated, queued, running, people, limits, site_cpus, counts, queue_counts)
     if user == len(people.users) - 1:
-        people.users[user] = used_by(np.array([user_slot]), by_users, now)[0]
-    if account == len(people.accounts) - 1:
-        people.accounts[account] = used_by(np.array([account_slot]), by_accounts, now)[0]
-    every = _with_job(queued, cpus, run_s, planned_s, age_s, user, account, queue)
+        people.users[user] = used_by(np.array([new.user_slot]), columns.by_users, now)[0]
+    if new.account == len(people.accounts) - 1:
+        people.accounts[new.account] = used_by(np.array([new.account_slot]), columns.by_accounts, now)[0]
+    every = _with_job(queued, new)
     earlier = 0.0
     for job in range(size):
         earlier += many[job] * tasks[job] if user and queued.user[job] == user else 0.0
@@ -231,9 +228,7 @@ def place_of(its: int, scores: Floats, kept: NDArray[np.bool_]) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _with_job(
-    queued: Queued, cpus: int, run_s: float, planned_s: float, age_s: float, user: int, account: int, queue: int
-) -> Queued:
+def _with_job(queued: Queued, new: New) -> Queued:
     """The queue and one more job, which came last."""
     size = len(queued.cpus)
     every = Queued(
@@ -247,13 +242,13 @@ def _with_job(
         np.empty(size + 1),
         np.empty(size + 1, np.bool_),
     )
-    every.cpus[:size], every.cpus[size] = queued.cpus, cpus
-    every.run_s[:size], every.run_s[size] = queued.run_s, run_s
-    every.planned_s[:size], every.planned_s[size] = queued.planned_s, planned_s
-    every.age_s[:size], every.age_s[size] = queued.age_s, age_s
-    every.user[:size], every.user[size] = queued.user, user
-    every.account[:size], every.account[size] = queued.account, account
-    every.queue[:size], every.queue[size] = queued.queue, queue
+    every.cpus[:size], every.cpus[size] = queued.cpus, new.cpus
+    every.run_s[:size], every.run_s[size] = queued.run_s, new.run_s
+    every.planned_s[:size], every.planned_s[size] = queued.planned_s, new.planned_s
+    every.age_s[:size], every.age_s[size] = queued.age_s, new.age_s
+    every.user[:size], every.user[size] = queued.user, new.user
+    every.account[:size], every.account[size] = queued.account, new.account
+    every.queue[:size], every.queue[size] = queued.queue, new.queue
     every.priority[:size], every.priority[size] = queued.priority, np.nan
     every.barred[:size], every.barred[size] = queued.barred, False
     return every
@@ -274,24 +269,7 @@ def _line(queued: Queued, places: Ints) -> Line:
 
 @njit(cache=True, nogil=True)
 def see_start(
-    table: Records,
-    seen: Ints,
-    stands_for: Floats,
-    now: float,
-    site_cpus: int,
-    places: Ints,
-    users: Ints,
-    by_users: Floats,
-    accounts: Ints,
-    by_accounts: Floats,
-    weights: Floats,
-    squares: Floats,
-    counts: Counts,
-    queue_counts: Counts,
-    row: int,
-    allocated: int,
-    named: bool,
-    is_task: bool,
+    columns: Columns, learnt: Learnt, row: int, allocated: int, named: bool, is_task: bool
 ) -> tuple[int, int]:
     """Learn from a job that started at a site without a topology; gives how many of those that it is compared with have
     a lower priority of the scheduler's than it, and how many a higher one.
@@ -301,9 +279,8 @@ def see_start(
         named: whether it names a queue, for which there are counts.
         is_task: whether it is a task of an array, which has a row since its start alone.
     """
-    rows, many, tasks, _, queued, running, people = seen_by(
-        table, seen, stands_for, now, site_cpus, row, places, users, by_users, accounts, by_accounts
-    )
+    site_cpus, (weights, squares, counts, queue_counts) = columns.cpus, learnt
+    rows, many, tasks, _, queued, running, people = seen_by(columns, row)
     its, stand_for = np.searchsorted(rows, row), many * tasks
     user, queue = queued.user[its], queued.queue[its]
     if user > 0:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from models.waits.order.contenders import contenders_of
 from models.waits.order.line import before
 from models.waits.order.preference import Preference
-from models.waits.order.rivals import rivals_of
 from models.waits.order.schedule import Limits
 from models.waits.order.sight import Sight
 from tests.support.queues import Row, limits_of, people_of, queued_of, running_of
@@ -23,10 +23,10 @@ def sight(queued: list[Row], running: list[Row]) -> Sight:
     )
 
 
-def rivals(queued: list[Row], running: list[Row], started: int = -1, limits: Limits | None = None) -> list[int]:
+def contenders(queued: list[Row], running: list[Row], started: int = -1, limits: Limits | None = None) -> list[int]:
     """Those of a job of the queue, the last one if not told."""
     seen = sight(queued, running)
-    found, _ = rivals_of(seen, started % len(queued), before(seen), Preference(), limits or Limits())
+    found, _ = contenders_of(seen, started % len(queued), before(seen), Preference(), limits or Limits())
     return list(found.tolist())
 
 
@@ -36,12 +36,12 @@ def job(cpus: int, user: int, hours: float = 1.0) -> Row:
 
 def test_those_that_had_room_and_are_much_like_it() -> None:
     queued = [job(4, 1), job(1, 2), job(4, 3, 0.25), job(4, 4, 2.0), job(7, 5), job(4, 6)]
-    assert rivals(queued, [job(4, 7)], started=0) == [3, 5]
+    assert contenders(queued, [job(4, 7)], started=0) == [3, 5]
 
 
 def test_a_users_jobs_go_in_their_own_order_and_nobodys_do_not() -> None:
-    assert rivals([job(4, 1), job(4, 2), job(4, 1)], []) == [1]
-    assert rivals([job(4, 0), job(4, 2), job(4, 0)], []) == [0, 1]
+    assert contenders([job(4, 1), job(4, 2), job(4, 1)], []) == [1]
+    assert contenders([job(4, 0), job(4, 2), job(4, 0)], []) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_users_jobs_go_in_their_own_order_and_nobodys_do_not() -> None:
     ],
 )
 def test_those_that_a_limit_keeps_are_none(limits: Limits, found: list[int]) -> None:
-    assert rivals([job(4, 1), job(4, 2), job(4, 3)], [job(3, 1)], limits=limits) == found
+    assert contenders([job(4, 1), job(4, 2), job(4, 3)], [job(3, 1)], limits=limits) == found
 
 
 def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
@@ -64,26 +64,27 @@ def test_those_that_a_limit_of_their_queue_keeps_are_none() -> None:
     )
     seen = seen._replace(queued=queued, running=running)
     for most, others in ((6.0, [1]), (7.0, [0, 1])):
-        assert rivals_of(seen, 2, before(seen), Preference(), limits_of({40: most}))[0].tolist() == others
+        assert contenders_of(seen, 2, before(seen), Preference(), limits_of({40: most}))[0].tolist() == others
 
 
 def test_those_are_none_that_would_take_what_is_reserved_for_the_head() -> None:
     head, running = job(9, 8), [job(6, 7, 3.0)]
-    assert rivals([head, job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0)], running) == [1]
-    assert rivals([head, job(1, 1, 2.0), job(1, 2, 4.0), job(1, 3, 2.0)], running) == [1, 2]  # one is left over
-    assert rivals([job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0), head], running, started=2) == [0, 1]  # it goes first
+    assert contenders([head, job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0)], running) == [1]
+    assert contenders([head, job(1, 1, 2.0), job(1, 2, 4.0), job(1, 3, 2.0)], running) == [1, 2]  # one is left over
+    head_last = [job(2, 1, 2.0), job(2, 2, 4.0), job(2, 3, 2.0), head]
+    assert contenders(head_last, running, started=2) == [0, 1]  # it goes first
 
 
 def test_nothing_is_learnt_of_the_order_where_the_job_that_started_took_it() -> None:
-    assert rivals([job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]) == []
+    assert contenders([job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]) == []
 
 
 def test_who_is_kept_by_a_limit_has_nothing_reserved() -> None:
     queued, running = [job(9, 8), job(2, 1, 4.0), job(2, 3, 4.0)], [job(6, 7, 3.0)]
-    assert rivals(queued, running, limits=Limits(alone=8.0)) == [1]
+    assert contenders(queued, running, limits=Limits(alone=8.0)) == [1]
 
 
 def test_of_many_some_are_taken_evenly() -> None:
     queued = [job(1, 0) for _ in range(100)]
-    found = np.diff(rivals(queued, []))
+    found = np.diff(contenders(queued, []))
     assert len(found) == 11 and set(found.tolist()) <= {8, 9}

@@ -20,7 +20,9 @@ ALIKE_CPUS, ALIKE_PLANNED = 2.0, 2.8
 differ by more are chosen for the gaps that they fill, not for their priority."""
 
 
-def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits) -> tuple[Ints, Ints]:
+def contenders_of(
+    sight: Sight, started: int, before: Floats, preference: Preference, limits: Limits
+) -> tuple[Ints, Ints]:
     """The jobs that could have started instead, and are much like it; evenly spaced where there are many. Of each, its
     place in `sight.queued`, and of an array, of which each task is one, how many of its tasks come before it.
 
@@ -33,7 +35,7 @@ def rivals_of(sight: Sight, started: int, before: Floats, preference: Preference
         before: of each queued job, how many of its user's queued jobs came before it.
     """
     if sight.rooms is not None:
-        could = alike(sight.queued, started) & sight.rooms.rivals(started)
+        could = alike(sight.queued, started) & sight.rooms.contenders(started)
     else:
         could = could_start(
             sight.queued,
@@ -66,7 +68,7 @@ def could_start(
 
     They leave alone what is reserved for the head of the queue: the first in the learnt order of those that may start
     and find no room. Where the job that started goes before it, nothing is; and where that does not leave it alone, the
-    order is not known well enough, and nobody is a rival.
+    order is not known well enough, and nobody is one.
     """
     kept = are_over(queued, people, limits) | are_full(queued, running, limits)
     wide = np.flatnonzero(~kept & (queued.cpus > free))
