@@ -30,6 +30,9 @@ TREES_PER_JOB, LEAST_TREES = 0.1, 30
 
 QUANTILES: Final = (Aim("log", 0.1), Aim("log", 0.9), Aim("log", 0.95))
 
+QUANTILE_TREES, QUANTILE_LEAVES = 50, 8
+"""At most, for a far quantile: larger forests fit the few jobs beyond it by heart, and their bounds hold less often."""
+
 
 class TrainingRows(NamedTuple):
     """Jobs that left the queue: their features (n, f), waits in seconds (n), how much each counts (n), and what the
@@ -102,8 +105,8 @@ class Forests:
             trees = min(parameters.trees, max(int(TREES_PER_JOB * len(rows.waits)), LEAST_TREES))
             parameters = msgspec.structs.replace(parameters, trees=trees)
         for aim in aims:
-            target = _to_scale(aim.scale, rows.waits)
-            found[aim] = Forest.fit(binned, target, aim.quantile, parameters, names, begin=begin[aim])
+            target, chosen = _to_scale(aim.scale, rows.waits), parameters if aim in POINT else _smaller(parameters)
+            found[aim] = Forest.fit(binned, target, aim.quantile, chosen, names, begin=begin[aim])
         return cls(found, len(rows.waits), Extent.of(rows.features, names), prior)
 
     def say(self, row: npt.NDArray[np.float32], begins: Floats | None = None) -> "Said":
@@ -144,6 +147,11 @@ class Forests:
             raise ValueError("forests that start from another prior")
         forests = {Aim(scale, q): Forest.decode(forest, names) for scale, q, forest in read.forests}
         return cls(forests, read.jobs, Extent(names, read.most), prior)
+
+
+def _smaller(parameters: Boosting) -> Boosting:
+    trees, leaves = min(parameters.trees, QUANTILE_TREES), min(parameters.leaves, QUANTILE_LEAVES)
+    return msgspec.structs.replace(parameters, trees=trees, leaves=leaves)
 
 
 def lesson(rows: TrainingRows) -> Lesson:

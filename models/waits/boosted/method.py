@@ -68,9 +68,9 @@ class _Saved(msgspec.Struct, array_like=True, frozen=True):
 class Boosted(WaitMethod):
     """Waits by boosted trees; see the package.
 
-    A prediction takes 0.2 ms, beside the extras. A training takes 1 s for each forest of 30,000 jobs, in the
-    background. The first model of the site's own counts some 20 jobs after 100 have started; before that the prior
-    speaks, once the size of the site is known.
+    A prediction takes 0.2 ms, beside the extras. A training of 30,000 jobs takes some 2 s, in the background. The
+    first model of the site's own counts some 20 jobs after 100 have started; before that the prior speaks, once the
+    size of the site is known.
 
     Parameters:
         extras: what gives further features.
