@@ -36,7 +36,7 @@ VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8
 PROGRAMS = {
     program.name.lower()
     for _, program in inspect.getmembers(deploy.local.up, inspect.isclass)
-    if issubclass(program, Server) and not inspect.isabstract(program)
+    if issubclass(program, Server) and hasattr(program, "name")
 } | {Kafka.name.lower(), Redis.name.lower()}
 """What `queuecast up` keeps running."""
 
