@@ -1,6 +1,6 @@
 """The worker as it comes, of one process and of two, beside a bare Faust loop: the same events, the same broker.
 
-`TESTS_SPEED_JOBS` is the number of jobs of each of the three sites.
+`TESTS_SPEED_JOBS` is the number of jobs of each of the four sites, which have a partition each.
 """
 
 import os
@@ -23,7 +23,7 @@ from tests.support.deployment import PARTITIONS, Deploy, Deployment, interleaved
 
 pytestmark = pytest.mark.timeout(3600)
 
-SITES = ("alder", "birch", "cedar")
+SITES = ("alder", "birch", "hazel", "rowan")
 JOBS = int(os.environ.get("TESTS_SPEED_JOBS", "1500"))
 PROCESSES = (1, 2)
 LEAST_RATIO = 0.1
@@ -40,7 +40,7 @@ SETTLING_IN_S = 4
 
 @pytest.fixture(scope="module")
 def events() -> list[AnyEvent]:
-    """Three busy sites; about three events a job."""
+    """Four busy sites; about three events a job."""
     return interleaved(*(simulated(site, JOBS, seed) for seed, site in enumerate(SITES)))
 
 

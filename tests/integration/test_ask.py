@@ -178,7 +178,7 @@ def without_the_workers_own(found: AnyAnswer) -> AnyAnswer:
     """An answer without what the worker says of itself, and how right its own answers were."""
     if not isinstance(found, SiteAnswer):
         return found
-    answers = [one for one in found.answers if one.kind == "expected"]
+    answers = [one for one in found.answers if one.kind in ("expected", "what-if")]
     return msgspec.structs.replace(found, answers=answers, worker=msgspec.UNSET)
 
 
