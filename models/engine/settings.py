@@ -15,7 +15,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     out too where `publish_shadows`. `runtimes` predicts the run times that go out and that waits are simulated with;
     `run_shadows` are to it what `shadows` are to `method`. `bounds` names the method whose bounds go with predictions
     that have none of their own ("": no method). `what_if` answers for jobs that are only considered ("": `method`, so
-    that such a job is told the same as one that is submitted), and at the sites in `policies` the method named there.
+    that such a job is told the same as one that is submitted), and at the sites in `policies` the method named there;
+    it runs beside the others at each submission, so that it is known how right it is.
     `history` and `remembered` count jobs: those compared with, and those that have left and are still known by name, so
     that an event that comes twice is not taken for a new job. At most `live_jobs` are live at once, for each takes
     memory; those that come on top are rejected. No wait is predicted while more than the share

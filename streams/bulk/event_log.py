@@ -209,20 +209,50 @@ def jobs_in(
     raise UserError(f"no job with these numbers; {known}")
 
 
+class _Story:
+    """What was told of a `job` so far; of an array that queues as one row, of the row and its tasks."""
+
+    def __init__(self, job: str) -> None:
+        self.job, self.events = job, list[AnyEvent]()
+        self.tasks = 0
+        self._size, self._left = 1, 0
+
+    def add(self, event: AnyEvent) -> None:
+        """Take an event of it in."""
+        self.events.append(event)
+        if isinstance(event, Submit):
+            self._size = event.array_size or 1
+        elif isinstance(event, End | Cancel) and event.job == self.job:
+            self._size = self.tasks  # of an array, tasks may still run
+        elif isinstance(event, End | Cancel):
+            self._left += 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it has left."""
+        return self._left >= self._size
+
+
 def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
     """What there is after so many submissions: the machine, and all events of the jobs that have not left by then."""
-    live: dict[tuple[str, str], list[AnyEvent]] = {}
+    live: dict[tuple[str, str], _Story] = {}
     machines: dict[str, Capacity] = {}
+    tasks: dict[tuple[str, str], str] = {}  # of arrays that queue as one row, each with its row
     for event in events:
         if isinstance(event, Capacity):
             machines[event.site] = event
-        elif isinstance(event, End | Cancel):
-            live.pop((event.site, event.job), None)
         elif isinstance(event, JobEvent):
-            live.setdefault((event.site, event.job), []).append(event)
+            array = getattr(event, "array", None)
+            if array is not None and (row := live.get((event.site, array))) and (event.site, event.job) not in tasks:
+                tasks[event.site, event.job], row.tasks = array, row.tasks + 1
+            job = event.site, tasks.get((event.site, event.job), event.job)
+            story = live.setdefault(job, _Story(job[1]))
+            story.add(event)
+            if story.is_over:
+                del live[job]
         skipped -= isinstance(event, Submit)
         if not skipped:
             break
     yield from machines.values()
-    for event in sorted((one for story in live.values() for one in story), key=lambda one: one.time):
+    for event in sorted((one for story in live.values() for one in story.events), key=lambda one: one.time):
         yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event

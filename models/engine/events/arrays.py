@@ -60,7 +60,8 @@ class Arrays:
         task = Job(event.job, event.attempt, row.submit, eligible=row.eligible, **row.request)
         task.extras = extras_of_task(row)
         task.phase, task.start, task.allocated = Phase.RUNNING, event.time, event.cpus
-        before = PROGRESS.but(row=row.key, past=row.progress.past) if scored else PROGRESS
+        known = PROGRESS.but(past=row.progress.past, old=row.progress.old)
+        before = known.but(row=row.key) if scored else known
         task.progress = progress_at_start(event, before)
         task.run_s, task.planned_run_s, task.run_estimates = row.run_s, row.planned_run_s, dict(row.run_estimates)
         task.unscored = not scored

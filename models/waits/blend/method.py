@@ -170,9 +170,6 @@ class Blend(WaitMethod):
 
     def notice(self, job: Job, context: SiteContext) -> None:
         """Only the forests see an old job come: what others would learn from it they will have forgotten."""
-        if not job.progress.old:
-            self.predict(job, context)
-            return
         self._boosted.notice(job, context)
         self._pass(job.submit, context)
 

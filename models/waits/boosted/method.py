@@ -125,7 +125,7 @@ class Boosted(WaitMethod):
     def notice(self, job: Job, context: SiteContext) -> None:
         """Note what the job finds. No training begins for old jobs."""
         self._note(job, context)
-        self.training.step(begins=not job.progress.old)
+        self.training.step(begins=False)
 
     def _note(self, job: Job, context: SiteContext) -> tuple[Singles, Floats | None]:
         """Note a job's features, and what the prior says of it; gives both."""

@@ -239,7 +239,7 @@ class LearntOrder(WaitMethod):
             return
         over = are_over(queued, people, ordered.limits)
         place = first_due(np.array(due), ordered.simulated, full | over | queued.barred)
-        if place:
+        if place and not self._priorities.trusted:  # places are those in the learnt order
             count_place(self.limits.counts[REFUSED], place)
         refused = [job for job in due if not over[job] and not _waits(sight, job, context, is_of_queue)]
         for place, job in _first_of_each(queued.queue, refused):

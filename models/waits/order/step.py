@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.contenders import chosen, could_start
 from models.waits.order.features import Floats, Ints, People, Queued, Running, before_each, features_of
-from models.waits.order.limits import REFUSED, STARTED, Counts, count, count_place, limits_of, started
+from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, count, count_place, limits_of, started
 from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
@@ -219,12 +219,15 @@ def first_due(due: Ints, order: Ints, kept: NDArray[np.bool_]) -> int:
 
 
 @njit(cache=True, nogil=True)
-def place_of(its: int, scores: Floats, kept: NDArray[np.bool_]) -> int:
-    """The place of a job in the order of these scores, from 1, among those that no limit keeps."""
-    place = 1
+def place_of(its: int, scores: Floats, many: Floats, kept: NDArray[np.bool_]) -> int:
+    """The place of a job in the order of these scores, from 1, among those that no limit keeps.
+
+    Each stands for so `many` jobs, as in the schedule that is simulated.
+    """
+    place = 1.0
     for job in range(len(scores)):
-        place += 1 if scores[job] > scores[its] and not kept[job] else 0
-    return place
+        place += many[job] if scores[job] > scores[its] and not kept[job] else 0.0
+    return int(place)
 
 
 @njit(cache=True, nogil=True)
@@ -285,6 +288,8 @@ def see_start(
     user, queue = queued.user[its], queued.queue[its]
     if user > 0:
         started(counts, people.held[user], people.runs[user], allocated, site_cpus)
+    else:  # places are counted at each start, so they fade at each
+        counts *= np.float32(FADING)
     if named:
         held = held_in(running, len(weights))[queue]
         started_in(queue_counts[queue], held, allocated, site_cpus)
@@ -299,7 +304,7 @@ def see_start(
     scores = scores_of(queued, np.arange(len(rows)), before, people, site_cpus, weights, limits.several < np.inf)
     kept = are_full(queued, running, limits) | are_over(queued, people, limits) | queued.barred
     # The order is learnt, and not well enough for so few starts behind a limit; so the order of coming counts too.
-    count_place(counts[STARTED], min(place_of(its, scores, kept), place_of(its, queued.age_s, kept)))
+    count_place(counts[STARTED], min(place_of(its, scores, many, kept), place_of(its, queued.age_s, many, kept)))
     free = max(site_cpus - running.cpus.sum(), 0)
     could = could_start(queued, running, people, site_cpus, free, its, before, weights, limits)
     others, nth = chosen(could, tasks)

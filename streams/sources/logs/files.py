@@ -10,8 +10,9 @@ import hashlib
 import lzma
 import os
 import zlib
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -56,16 +57,18 @@ def open_log(path: Path) -> IO[bytes]:
     return file
 
 
-def open_text(path: Path, newline: str | None = None) -> IO[str]:
-    """Open a file as text, unzipped likewise; bytes that are no text are replaced.
+@contextmanager
+def open_text(path: Path, newline: str | None = None) -> Iterator[IO[str]]:
+    """Open a file as text, unzipped likewise; bytes that are no text are replaced. It may be a pipe.
 
     Raises:
         OSError: it cannot be opened.
     """
     with path.open("rb") as file:
-        first = file.read(6)
-    opened = next((unzipped for magic, unzipped in _ZIPPED if first.startswith(magic)), open)
-    return cast(IO[str], opened(path, "rt", encoding="utf-8-sig", errors="replace", newline=newline))
+        first = file.peek(6)
+        plain: Any = next((unzipped(file) for magic, unzipped in _ZIPPED if first.startswith(magic)), file)
+        with TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline=newline) as text:
+            yield text
 
 
 class _Closing:

@@ -260,7 +260,7 @@ _KINDS: dict[str, Callable[[PbsRecords, str, float, Fields], list[AnyEvent]]] = 
 def _time(written: str, zone: ZoneInfo | None) -> float | None:
     """Unix seconds of `MM/DD/YYYY HH:MM:SS`, without a time zone as if it were UTC; None where it is none."""
     month, day, year = written[:2], written[3:5], written[6:10]
-    is_whole = len(written) == 19 and written[2] == written[5] == "/" and written[10] == " "
+    is_whole = len(written) == 19 and written[2::3][:2] == "//" and written[10::3] == " ::"
     return iso_time(f"{year}-{month}-{day}T{written[11:]}", zone or UTC) if is_whole else None
 
 

@@ -131,7 +131,7 @@ def row_of(
     started = time(told.start_time)
     if is_queued:
         expected, started = started if queue and reason != "BeginTime" else None, None
-    elif started == ended and _left_queue(told, state, got):
+    elif started == ended and not (queue and phase == REQUEUED) and _left_queue(told, state, got):
         started = None
     ran = started is not None
     job, array, size = _identity(told, int(number), ran)

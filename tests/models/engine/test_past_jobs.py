@@ -79,3 +79,11 @@ def test_a_job_of_the_past_that_queues_still_has_no_outcome(array: int | None) -
     records = applied(engine, [start(name, 90_000.0, **task), end(name, 90_100.0), submit("2", 90_200.0, cpus=4)])
     assert not outcomes(records)
     assert {told.job for told in predictions(records)} == {"2"}
+
+
+def test_a_task_of_an_old_array_is_old_too() -> None:
+    engine = Engine("s", SETTINGS)
+    row = msgspec.structs.replace(submit("a", 10.0, array_size=3), past=True, old=True)
+    for event in (capacity(64), row, *(start(f"a_{task}", 20.0, array="a") for task in range(2))):
+        engine.apply(event)
+    assert [engine.context.state.jobs[f"a_{task}", 0].progress.old for task in range(2)] == [True, True]

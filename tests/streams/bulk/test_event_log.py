@@ -149,3 +149,16 @@ def test_a_short_log_is_not_cut_off(tmp_path: Path) -> None:
     log.cut_off()
     assert not log.cuts
     assert not any(event.late for event in log.events() if isinstance(event, Submit))
+
+
+def test_what_is_live_in_the_middle_of_a_log_has_its_arrays_as_they_are(tmp_path: Path) -> None:
+    def array(name: str, size: int, at: float, ends: int) -> list[AnyEvent]:
+        events: list[AnyEvent] = [Submit(site="s", time=at, job=name, cpus=1, array_size=size)]
+        events += [Start(site="s", time=at + 1, job=f"{name}_{task}", array=name) for task in range(2)]
+        return events + [End(site="s", time=at + 2, job=f"{name}_{task}") for task in range(ends)]
+
+    gone, partly = array("7", 2, 10.0, ends=2), array("8", 4, 20.0, ends=1)
+    withdrawn = [*array("9", 3, 30.0, ends=2), Cancel(site="s", time=34.0, job="9")]
+    log = EventLog.of([*gone, *partly, *withdrawn, *job("1", 40.0, 41.0, 90.0), *job("2", 50.0, 51.0, 99.0)], tmp_path)
+    told = [(event.kind, event.job) for event in log.after(4) if event.time <= 40.0 and event.kind != "capacity"]
+    assert told == [("submit", "8"), ("start", "8_0"), ("start", "8_1"), ("end", "8_0"), ("submit", "1")]

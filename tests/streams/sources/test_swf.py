@@ -1,4 +1,6 @@
 import gzip
+import os
+import threading
 from collections.abc import Iterator
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -314,3 +316,13 @@ def test_a_line_that_comes_twice_counts_once_and_a_trace_needs_no_header(tmp_pat
     with read_log([path]) as (log, report):
         assert (log.jobs, report.events) == (1, 6)
         assert [event.time for event in log.events()][-2:] == [10.5, 3610.75]
+
+
+def test_a_trace_comes_through_a_pipe(tmp_path: Path) -> None:
+    trace, pipe = made_trace(tmp_path / "made.swf", 300), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))
+    writer.start()
+    found = read_swf(pipe)
+    writer.join()
+    assert list(found.jobs) == list(read_swf(trace).jobs) != []
