@@ -56,7 +56,8 @@ class LimitsSeen:
 
     def started(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors has started, whose user held so many, with so many running jobs."""
-        started(self.counts, held, runs, cpus, site_cpus)
+        self.counts *= np.float32(FADING)
+        count(self.counts[STARTED], held, runs, cpus, site_cpus)
 
     def refused(self, held: int, runs: int, cpus: int, site_cpus: int) -> None:
         """A job of so many processors could have started, and has not."""
@@ -74,13 +75,6 @@ class LimitsSeen:
     def load(self, saved: bytes) -> None:
         """Take back what `save` gave."""
         self.counts = np.frombuffer(saved, np.float32).reshape(self.counts.shape).copy()
-
-
-@njit(cache=True, nogil=True)
-def started(counts: Counts, held: int, runs: int, cpus: int, site_cpus: int) -> None:
-    """Count in a job of so many processors that has started, whose user held so many, with so many running jobs."""
-    counts *= np.float32(FADING)
-    count(counts[STARTED], held, runs, cpus, site_cpus)
 
 
 @njit(cache=True, nogil=True)

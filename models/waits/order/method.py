@@ -238,9 +238,10 @@ class LearntOrder(WaitMethod):
         if sight.rooms is not None:  # a site with a topology tells its queues' limits
             return
         over = are_over(queued, people, ordered.limits)
-        place = first_due(np.array(due), ordered.simulated, full | over | queued.barred)
-        if place and not self._priorities.trusted:  # places are those in the learnt order
-            count_place(self.limits.counts[REFUSED], place)
+        if not self._priorities.trusted:  # places are those in the learnt order
+            place = first_due(np.array(due), ordered.simulated, full | over | queued.barred)
+            if place:
+                count_place(self.limits.counts[REFUSED], place)
         refused = [job for job in due if not over[job] and not _waits(sight, job, context, is_of_queue)]
         for place, job in _first_of_each(queued.queue, refused):
             self.queue_limits.refused(place, sight.held_in_queue(place), int(queued.cpus[job]), sight.cpus)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from models.waits.order.aging import FIRST_S, Aging
 from models.waits.order.contenders import chosen, could_start
 from models.waits.order.features import Floats, Ints, People, Queued, Running, before_each, features_of
-from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, count, count_place, limits_of, started
+from models.waits.order.limits import FADING, REFUSED, STARTED, Counts, count, count_place, limits_of
 from models.waits.order.line import MAX_SIMULATED, MAX_SIMULATED_OF_PART
 from models.waits.order.preference import learn, scores_of
 from models.waits.order.queue_limits import count_in, queue_limits, started_in
@@ -286,10 +286,9 @@ def see_start(
     rows, many, tasks, _, queued, running, people = seen_by(columns, row)
     its, stand_for = np.searchsorted(rows, row), many * tasks
     user, queue = queued.user[its], queued.queue[its]
+    counts *= np.float32(FADING)
     if user > 0:
-        started(counts, people.held[user], people.runs[user], allocated, site_cpus)
-    else:  # places are counted at each start, so they fade at each
-        counts *= np.float32(FADING)
+        count(counts[STARTED], people.held[user], people.runs[user], allocated, site_cpus)
     if named:
         held = held_in(running, len(weights))[queue]
         started_in(queue_counts[queue], held, allocated, site_cpus)
