@@ -13,6 +13,7 @@ from kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     SaslAuthenticationFailedError,
+    UnknownBrokerIdError,
     UnsupportedSaslMechanismError,
 )
 
@@ -43,8 +44,10 @@ def kafka_errors(settings: KafkaSettings) -> Iterator[None]:
         yield
     except KafkaError as error:
         said = explain(error, heard.errors.values(), settings)
-        may_pass = error.retriable and said in (_away(settings), f"{_place(settings)}: {error}")
-        raise (Unreachable if may_pass else UserError)(said) from None
+        passing = isinstance(error, UnknownBrokerIdError) or (
+            error.retriable and said in (_away(settings), f"{_place(settings)}: {error}")
+        )
+        raise (Unreachable if passing else UserError)(said) from None
     finally:
         log.removeHandler(heard)
 
@@ -66,6 +69,8 @@ def explain(error: KafkaError, heard: Iterable[KafkaError], settings: KafkaSetti
             return f"{place}: its certificate is not trusted: {found[1]}; is ca_file the authority that signed it?"
     if isinstance(error, AuthorizationError):
         return f"{place}: {who(settings)} may not do this: {error}; {PERMISSIONS}"
+    if isinstance(error, UnknownBrokerIdError):
+        return f"{place}: brokers come and go: broker {error.args[0]} is not known to all of them yet; try again"
     if not isinstance(error, KafkaTimeoutError):
         return f"{place}: {error}"
     if any(sign in str(known) for known in errors for sign in ("Handshake failed", "frame length", "disconnected")):

@@ -5,8 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kafka.admin import KafkaAdminClient
+from kafka.errors import UnknownBrokerIdError
+
 from deploy.local.stack import Kafka
 from deploy.local.stack.jars import VERSION, kafka_jars, pinned
+from tests.support.deployment import until
 
 OLDEST, NEWEST = "3.9.1", "4.4.0"
 """The versions before and after the local stack's; `deploy.local.stack.jars.pin` made the lists of their jars here."""
@@ -44,6 +48,18 @@ def cluster_of_three(directory: Path, version: str) -> list[KafkaOf]:
 
 
 def start_all(brokers: Sequence[KafkaOf]) -> None:
-    """Start brokers together: none is ready before there is a majority."""
+    """Start brokers together, for none is ready before there is a majority, and wait until each knows all others."""
     with ThreadPoolExecutor(len(brokers)) as pool:
         list(pool.map(lambda broker: broker.start(), brokers))
+    until(lambda: all(_known_to(broker) == len(brokers) for broker in brokers))
+
+
+def _known_to(broker: Kafka) -> int:
+    """How many brokers this one knows, itself included."""
+    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        return len(client.describe_cluster()["brokers"])
+    except UnknownBrokerIdError:
+        return 0
+    finally:
+        client.close()

@@ -7,11 +7,12 @@ from kafka.errors import (
     KafkaTimeoutError,
     SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
     UnsupportedSaslMechanismError,
 )
 
 from streams.broker.errors import kafka_errors
-from streams.errors import UserError
+from streams.errors import Unreachable, UserError
 from streams.settings import KafkaSettings
 
 NAMED = KafkaSettings(bootstrap="b:1", security="sasl_tls", username="ada", password="hunter2")
@@ -43,6 +44,7 @@ GIVEN_UP = KafkaTimeoutError("Unable to bootstrap")
         (None, TopicAuthorizationFailedError("x.events"), "user 'ada' may not do this: .*x.events; .*Locked doors"),
         (UNTRUSTED, KafkaError("odd"), "not trusted"),
         (None, KafkaError("odd"), "kafka at b:1: .*odd"),
+        (None, UnknownBrokerIdError(1), "broker 1 is not known to all of them yet; try again"),
     ],
 )
 def test_the_reason_is_told(logged: KafkaError | None, raised: KafkaError, said: str) -> None:
@@ -59,3 +61,13 @@ def test_afterwards_nobody_listens() -> None:
     with kafka_errors(NAMED):
         assert len(log.handlers) == len(before) + 1
     assert log.handlers == before
+
+
+@pytest.mark.parametrize(
+    ("raised", "passes"), [(UnknownBrokerIdError(1), True), (TopicAuthorizationFailedError(), False)]
+)
+def test_what_passes_is_waited_for(raised: KafkaError, passes: bool) -> None:
+    """Brokers that are started, or upgraded one after the other, do not know each other at once."""
+    with pytest.raises(UserError) as told, kafka_errors(NAMED):
+        raise raised
+    assert isinstance(told.value, Unreachable) is passes
