@@ -64,6 +64,5 @@ from models.records.questions import (
     WorkerState,
 )
 
-AnyEvent = (
-    Submit | Start | End | Cancel | Hold | Release | Suspend | Resume | Alter | Requeue | ExpectedStart | Capacity
-)
+AnyJobEvent = Submit | Start | End | Cancel | Hold | Release | Suspend | Resume | Alter | Requeue | ExpectedStart
+AnyEvent = AnyJobEvent | Capacity

@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from models.records import AnyEvent, Cancel, Capacity, End, Event, JobEvent, Submit
+from models.records import AnyEvent, AnyJobEvent, Cancel, Capacity, End, Event, JobEvent, Submit
 from streams.bulk.order import in_order
 from streams.bulk.survey import Survey, Surveyor
 from streams.errors import UserError
@@ -210,49 +210,73 @@ def jobs_in(
 
 
 class _Story:
-    """What was told of a `job` so far; of an array that queues as one row, of the row and its tasks."""
+    """What was told of a job so far; of an array that queues as one row, of the row and its tasks.
+
+    `names` are the job's own and those of its tasks; `size` is how many of these there will be.
+    """
 
     def __init__(self, job: str) -> None:
-        self.job, self.events = job, list[AnyEvent]()
-        self.tasks = 0
-        self._size, self._left = 1, 0
+        self.names, self.events = [job], list[AnyJobEvent]()
+        self.size, self._left = 1, 0
 
-    def add(self, event: AnyEvent) -> None:
+    def add(self, event: AnyJobEvent) -> None:
         """Take an event of it in."""
         self.events.append(event)
         if isinstance(event, Submit):
-            self._size = event.array_size or 1
-        elif isinstance(event, End | Cancel) and event.job == self.job:
-            self._size = self.tasks  # of an array, tasks may still run
+            self.size = event.array_size or 1
+        elif isinstance(event, End | Cancel) and event.job == self.names[0]:
+            self.size = len(self.names) - 1  # of an array, tasks may still run
         elif isinstance(event, End | Cancel):
             self._left += 1
 
     @property
     def is_over(self) -> bool:
         """Whether all of it has left."""
-        return self._left >= self._size
+        return self._left >= self.size
+
+
+class _Live(dict[tuple[str, str], _Story]):
+    """The stories of the jobs that have not left, under each of their names: memory goes with these jobs alone."""
+
+    def add(self, event: AnyJobEvent) -> None:
+        """Take an event in."""
+        name, array = (event.site, event.job), getattr(event, "array", None)
+        story, row = self.get(name), self.get((event.site, array)) if array is not None else None
+        if story is None and row is not None and not isinstance(event, Submit):
+            story = row
+            row.names.append(event.job)
+        elif story is None:
+            story = _Story(event.job)
+            if row is not None:  # a task that is submitted by itself leaves its row
+                row.size -= 1
+                self._drop_if_over(event.site, row)
+        self[name] = story
+        story.add(event)
+        self._drop_if_over(event.site, story)
+
+    def _drop_if_over(self, site: str, story: _Story) -> None:
+        if story.is_over:
+            for name in story.names:
+                self.pop((site, name), None)
+
+    def events(self) -> list[AnyJobEvent]:
+        """All that was told of them, by time."""
+        stories = {id(story): story for story in self.values()}
+        return sorted((one for story in stories.values() for one in story.events), key=lambda one: one.time)
 
 
 def _live_after(events: Iterator[AnyEvent], skipped: int) -> Iterator[AnyEvent]:
     """What there is after so many submissions: the machine, and all events of the jobs that have not left by then."""
-    live: dict[tuple[str, str], _Story] = {}
+    live = _Live()
     machines: dict[str, Capacity] = {}
-    tasks: dict[tuple[str, str], str] = {}  # of arrays that queue as one row, each with its row
     for event in events:
         if isinstance(event, Capacity):
             machines[event.site] = event
         elif isinstance(event, JobEvent):
-            array = getattr(event, "array", None)
-            if array is not None and (row := live.get((event.site, array))) and (event.site, event.job) not in tasks:
-                tasks[event.site, event.job], row.tasks = array, row.tasks + 1
-            job = event.site, tasks.get((event.site, event.job), event.job)
-            story = live.setdefault(job, _Story(job[1]))
-            story.add(event)
-            if story.is_over:
-                del live[job]
+            live.add(event)
         skipped -= isinstance(event, Submit)
         if not skipped:
             break
     yield from machines.values()
-    for event in sorted((one for story in live.values() for one in story.events), key=lambda one: one.time):
-        yield msgspec.structs.replace(event, late=True) if isinstance(event, Submit) else event
+    for told in live.events():
+        yield msgspec.structs.replace(told, late=True) if isinstance(told, Submit) else told

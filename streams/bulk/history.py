@@ -13,6 +13,7 @@ source goes on exactly there, by the cursor that is left for it:
 Whatever else has been recorded, such as rows of finished jobs, is put in the order of time, and leaves no cursor.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -43,15 +44,25 @@ def as_past(event: AnyEvent) -> AnyEvent:
     return msgspec.structs.replace(event, past=True) if isinstance(event, Submit | Requeue) else event
 
 
-def history_of(events: Iterable[AnyEvent], jobs: int, predicted: int = PREDICTED_JOBS) -> Iterator[AnyEvent]:
-    """Events as those of a site's history; of so many jobs all but the last are old."""
-    old = jobs - predicted
+def history_of(events: Iterable[AnyEvent], predicted: int = PREDICTED_JOBS) -> Iterator[AnyEvent]:
+    """Events as those of a site's history; all submissions but so many at the end, and those that are late, are old.
+
+    The events of so many jobs are held back meanwhile.
+    """
+    held, submitted = deque[AnyEvent](), 0
     for event in map(as_past, events):
-        if isinstance(event, Submit) and not event.late:
-            old -= 1
-            if old >= 0:
-                event = msgspec.structs.replace(event, old=True)
-        yield event
+        held.append(event)
+        submitted += _is_to_predict(event)
+        while submitted > predicted:
+            first = held.popleft()
+            if _is_to_predict(first):
+                submitted, first = submitted - 1, msgspec.structs.replace(first, old=True)
+            yield first
+    yield from held
+
+
+def _is_to_predict(event: AnyEvent) -> bool:
+    return isinstance(event, Submit) and not event.late
 
 
 def until_now(source: Source, steps: Iterator[OutgoingEvent]) -> Iterator[OutgoingEvent]:
@@ -120,7 +131,6 @@ class History:
             for event, cursor, _ in until_now(self._source, from_source(self._source, self._file)):
                 yield OutgoingEvent(None if event is None else as_past(event), cursor, self._file)
         else:
-            jobs = self._log.jobs
-            for event in history_of(self._log.after(max(jobs - SENT_JOBS, 0)), min(jobs, SENT_JOBS)):
+            for event in history_of(self._log.after(max(self._log.jobs - SENT_JOBS, 0))):
                 yield OutgoingEvent(event, None, None)
         yield OutgoingEvent(None, self._reached, self._file)

@@ -6,7 +6,7 @@ import pytest
 
 from models.records import AnyEvent, Cancel, Capacity, End, ExpectedStart, Requeue, Start, Submit
 from streams.bulk import event_log
-from streams.bulk.event_log import EventLog, jobs_in, number_of
+from streams.bulk.event_log import EventLog, _Live, jobs_in, number_of
 from streams.bulk.survey import Level
 from streams.errors import UserError
 from streams.sources.swf import events_of, read_swf
@@ -162,3 +162,16 @@ def test_what_is_live_in_the_middle_of_a_log_has_its_arrays_as_they_are(tmp_path
     log = EventLog.of([*gone, *partly, *withdrawn, *job("1", 40.0, 41.0, 90.0), *job("2", 50.0, 51.0, 99.0)], tmp_path)
     told = [(event.kind, event.job) for event in log.after(4) if event.time <= 40.0 and event.kind != "capacity"]
     assert told == [("submit", "8"), ("start", "8_0"), ("start", "8_1"), ("end", "8_0"), ("submit", "1")]
+
+
+def test_nothing_is_kept_of_jobs_and_arrays_that_are_over() -> None:
+    live = _Live()
+    alone = Submit(site="s", time=11.0, job="7_1", array="7")  # it leaves the row of three, which has two tasks then
+    started = [Start(site="s", time=12.0, job=f"7_{task}", array="7") for task in (0, 2)]
+    for event in (Submit(site="s", time=10.0, job="7", array_size=3), alone, *started):
+        live.add(event)
+    for task in (0, 2):
+        live.add(End(site="s", time=20.0, job=f"7_{task}"))
+    assert list(live) == [("s", "7_1")]
+    live.add(Cancel(site="s", time=30.0, job="7_1"))
+    assert not live and not live.events()

@@ -124,9 +124,16 @@ def test_of_a_long_log_the_last_jobs_are_sent_and_the_last_of_these_predicted(
     submits = [event for event in found if isinstance(event, Submit)]
     assert [event.old for event in submits if not event.late] == [False] * 60
     assert {event.job for event in found if isinstance(event, JobEvent)} <= {event.job for event in submits}
-    marked = [event for event in history_of(submits, 60, predicted=20) if isinstance(event, Submit)]
-    assert [event.old for event in marked if not event.late] == [True] * 40 + [False] * 20
-    assert all(event.past for event in marked)
+
+
+@pytest.mark.parametrize("late", [range(0), range(30), range(40, 60), range(0, 60, 2)])
+def test_the_last_jobs_of_a_history_are_predicted_however_many_are_late(late: range) -> None:
+    submits = [Submit(site="s", time=float(n), job=str(n), late=n in late) for n in range(60)]
+    marked = list(history_of(submits, predicted=20))
+    assert [event.job for event in marked if isinstance(event, Submit)] == [event.job for event in submits]
+    told = [event for event in marked if isinstance(event, Submit) and not event.late]
+    assert [event.old for event in told] == [True] * (40 - len(late)) + [False] * 20
+    assert all(event.past for event in told)
 
 
 def test_what_no_source_follows_is_read_whole_and_leaves_no_cursor(tmp_path: Path) -> None:
