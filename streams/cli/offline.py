@@ -1,13 +1,13 @@
 """The commands that run a trace under other schedulers, and learn from logs what new sites can begin with."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from streams.cli.options import Range, TraceFile, read_trace
+from streams.cli.options import Range, TraceFile, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell
+from streams.errors import UserError
 
 commands = typer.Typer()
 
@@ -54,19 +54,37 @@ def simulate(
         tell(f"{plan.left_out} jobs that never ran were left out")
 
 
-@commands.command(epilog="Example: queuecast prior birch.txt cedar.txt --out grid.prior")
+@commands.command(epilog="Example: queuecast prior --send")
 def prior(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="One of each site, as of `queuecast replay`.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Write it there.")],
+    context: typer.Context,
+    logs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[LOG...]", help="One of each site. Default: the events that the topics still have."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there.")] = None,
+    to_young: Annotated[
+        bool, typer.Option("--send", help="Have all sites of this deployment with few jobs begin with it.")
+    ] = False,
 ) -> None:
-    """Learn from the logs of several sites what a new one can begin with.
+    """Learn from several sites what a new one can begin with.
 
-    Each counts alike, by its first 12,000 jobs. The file has decision trees over
+    Each counts alike, by its first 12,000 jobs. It is decision trees over
     features of queues: no job, no user, no name. `queuecast site NAME use-prior`
-    has a site begin with it, and `queuecast replay --prior` shows what it is worth.
+    has one site begin with a file, and `queuecast replay --prior` shows what it is worth.
     """
     from streams.offline.prior import learnt_from
+    from streams.operate.grid_prior import send_to_young, taught_by_sites
 
-    found = learnt_from(logs)
-    out.write_bytes(found.encode())
-    sys.stdout.write(f"{out}: {found.jobs} jobs of {len(logs)} logs, version {found.version}\n")
+    if out is None and not to_young:
+        raise UserError("nothing to do with what is learnt: say --out FILE, --send, or both")
+    if logs:
+        found, teachers = learnt_from(logs), [log.name for log in logs]
+    else:
+        with progress("events", None) as advance:
+            found, teachers = taught_by_sites(settings_of(context), lambda event: advance(event.time))
+    tell(f"learnt from {found.jobs} jobs of {', '.join(teachers)}; version {found.version}")
+    if out is not None:
+        out.write_bytes(found.encode())
+    if to_young:
+        young = send_to_young(settings_of(context), found)
+        tell(f"sent to {', '.join(young)}" if young else "sent to nobody: no site has few jobs")

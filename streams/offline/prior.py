@@ -1,5 +1,6 @@
 """What logs teach about queues, for new sites: the features that their jobs found, and how long they waited."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -48,18 +49,47 @@ def lesson_of(log: Path, jobs: int = JOBS) -> Lesson:
     Raises:
         UserError: it cannot be read, or too few jobs left the queue.
     """
-    engine = None
+    teachers = Teachers()
     for event in first_events(log, jobs):
-        engine = engine or Engine(event.site, _COLLECT)
-        engine.apply(event)
-        engine.take_changes()
-    assert engine is not None  # a log without jobs is not read
+        teachers.take(event)
+    (found,) = teachers.lessons().values()  # a log without jobs is not read
+    if len(found.weights) < LEAST_JOBS:
+        raise UserError(f"{log}: {len(found.weights)} jobs left its queue; at least {LEAST_JOBS} can teach something")
+    return found
+
+
+class Teachers:
+    """Engines that follow sites for what can be learnt of their queues, and predict nothing.
+
+    Parameters:
+        jobs: so many of each site; its events after their submissions are passed over.
+    """
+
+    def __init__(self, jobs: int | None = None) -> None:
+        self._jobs = jobs
+        self._engines: dict[str, Engine] = {}
+        self._submitted: Counter[str] = Counter()
+
+    def take(self, event: AnyEvent) -> None:
+        """Follow a site; 0.2 ms."""
+        site = event.site
+        self._submitted[site] += isinstance(event, Submit)
+        if self._jobs is not None and self._submitted[site] > self._jobs:
+            return
+        if site not in self._engines:
+            self._engines[site] = Engine(site, _COLLECT)
+        self._engines[site].apply(event)
+        self._engines[site].take_changes()
+
+    def lessons(self) -> dict[str, Lesson]:
+        """What the jobs of each site that left its queue teach."""
+        return {site: _lesson(engine) for site, engine in self._engines.items()}
+
+
+def _lesson(engine: Engine) -> Lesson:
     method = engine.methods.waits["boosted"]
     assert isinstance(method, Boosted)
-    rows = method.learnt_rows()
-    if len(rows.waits) < LEAST_JOBS:
-        raise UserError(f"{log}: {len(rows.waits)} jobs left its queue; at least {LEAST_JOBS} can teach something")
-    return lesson(rows)
+    return lesson(method.learnt_rows())
 
 
 def prior_of(lessons: Iterable[Lesson]) -> Prior:

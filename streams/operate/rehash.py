@@ -9,16 +9,17 @@ import asyncio
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.consumer.fetcher import ConsumerRecord
 
 from streams.broker.admin import admin, group_of
 from streams.broker.errors import kafka_errors
+from streams.broker.stored import ends_of, messages
 from streams.broker.topics import (
     STATE_MESSAGE_BYTES,
     Topics,
@@ -39,7 +40,6 @@ MOVED = "moved"
 MAX_IN_FLIGHT = 10_000
 """Events that are sent once more before the broker has acknowledged the first of them."""
 
-POLL_MS = 1000
 PATIENCE_S = 60.0
 """Seconds within which partitions that were added must be there."""
 
@@ -87,7 +87,7 @@ def rehash(settings: Settings, partitions: int | None = None) -> Moves:
         wanted = _add_partitions(client, settings, partitions)
     with kafka_errors(settings.kafka), closing(_producer(settings)) as producer:
         states = _states(settings)
-        ends = {topic: _ends(settings, topic) for topic in event_topics(settings)}
+        ends = {topic: ends_of(settings, topic) for topic in event_topics(settings)}
         if any(len(found) != wanted for found in ends.values()):
             raise UserError("not all brokers know of the partitions that were added; do it again")
         for topic in ends:
@@ -125,35 +125,11 @@ def _producer(settings: Settings) -> KafkaProducer:
     return KafkaProducer(**settings.kafka.client_options(), acks="all", max_request_size=STATE_MESSAGE_BYTES)
 
 
-def _consumer(settings: Settings) -> KafkaConsumer:
-    return KafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
-
-
-def _ends(settings: Settings, topic: str) -> dict[int, int]:
-    """The offset that the next message of each partition will have."""
-    with closing(_consumer(settings)) as consumer:
-        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        return {place.partition: end for place, end in consumer.end_offsets(places).items()}
-
-
-def _messages(settings: Settings, place: TopicPartition, begin: int, end: int) -> Iterator[ConsumerRecord]:
-    """The messages of a partition from an offset on, as far as they were not deleted."""
-    if begin >= end:
-        return
-    with closing(_consumer(settings)) as consumer:
-        consumer.assign([place])
-        consumer.seek(place, max(begin, consumer.beginning_offsets([place])[place]))
-        while consumer.position(place) < end:
-            for message in consumer.poll(timeout_ms=POLL_MS).get(place, ()):
-                if message.offset < end:
-                    yield message
-
-
 def _states(settings: Settings) -> States:
     topic = Topics(settings.kafka.prefix).state
     states: dict[str, dict[int, Found]] = {}
-    for partition, end in _ends(settings, topic).items():
-        for message in _messages(settings, TopicPartition(topic, partition), 0, end):
+    for partition, end in ends_of(settings, topic).items():
+        for message in messages(settings, TopicPartition(topic, partition), 0, end):
             site = site_of(message.key)
             found = states.setdefault(site.decode(), {})
             before = found.pop(partition, Found(None, {}))
@@ -189,7 +165,7 @@ def _send_again(
     count, sent, pending = len(ends), Counter[int](), list[Any]()
     places = {TopicPartition(topic, partition): end for partition, end in ends.items()}
     unread = (
-        _messages(settings, place, committed[place].offset if place in committed else 0, end)
+        messages(settings, place, committed[place].offset if place in committed else 0, end)
         for place, end in places.items()
     )
     for message in heapq.merge(*unread, key=lambda message: message.timestamp):
@@ -205,7 +181,7 @@ def _send_again(
         if len(pending) >= MAX_IN_FLIGHT:
             _await_sent(pending)
     _await_sent(pending)
-    if any(end - ends[partition] != sent[partition] for partition, end in _ends(settings, topic).items()):
+    if any(end - ends[partition] != sent[partition] for partition, end in ends_of(settings, topic).items()):
         raise UserError(f"events came to {topic} meanwhile; stop the sources, then do it again")
 
 

@@ -1,15 +1,19 @@
 """An operator looks at a site and mends it, on real servers, and a worker that is killed forgets none of it."""
 
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 
 from deploy.local.up import as_toml
 from models.records import Start, Submit
-from models.waits.boosted.prior import shipped
+from models.waits.boosted.prior import Prior, shipped
 from streams.cli.app import main
-from tests.support.deployment import Deploy, until
+from streams.client.blocking import Client
+from streams.operate import grid_prior
+from tests.support.deployment import Deploy, simulated, until
 
 pytestmark = pytest.mark.long
 
@@ -82,3 +86,38 @@ def test_a_site_is_looked_at_and_mended(
     assert main(["site", "alder", "show"]) == 0
     said = capsys.readouterr().out
     assert "rebuild by" in said and f"the forests start from {shipped().jobs} jobs of other sites" in said
+
+
+def test_a_young_site_begins_with_what_the_deployment_s_others_taught(
+    deploy: Deploy,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = deploy()
+    file = tmp_path / "queuecast.toml"
+    file.write_text(as_toml(here.settings))
+    monkeypatch.setenv("QUEUECAST_CONFIG", str(file))
+    young = simulated("birch", 30, seed=2)
+    here.send(young)
+    here.worker.start()
+    assert main(["prior"]) == 1
+    assert "say --out FILE, --send, or both" in capsys.readouterr().err
+    assert main(["prior", "--send"]) == 1
+    assert "of no site do the topics have 1000 jobs that started" in capsys.readouterr().err
+    monkeypatch.setattr(grid_prior, "MATURE_JOBS", 120)
+    here.send(simulated("alder", 180, seed=1))
+
+    def histories() -> dict[str, int]:
+        with Client(here.settings, patience_s=0) as grid:
+            return {site: known.history_jobs for site, known in grid.every_site().items() if known is not None}
+
+    until(lambda: histories().get("alder", 0) >= 120 and histories().get("birch", 0) > 0)
+    out = tmp_path / "grid.prior"
+    assert main(["prior", "--send", "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"learnt from 1\d\d jobs of alder; version \d+\nsent to birch\n$", said)
+    begins = f"the forests start from {Prior.decode(out.read_bytes()).jobs} jobs of other sites"
+    with Client(here.settings, patience_s=0) as grid:
+        until(lambda: [one.done for one in grid.site("birch").operations] == [begins])
+        assert grid.site("alder").operations == []
