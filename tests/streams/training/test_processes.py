@@ -16,7 +16,7 @@ import pytest
 
 from models.trainer import AtOnce, Trainer, Work
 from streams.training import processes as room
-from streams.training.child import ITEMS_PER_MESSAGE, NICENESS, ChildDied, WorkFailed
+from streams.training.child import NICENESS, ChildDied, WorkFailed
 from streams.training.processes import Processes
 
 TRAINER = Processes()
@@ -97,7 +97,7 @@ def in_child(work: Work, items: list[bytes]) -> bytes:
     return begin(work, items).result(120)
 
 
-ITEMS = [b"note %d" % n + bytes(n % 300) for n in range(3 * ITEMS_PER_MESSAGE + 7)]
+ITEMS = [b"note %d" % n + bytes(n % 300) for n in range(1507)]
 
 
 def test_work_is_done_in_a_process_of_lower_priority() -> None:
