@@ -2,43 +2,30 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from streams.notify.rules import Kind
+from streams.process.scraping import Families
 
 GONE, OUTDATED = "gone", "outdated"
 """Why a notice that was due was not told: its job queues no longer; its start is not what it seemed."""
 
-
-_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
-
-FAMILIES = (
-    (_COUNTER, "sent", "Notices that were delivered, by kind.", "kind"),
-    (_COUNTER, "failed", "Notices that the webhook did not take and that were given up.", "kind"),
-    (
-        _COUNTER,
-        "dropped",
-        "Notices that were due and were not told, as the worker said: the job is gone, or its start another one.",
-        "reason",
-    ),
-    (_COUNTER, "retries", "Requests to the webhook after a first one.", ""),
-    (_COUNTER, "unanswered", "Times that no worker said anything of a job; it is asked again.", ""),
-    (_GAUGE, "waiting", "Notices that are due and not told yet.", ""),
-    (_GAUGE, "jobs", "Jobs that queue of which notices may come.", ""),
-    (_GAUGE, "lag", "Messages of a topic that are still to be read.", "topic"),
-    (_GAUGE, "last_sent_age_seconds", "Since the last notice was delivered.", ""),
-    (
-        _GAUGE,
-        "webhook_failing_seconds",
-        "For how long the webhook has taken nothing that was sent to it; 0 where it took the last notice.",
-        "",
-    ),
-)
-"""Each family: its kind, its name without `queuecast_notify_`, what it is, and its label."""
+FAMILIES = """
+counter sent kind: Notices that were delivered, by kind.
+counter failed kind: Notices that the webhook did not take and that were given up.
+counter dropped reason: Notices that were due and not told: the job is gone, or its start another one (outdated).
+counter retries: Requests to the webhook after a first one.
+counter unanswered: Times that no worker said anything of a job; it is asked again.
+gauge waiting: Notices that are due and not told yet.
+gauge jobs: Jobs that queue of which notices may come.
+gauge lag topic: Messages of a topic that are still to be read.
+gauge last_sent_age_seconds: Since the last notice was delivered.
+gauge webhook_failing_seconds: For how long the webhook has taken nothing; 0 where it took the last notice.
+"""
 
 
 class NotifyCounts(Collector):
@@ -80,14 +67,15 @@ class NotifyCounts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""
-        now = self._clock()
-        sent_age = None if self._sent_at is None else now - self._sent_at
-        failing_s = 0.0 if self._failing_since is None else now - self._failing_since
-        read: list[Mapping[str, float] | float | None] = [self.sent, self.failed, self.dropped, self.retried]
-        read += [self.unanswered, self.waiting, len(self._jobs), self.lag, sent_age, failing_s]
-        for (kind, name, text, label), values in zip(FAMILIES, read, strict=True):
-            family = kind(f"queuecast_notify_{name}", text, labels=[label] if label else [])
-            for key, value in dict(values).items() if isinstance(values, Mapping) else [(None, values)]:
-                if value is not None:
-                    family.add_metric([] if key is None else [key], value)
-            yield family
+        now, found = self._clock(), Families("queuecast_notify", FAMILIES)
+        by_label = {"sent": self.sent, "failed": self.failed, "dropped": self.dropped, "lag": self.lag}
+        for name, counts in by_label.items():
+            for label, count in dict(counts).items():
+                found.add(name, [label], count)
+        values = {"retries": self.retried, "unanswered": self.unanswered, "waiting": self.waiting}
+        for name, value in (values | {"jobs": len(self._jobs)}).items():
+            found.add(name, [], value)
+        if self._sent_at is not None:
+            found.add("last_sent_age_seconds", [], now - self._sent_at)
+        found.add("webhook_failing_seconds", [], 0.0 if self._failing_since is None else now - self._failing_since)
+        return found.collect()

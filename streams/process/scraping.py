@@ -1,11 +1,47 @@
-"""A page of metrics for Prometheus, in a process that serves nothing else."""
+"""Metrics for Prometheus: families that are filled at each scrape, and a page in a process that serves nothing else."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from streams.errors import UserError
+
+_KINDS: dict[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+class Families(Collector):
+    """Families of metrics, by their names without the prefix.
+
+    Parameters:
+        table: a line for each, `kind name label,label: what it is`.
+
+    >>> families = Families("queuecast", "counter events site: Events applied.")
+    >>> families.add("events", ["ctc"], 3)
+    >>> next(families.collect()).samples[0].name
+    'queuecast_events_total'
+    """
+
+    def __init__(self, prefix: str, table: str) -> None:
+        self._found: dict[str, Any] = {}
+        for line in table.strip().splitlines():
+            head, _, text = line.partition(": ")
+            kind, name, *labels = head.replace(",", " ").split()
+            self._found[name] = _KINDS[kind](f"{prefix}_{name}", text, labels=labels)
+
+    def add(self, name: str, labels: Sequence[str], *value: Any) -> None:
+        """Add a value; of a histogram its cumulated buckets and its sum."""
+        self._found[name].add_metric(labels, *value)
+
+    def collect(self) -> Iterator[Metric]:
+        """What was added."""
+        yield from self._found.values()
 
 
 def serve_metrics(collector: Collector, host: str, port: int) -> Callable[[], None]:

@@ -50,51 +50,22 @@ class Metrics:
 
         self._read = counter("messages_read", "Messages read from the events topic.")
         self._rejected = counter("rejects", "Messages sent to the dead letters, by reason.", "reason")
-        self._held_apart = counter(
-            "quarantined",
-            "Events held apart: well formed, but their time, size or number is not believed; by reason.",
-            "reason",
-        )
-        self.unknown_fields = counter(
-            "unknown_fields", "Fields of events that no event has, by name; they are ignored.", "field"
-        )
-        self._latency = latency(
-            "prediction_latency_seconds",
-            "From a submit event's arrival at the broker to its predictions leaving the worker.",
-        )
-        self._event_time = gauge(
-            "last_message_timestamp_seconds", "When the last message read had arrived at the broker."
-        )
-        self._lag = gauge(
-            "event_lag", "Messages of the events topic that this worker has still to read, by partition.", "partition"
-        )
-        self.late = counter(
-            "late_predictions",
-            "Predictions that left more than worker.late_seconds after their event's arrival at the broker.",
-        )
-        self.renewed = counter(
-            "events_topic_renewals",
-            "Partitions of the events topic that had been recreated, or cut short, since their states were stored.",
-            "partition",
-        )
-        self.lost = counter(
-            "events_lost", "Events that were deleted from their topic before they were read, by partition.", "partition"
-        )
+        self._held_apart = counter("quarantined", "Events held apart, as they are not plausible; by reason.", "reason")
+        self.unknown_fields = counter("unknown_fields", "Fields of events that no event has; ignored.", "field")
+        self._latency = latency("prediction_latency_seconds", "From a submit event at the broker to its predictions.")
+        self._event_time = gauge("last_message_timestamp_seconds", "When the last message read came to the broker.")
+        self._lag = gauge("event_lag", "Messages of the events topic that are still to be read.", "partition")
+        self.late = counter("late_predictions", "Predictions that left over worker.late_seconds after their event.")
+        self.renewed = counter("events_topic_renewals", "Times that events were recreated, or cut short.", "partition")
+        self.lost = counter("events_lost", "Events that were deleted before they were read.", "partition")
         self.questions = counter("questions", "Questions taken, by what became of them.", "status")
-        self.answers = latency(
-            "answer_latency_seconds", "From a question's arrival at the broker to its answer leaving the worker."
-        )
+        self.answers = latency("answer_latency_seconds", "From a question's arrival at the broker to its answer.")
         self.broker = gauge("broker_up", "Whether a broker can be reached.")
         self.store = gauge("store_up", "Whether Redis takes writes within a second.")
         self.trainings = gauge("trainings_waiting", "Trainings that wait for the one under way.")
         self.training_s = gauge("training_seconds", "For how long the training under way has been.")
-        self.restarts = gauge(
-            "training_restarts", "Processes for training that were replaced, since they had died or hung."
-        )
-        self.age = gauge(
-            "checkpoint_age_seconds",
-            "For how long the oldest event that is not durable yet has been waiting for that; 0 without one.",
-        )
+        self.restarts = gauge("training_restarts", "Processes for training that were replaced: they had died or hung.")
+        self.age = gauge("checkpoint_age_seconds", "How long the oldest event that is not durable yet has waited.")
         self._sites = gauge("sites", "Sites that this worker serves.")
         self._told: tuple[Iterable[SiteHandle], StandingEstimates, Freshness, AnswerScores] | None = None
         self.rejections: dict[str, int] = {}
@@ -138,7 +109,7 @@ class Metrics:
             served = list(handles)
             self._sites.set(len(served))
             for number, handle in enumerate(served[: self._most_sites], 1):
-                found.add(handle, freshness, scores)
+                found.add_site(handle, freshness, scores)
                 if number % SITES_PER_TURN == 0:
                     await asyncio.sleep(0)
             found.add_standing(standing, self._most_sites)
