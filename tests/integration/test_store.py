@@ -74,12 +74,13 @@ class Store:
 
 
 @pytest.fixture
-def store(local_stack: LocalStack) -> Iterator[Store]:
-    found = Store(local_stack.redis.url)
+def store(local_stack: LocalStack, request: pytest.FixtureRequest) -> Iterator[Store]:
+    found = Store(local_stack.redis.url + getattr(request, "param", ""))
     yield found
     found.redis.close()
 
 
+@pytest.mark.parametrize("store", ["?protocol=2", "?protocol=3"], indirect=True)
 def test_an_engine_that_is_stored_piece_by_piece_comes_back_as_it_was(store: Store) -> None:
     engine = Engine("alder", SETTINGS)
     for part in parts(simulated("alder", 300), 9):
