@@ -15,7 +15,7 @@ from streams.cli.look import By, Sites, Token, Url, ask_job, seconds_until
 from streams.cli.options import is_given, name, names, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
-from streams.text.terminal import moment, printable
+from streams.text.terminal import moment, printable, show_line
 
 if TYPE_CHECKING:
     from streams.settings import Settings
@@ -285,8 +285,11 @@ def watch(
             if isinstance(record, SkippedRecord):
                 tell(f"skipped: {record.reason}")
                 continue
-            sys.stdout.write((json_line(raw) if as_json else line(record, late)) + "\n")
-            sys.stdout.flush()
+            if as_json:
+                sys.stdout.write(f"{json_line(raw)}\n")
+                sys.stdout.flush()
+            else:
+                show_line(line(record, late))
             shown += 1
             if shown == count:
                 return

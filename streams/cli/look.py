@@ -1,6 +1,5 @@
 """The commands of who looks at what is known: jobs, job, sites, letters."""
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Annotated, TypeVar
@@ -10,6 +9,7 @@ import typer
 from streams.cli.options import known_sites, name, names, settings_of
 from streams.cli.output import print_json, told_if_silent
 from streams.errors import read_as
+from streams.text.terminal import show_line
 
 commands = typer.Typer()
 
@@ -146,8 +146,7 @@ def letters(
             if as_json:
                 print_json(letter)
             else:
-                sys.stdout.write(line(letter, at) + "\n")
-            sys.stdout.flush()
+                show_line(line(letter, at))
 
 
 def _print(found: T, as_json: bool, show: Callable[[T], None]) -> None:

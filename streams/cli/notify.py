@@ -9,7 +9,7 @@ import typer
 from streams.cli.options import names, settings_of
 from streams.cli.output import print_json
 from streams.errors import place_and_problem, read_as
-from streams.text.terminal import moment, printable
+from streams.text.terminal import minute, show_line
 
 if TYPE_CHECKING:
     from models.records import Notice
@@ -77,7 +77,6 @@ def notify(
         if as_json:
             print_json(notice)
         else:
-            sys.stdout.write(printable(f"{moment(notice.at)}  {notice.kind}  {notice.text}") + "\n")
-        sys.stdout.flush()
+            show_line(f"{minute(notice.at)}  {notice.kind.replace('_', ' ')}  {notice.text}")
 
     asyncio.run(run_notify(settings, wanted, tell))

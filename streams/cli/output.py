@@ -26,6 +26,7 @@ def print_json(document: Any) -> None:
     import msgspec
 
     sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    sys.stdout.flush()
 
 
 @contextmanager

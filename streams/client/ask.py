@@ -17,15 +17,13 @@ def check(ranking: Ranking) -> None:
     """Make sure that at least one site has an estimate.
 
     Raises:
-        UserError: none has; the message says why.
+        UserError: none has.
     """
     if any(ranked.predicted_wait_s is not None for ranked in ranking.ranking):
         return
     if not ranking.ranking and not ranking.left_out:
         raise UserError(NO_SITE)
-    reasons = [f"{ranked.site}: {ranked.reason}" for ranked in ranking.ranking]
-    reasons += [f"{_place(out)}: {out.reason}" for out in ranking.left_out]
-    raise UserError(f"no site has an estimate for this job; {'; '.join(reasons)}")
+    raise UserError("no site has an estimate for this job")
 
 
 def show(ranking: Ranking, width: int | None = None) -> None:
@@ -36,14 +34,12 @@ def show(ranking: Ranking, width: int | None = None) -> None:
     """
     within_s = ranking.start_within_s
     deadline = "" if within_s is None else f", to start within {span(within_s)}"
-    sys.stdout.write(printable(understood(ranking.job) + deadline) + "\n\n")
+    sys.stdout.write(printable(understood(ranking.job) + deadline) + "\n")
     if ranking.ranking:
-        heads = ["site", "starts (UTC)", "wait", "90 % within", "run", "response"]
-        rows = [_row(ranked) for ranked in ranking.ranking]
-        if within_s is not None:  # the response follows from the wait and the run time
-            heads[-1] = "in time"
-            rows = [[*row[:-1], _in_time(one)] for row, one in zip(rows, ranking.ranking, strict=True)]
-        show_table(heads, rows)
+        last = "response" if within_s is None else "in time"  # the response follows from the wait and the run time
+        heads = ["site", "starts (UTC)", "wait", "90 % within", "run", last, "best"]
+        sys.stdout.write("\n")
+        show_table(heads, [_row(ranked, within_s is not None) for ranked in ranking.ranking])
     show_listed("now", [(ranked.site, _state(ranked)) for ranked in ranking.ranking], width)
     show_listed("why", [(ranked.site, _why(ranked)) for ranked in ranking.ranking], width)
     show_listed("sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)], width)
@@ -68,12 +64,13 @@ def understood(job: JobRequest) -> str:
     return ", ".join([words, *whole, *(f"{name} {value}" for name, value in more.items() if value)])
 
 
-def _row(ranked: RankedSite) -> list[str]:
+def _row(ranked: RankedSite, in_time: bool) -> list[str]:
     start = "–" if ranked.predicted_start is None else minute(ranked.predicted_start, zone=False)
     bound = span((ranked.bounds or {}).get(SHOWN_BOUND))
     times = ranked.predicted_wait_s, ranked.predicted_run_s, ranked.predicted_response_s
     wait, run, response = map(span, times)
-    return [ranked.site, start, wait, bound, run, response]
+    best = "–" if ranked.p_best is None else f"{100 * ranked.p_best:.0f} %"
+    return [ranked.site, start, wait, bound, run, _in_time(ranked) if in_time else response, best]
 
 
 def _in_time(ranked: RankedSite) -> str:
@@ -110,7 +107,6 @@ def _why(ranked: RankedSite) -> str:
     problems = "; ".join(dict.fromkeys(told.split("; ")))  # both may tell of the same
     behind = "ranked behind: " if ranked.weak else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
-    reason += "" if ranked.p_best in (None, 1.0) else f"; the best site with {100 * ranked.p_best:.0f} %"
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"
 
 

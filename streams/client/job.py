@@ -49,12 +49,10 @@ def _in_time(answer: JobAnswer, within_s: float | None) -> Iterator[tuple[str, s
 
 def _details(answer: JobAnswer) -> Iterator[tuple[str, str]]:
     """What else is known of a job, by name."""
-    if answer.starts_by:
-        bounds = [(share, at) for share, at in answer.starts_by.items() if float(share) > 0.5]
-        yield (
-            "at the latest",
-            ", ".join(f"{minute(at)} with {float(share):.0%}".replace("%", " %") for share, at in bounds),
-        )
+    passed = max(answer.expected_start or 0.0, answer.as_of or 0.0)  # a bound before it has not held
+    by = [(share, at) for share, at in answer.starts_by.items() if float(share) > 0.5 and at >= passed]
+    if by:
+        yield "at the latest", ", ".join(f"{minute(at)} with {100 * float(share):g} %" for share, at in by)
     if (live := answer.live) is not None:
         now = answer.as_of or answer.made_at
         if live.start is None:

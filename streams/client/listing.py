@@ -1,7 +1,7 @@
 """The commands `jobs` and `sites`: print what was answered."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -26,30 +26,34 @@ def show_jobs(found: Sequence[SiteJobs]) -> None:
         sys.stdout.write("no job queues\n")
     running = [(of, job) for of in found for job in of.jobs if job.start is not None]
     show_listed("running", [(job.job, _running(of, job)) for of, job in running])
-    show_listed("why", [(job.job, _why(job)) for _, job in waiting if job.why or job.expected_start is None])
-    show_listed("of", [(of.site, _moment_of(of)) for of in found])
+    show_listed("why", _whys(waiting))
+    show_listed("as of", [(of.site, _moment_of(of)) for of in found])
 
 
 def _waiting(of: SiteJobs, job: LiveJob) -> list[str]:
     since = span(max(of.as_of - job.submit, 0.0)) if of.as_of is not None else "–"
     bound = None if job.held_back else (job.bounds or {}).get(LATEST)
     latest = None if bound is None else (job.eligible or job.submit) + bound
-    if latest is not None and of.as_of is not None and latest < max(of.as_of, job.expected_start or 0.0):
-        by = "later"
-    else:
-        by = "–" if latest is None else minute(latest, zone=False)
-    starts = _no_start(job) if job.expected_start is None else minute(job.expected_start, zone=False)
+    passed = latest is not None and latest < max(of.as_of or 0.0, job.expected_start or 0.0)
+    by = "–" if latest is None or passed else minute(latest, zone=False)
+    unknown = "held" if job.phase == "held" else "unknown"
+    starts = unknown if job.expected_start is None else minute(job.expected_start, zone=False)
     return [_cut(job.job, JOB_COLUMNS), _cut(of.site, SITE_COLUMNS), str(job.cpus), since, starts, by]
 
 
-def _why(job: LiveJob) -> str:
-    return job.why or (job.reason if job.held_back is msgspec.UNSET else job.held_back)
-
-
-def _no_start(job: LiveJob) -> str:
-    if job.held_back is not msgspec.UNSET:
-        return "not promised"
-    return "held" if job.phase == "held" else "unknown"
+def _whys(waiting: Sequence[tuple[SiteJobs, LiveJob]]) -> Iterator[tuple[str, str]]:
+    """Why jobs wait: what is said of each alone, by its name, then once what is said of several of a site."""
+    alone: dict[tuple[str, str], list[str]] = {}
+    by_site: dict[tuple[str, str], list[str]] = {}
+    for of, job in waiting:
+        unknown = job.reason if job.held_back is msgspec.UNSET else job.held_back
+        for said in filter(None, (job.why or ("" if job.expected_start is not None else unknown)).split("; ")):
+            by_site.setdefault((of.site, said), []).append(job.job)
+    for (site, said), jobs in by_site.items():
+        if len(jobs) == 1:
+            alone.setdefault((site, jobs[0]), []).append(said)
+    yield from ((job, "; ".join(said)) for (_, job), said in alone.items())
+    yield from ((site, f"{', '.join(jobs)}: {said}") for (site, said), jobs in by_site.items() if len(jobs) > 1)
 
 
 def _running(of: SiteJobs, job: LiveJob) -> str:

@@ -13,7 +13,7 @@ from streams.broker.admin import check_topics
 from streams.broker.errors import kafka_errors
 from streams.broker.topics import LATE, Topics
 from streams.settings import Settings
-from streams.text.terminal import minute, moment, printable
+from streams.text.terminal import minute, printable
 
 SHOWN_BOUND = "0.9"
 """The bound that a line shows; JSON has all of them, and the reasons."""
@@ -118,11 +118,11 @@ def line(record: Prediction | Outcome, late: int | None = None) -> str:
     """
     text = _prediction(record) if isinstance(record, Prediction) else _outcome(record)
     if isinstance(record, Prediction) and record.waited_s is not UNSET:
-        text = f"after {duration(record.waited_s)} in the queue: {text}"
+        text = f"queued {duration(record.waited_s)}, {text}"
     attempt = f" (attempt {record.attempt})" if record.attempt else ""
     time = record.made_at if isinstance(record, Prediction) else record.observed_at
     mark = "" if late is None else f"  [left {duration(late)} late]"
-    return printable(f"{moment(time)}  {record.site}  job {record.job}{attempt}  {text}{mark}")
+    return printable(f"{minute(time)}  {record.site}  job {record.job}{attempt}  {text}{mark}")
 
 
 def _prediction(record: Prediction) -> str:
@@ -133,8 +133,8 @@ def _prediction(record: Prediction) -> str:
     if (bound_s := (record.bounds or {}).get(SHOWN_BOUND)) is not None:
         parts.append(f"90 % within {duration(bound_s)}")
     if record.predicted_start is not None:
-        day = minute(record.made_at)[:11]
-        parts.append(f"starts {minute(record.predicted_start).removeprefix(day)}")
+        day = minute(record.made_at, zone=False)[:11]
+        parts.append(f"starts {minute(record.predicted_start, zone=False).removeprefix(day)}")
     return f"{', '.join(parts)}{degraded}"
 
 

@@ -46,6 +46,7 @@ class WatchedJob(msgspec.Struct):
     """A job that queues: what was told of it (at first its first estimate), and what is estimated now.
 
     `armed`: a notice that it is about to start is still to come. `overdue`: it was told that the latest start passed.
+    `held_back`: why no start can be promised, where none can.
     """
 
     place: JobPlace
@@ -54,6 +55,7 @@ class WatchedJob(msgspec.Struct):
     now: StartEstimate
     armed: bool
     overdue: bool = False
+    held_back: str | None = None
     last_id: str = ""
     user: str | None = None
     sending: bool = False
@@ -92,6 +94,8 @@ def due(job: WatchedJob, now: float, before_s: float) -> Kind | None:
         later = newer and estimate.expected_start > told.latest
         if later or (now > told.latest and not job.overdue):
             return "slipped"
+    if job.held_back is not None:
+        return None
     if job.armed and estimate.expected_start - now <= before_s and now <= estimate.expected_start + before_s:
         return "about_to_start"
     left, left_before = estimate.expected_start - estimate.made_at, told.expected_start - estimate.made_at
@@ -127,12 +131,14 @@ def _text(job: WatchedJob, kind: Kind, now: float) -> str:
     when = f"in about {duration(left_s)}" if left_s >= 60.0 else "any moment"
     if kind == "about_to_start":
         return f"job {job_id} at {site} is expected to start {when}"
+    if job.held_back is not None:
+        return f"job {job_id} at {site} has no start that can be promised: {job.held_back}"
     by = duration(abs(job.now.expected_start - job.told.expected_start))
     if kind == "sooner":
         return f"job {job_id} at {site} is expected to start {when}, {by} sooner than {_before(job)}"
     if job.now.expected_start > job.told.expected_start:
         return f"job {job_id} at {site} is expected to start {when}, {by} later than {_before(job)}"
-    longer = "" if job.last_id else f": it has waited longer than {float(BOUND):.0%} of jobs like it".replace("%", " %")
+    longer = "" if job.last_id else f": it has waited longer than {100 * float(BOUND):.0f} % of jobs like it"
     return f"job {job_id} at {site} has not started by the time that was told as the latest{longer}"
 
 

@@ -154,6 +154,7 @@ class Teller:
             self._counts.dropped[GONE] += 1
             self._watching.forget(job.place)
             return False
+        job.held_back = None if live.held_back is msgspec.UNSET else live.held_back
         if (now := _estimate(answer)) is not None:
             job.estimated(now)
         return True

@@ -113,6 +113,15 @@ def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
         sys.stdout.write("\n".join((text[0], rule[GAP:], *text[1:])) + "\n")
 
 
+def show_line(text: str) -> None:
+    """Print one of many lines at once: broken within a terminal's width, whole where a program reads it."""
+    if sys.stdout.isatty():
+        show_wrapped(text)
+    else:
+        sys.stdout.write(f"{printable(text)}\n")
+    sys.stdout.flush()
+
+
 def show_wrapped(text: str) -> None:
     """Print a text, broken within the terminal's width."""
     whole = TextWrapper(columns(), subsequent_indent="  ", break_on_hyphens=False)

@@ -237,12 +237,12 @@ def _in_line(job: Job, ahead: Ahead, drain_s: float | None, place: str) -> str:
     """What is ahead: `12 jobs ahead of it, 7 of them in batch, need 3,400 core-hours, about 3h6m of the machine`."""
     one = ahead.jobs == 1
     among = f", {ahead.same_queue} of them in {job.queue}," if ahead.same_queue and job.queue and not one else ""
-    work = (
-        f"{ahead.work_cpu_s / HOUR_S:,.0f}" if ahead.work_cpu_s >= 10 * HOUR_S else f"{ahead.work_cpu_s / HOUR_S:.1f}"
-    )
-    machine = "" if drain_s is None else f", about {duration(drain_s)} of {place or 'the machine'}"
     jobs, need = ("1 job", "needs") if one else (f"{ahead.jobs:,} jobs", "need")
-    return f"{jobs} ahead of it{among} {need} {work} core-hours{machine}"
+    hours = ahead.work_cpu_s / HOUR_S
+    if hours < 0.1:
+        return f"{jobs} ahead of it{among} {need} less than 0.1 core-hours"
+    machine = "" if drain_s is None else f", about {duration(drain_s)} of {place or 'the machine'}"
+    return f"{jobs} ahead of it{among} {need} {hours:,.{0 if hours >= 10 else 1}f} core-hours{machine}"
 
 
 def _sooner(engine: Engine, job: Job, prediction: Prediction) -> list[Alternative]:

@@ -70,7 +70,7 @@ class Choice(NamedTuple):
     def reason(self) -> str:
         """What the estimate falls back on, beside the mixture; empty where that is little."""
         weighed = zip(CHOICES[1:], self.weights[1:].tolist(), strict=True)
-        return ", ".join(f"{name} {weight:.0%}" for name, weight in weighed if weight >= MIN_NAMED)
+        return ", ".join(f"{name} {100 * weight:.0f} %" for name, weight in weighed if weight >= MIN_NAMED)
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):

@@ -223,8 +223,9 @@ class Blend(WaitMethod):
             return Estimate(None, "no history")
         said, choice = mixed
         weights = self._quantiles.weights(said)
-        first = sorted(weights, key=lambda name: -weights[name])[:3]
-        reason = ", ".join(f"{name} {weights[name]:.0%}" for name in first if weights[name] >= MIN_NAMED)
+        first = [name for name in sorted(weights, key=lambda name: -weights[name])[:3] if weights[name] >= MIN_NAMED]
+        shares = {name: weights[name] for name in first} | {"others": 1.0 - sum(weights[name] for name in first)}
+        reason = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares.items() if share >= 0.005)
         reason = f"mixed of {reason}{context.state.table.seen().bound}{self._order.bound(context)}"
         if forests is not None and forests.elsewhere:
             reason = f"{reason}; forests know jobs of other sites alone"

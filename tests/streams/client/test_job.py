@@ -57,6 +57,11 @@ def test_no_line_is_wider_than_the_terminal(
     assert max(map(len, lines)) <= 50
 
 
+def test_a_bound_before_the_expected_start_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    show([msgspec.structs.replace(KNOWN, starts_by={"0.9": 835_823_000.0})])
+    assert "at the latest" not in capsys.readouterr().out
+
+
 def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show([UNKNOWN, KNOWN])
     assert capsys.readouterr().out.splitlines() == [

@@ -31,7 +31,7 @@ def test_a_users_jobs_are_shown_with_their_starts(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert out.splitlines()[0].split() == ["job", "site", "cpus", "queued", "starts", "(UTC)", "90", "%", "by", "(UTC)"]
-    assert "\nrunning:\n" in out and "\nof:\n" in out and " UTC" in out
+    assert "\nrunning:\n" in out and "\nas of:\n" in out and " UTC" in out
     assert main(["jobs", "--user", "nobody", "--site", "alder"]) == 0
     assert capsys.readouterr().out.startswith("no job queues\n")
 
@@ -40,6 +40,17 @@ def test_the_latest_start_counts_from_when_a_job_was_eligible(capsys: Capture) -
     waits = msgspec.structs.replace(LIVE, bounds={"0.9": 3600.0}, eligible=7200.0, expected_start=7300.0)
     show_jobs([SiteJobs("alder", 7250.0, [waits])])
     assert capsys.readouterr().out.splitlines()[2].endswith("1970-01-01 02:01  1970-01-01 03:00")
+
+
+def test_what_holds_several_jobs_is_told_once_and_no_bound_that_has_passed(capsys: Capture) -> None:
+    one = msgspec.structs.replace(
+        LIVE, why="2 jobs ahead of it; it is late", bounds={"0.9": 60.0}, expected_start=900.0
+    )
+    two = msgspec.structs.replace(one, job="4712", why="it is late", expected_start=None, held_back="it is late")
+    show_jobs([SiteJobs("alder", 100.0, [one, two])])
+    rows = [" ".join(row.split()) for row in capsys.readouterr().out.splitlines()]
+    assert rows[2:4] == ["4711 alder 4 1m40s 1970-01-01 00:15 –", "4712 alder 4 1m40s unknown –"]
+    assert rows[5:8] == ["why:", "4711 2 jobs ahead of it", "alder 4711, 4712: it is late"]
 
 
 def test_without_a_user_those_that_have_queued_longest_are_shown(capsys: Capture) -> None:

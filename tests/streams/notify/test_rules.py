@@ -130,3 +130,12 @@ def test_without_an_estimate_nothing_can_be_told(wait_s: float | None) -> None:
     )
     found = estimate_of(said)
     assert found is None if wait_s is None else found is not None and found.latest is None
+
+
+def test_no_start_is_told_of_a_job_that_is_held_back() -> None:
+    job = watched(PLACE, FIRST, BEFORE_S)
+    job.held_back = "held back by a limit"
+    assert due(job, 10 * HOUR_S - BEFORE_S, BEFORE_S) is None
+    assert due(job, 21 * HOUR_S, BEFORE_S) == "slipped"
+    told = notice(job, "slipped", 21 * HOUR_S, "notify").text
+    assert told == "job 4711 at kth has no start that can be promised: held back by a limit"
