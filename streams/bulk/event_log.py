@@ -7,7 +7,7 @@ event; other processes read it by its path.
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import islice
@@ -37,6 +37,18 @@ _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
 
+Share = Callable[[], float | None]
+"""Tells how much of the work is done; None where that is not known."""
+
+Shown = Callable[[str, int | None, Share], AbstractContextManager[Callable[[float], None]]]
+"""Shows how far something is: what its steps are, how many there are. What it gives is told the time of each."""
+
+
+def silent(_unit: str, _total: int | None, _share: Share) -> AbstractContextManager[Callable[[float], None]]:
+    """Shows nothing."""
+    return nullcontext(lambda _: None)
+
+
 class EventLog(msgspec.Struct):
     """The events of a log. Small, so that other processes can be given it; the events are in the file `path`.
 
@@ -57,10 +69,16 @@ class EventLog(msgspec.Struct):
     cuts: dict[str, float] = {}
 
     @classmethod
-    def of(cls, events: Iterable[AnyEvent], directory: Path) -> Self:
+    def of(
+        cls, events: Iterable[AnyEvent], directory: Path, shown: Shown = silent, share: Share = lambda: None
+    ) -> Self:
         """Sort events into a new file in this directory; some 15 µs an event.
 
         Duplicates are left out. Of events at one moment see `streams.bulk.order`.
+
+        Parameters:
+            shown: shows how far that is.
+            share: of the input that was read.
 
         Raises:
             UserError: there is no room for the file.
@@ -71,10 +89,13 @@ class EventLog(msgspec.Struct):
             with closing(sqlite3.connect(path, isolation_level=None)) as base:
                 base.executescript(_TABLES)
                 base.execute("BEGIN")
-                base.executemany("INSERT INTO spare.given VALUES (?, ?)", ((one.time, _encode(one)) for one in events))
-                rows = base.execute("SELECT event FROM spare.given ORDER BY time, rowid")
-                ordered = in_order(_decoder.decode(blob) for (blob,) in rows)
-                base.executemany("INSERT INTO events VALUES (?)", _counted(ordered, surveyors, content.update))
+                with shown("events read", None, share) as advance:
+                    rows = ((one.time, _encode(one)) for one in _passing(events, advance))
+                    count = base.executemany("INSERT INTO spare.given VALUES (?, ?)", rows).rowcount
+                with shown("events put in order", count, share) as advance:
+                    given = base.execute("SELECT event FROM spare.given ORDER BY time, rowid")
+                    ordered = in_order(_passing((_decoder.decode(blob) for (blob,) in given), advance))
+                    base.executemany("INSERT INTO events VALUES (?)", _counted(ordered, surveyors, content.update))
                 base.execute("COMMIT")
         except sqlite3.Error as error:
             raise UserError(f"{directory}: the log cannot be kept there: {error}; TMPDIR names another place") from None
@@ -137,6 +158,12 @@ def inferred(survey: Survey) -> Capacity | None:
     if survey.capacity is not None or not survey.machine.cpus.size:
         return None
     return Capacity(site=survey.site, time=survey.begin, cpus=survey.machine.cpus.size)
+
+
+def _passing(events: Iterable[AnyEvent], advance: Callable[[float], None]) -> Iterator[AnyEvent]:
+    for event in events:
+        advance(event.time)
+        yield event
 
 
 def _counted(

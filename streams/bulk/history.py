@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from models.records import AnyEvent, Requeue, Submit
-from streams.bulk.event_log import EventLog
+from streams.bulk.event_log import EventLog, Shown, silent
 from streams.bulk.reading import read_log
 from streams.bulk.source import SortedSource
 from streams.errors import NotUnderstood, UserError
@@ -82,6 +82,7 @@ class History:
         files: of one site, in any order; of a log that is followed, its one location.
         directory: where the live source keeps its cursor; None to leave none, and to read all as recorded.
         options: `NAME=VALUE` for the source, such as its time zone.
+        shown: shows how far the reading is.
 
     Attributes:
         site: whose it is.
@@ -103,6 +104,7 @@ class History:
         format_name: str | None,
         on_skipped: OnSkipped,
         options: Sequence[str],
+        shown: Shown = silent,
     ) -> None:
         kind: type[Source] = source_named(format_name) if format_name else format_of(files[0])
         self.site, self._file = site, None
@@ -115,7 +117,7 @@ class History:
             self._source: Source = kind.open(str(files[0]), site, on_skipped, **options_for(kind, options))
             self._reached, self.follows = None, True
         else:
-            log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options))
+            log, report = stack.enter_context(read_log(files, site, kind.name, on_skipped, options, shown))
             self._source, self._reached, self._log = SortedSource(kind.name, log), report.reached, log
             self.begin, self.events = log.begin, log.count if log.jobs <= SENT_JOBS else None
             self.follows = directory is not None and report.reached is not None

@@ -2,8 +2,9 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from models.records import AnyEvent
-from streams.bulk.event_log import EventLog
+from streams.bulk.event_log import EventLog, Shown, silent
 from streams.errors import NotUnderstood, UserError
 from streams.sources.contract import Cursor, OnSkipped, Skipped, Source
 from streams.sources.formats import format_of
@@ -78,7 +79,7 @@ def read_log(
     format_name: str | None = None,
     on_skipped: OnSkipped | None = None,
     options: Sequence[str] = (),
-    on_event: Callable[[AnyEvent], None] = lambda _: None,
+    shown: Shown = silent,
 ) -> Iterator[tuple[EventLog, Report]]:
     """Read files as one log, in a directory that is gone afterwards.
 
@@ -88,7 +89,7 @@ def read_log(
         format_name: the source that reads them; by default each file's own format, told by its beginning.
         on_skipped: told of each part that is skipped, beside the report.
         options: `NAME=VALUE` for each source, such as its time zone.
-        on_event: told of each event as it is read.
+        shown: shows how far the reading is.
 
     Raises:
         NotUnderstood: no source reads a file, it has no such option, or there is no job in it.
@@ -104,7 +105,8 @@ def read_log(
     with TemporaryDirectory(prefix="queuecast-") as directory:
         paths = [_spooled(Path(directory)) if str(path) == "-" else path for path in files]
         try:
-            log = EventLog.of(_events(paths, site, format_name, options, skip, report, on_event), Path(directory))
+            events = _events(paths, site, format_name, options, skip, report)
+            log = EventLog.of(events, Path(directory), shown, partial(_share_read, paths, {}))
         except UserError as error:  # standard input is not known by the place where it is kept
             raise type(error)(str(error).replace(f"{directory}/", "")) from None
         for file in report.files:
@@ -114,6 +116,25 @@ def read_log(
         if not log.jobs:
             raise NotUnderstood(f"{', '.join(map(str, files))}: no job in it{_why_nothing(report)}")
         yield log, report
+
+
+def _share_read(paths: Sequence[Path], read: dict[Path, int]) -> float | None:
+    """How much of the files was read, as Linux tells of those that are open; None where nobody tells.
+
+    Parameters:
+        read: how many bytes of each file that was open were read by the time of the call before.
+    """
+    sizes = {path.resolve(): path.stat().st_size for path in paths}
+    at = dict[Path, int]()
+    with suppress(OSError):
+        for one in Path("/proc/self/fd").iterdir():
+            with suppress(OSError, ValueError):  # it is closed by now
+                path = one.readlink()
+                if path in sizes:
+                    at[path] = max(at.get(path, 0), int(Path(f"/proc/self/fdinfo/{one.name}").read_text().split()[1]))
+    for path in read.keys() | at.keys():  # what is not open any more was read
+        read[path] = max(read.get(path, 0), at.get(path, sizes[path]))
+    return sum(read.values()) / max(sum(sizes.values()), 1) if read else None
 
 
 def _spooled(directory: Path) -> Path:
@@ -131,7 +152,6 @@ def _events(
     options: Sequence[str],
     skip: OnSkipped,
     report: Report,
-    on_event: Callable[[AnyEvent], None],
 ) -> Iterator[AnyEvent]:
     """The events of all files, those of one log together; all are of one site."""
     kinds: dict[str, list[Source]] = {}
@@ -146,7 +166,6 @@ def _events(
     for sources in kinds.values():
         for source, event in type(sources[0]).together(sources):
             read[id(source)].events += 1
-            on_event(event)
             yield event
         report.reached = sources[0].reached
         for source in sources:

@@ -153,7 +153,7 @@ def _feed_history(
 
     with ExitStack() as stack:
         skipped = (lambda part: tell(str(part))) if skip_broken else refuse
-        past = History(stack, files, site, settings, cursors, format_name, skipped, options)
+        past = History(stack, files, site, settings, cursors, format_name, skipped, options, progress)
         if past.begin is not None:
             _warn_of_known(settings, {site: past.begin}, ())
         if not past.follows:
@@ -229,7 +229,7 @@ def _recorded(
     skipped = (lambda part: tell(str(part))) if skip_broken else refuse
     named = names_of(list(map(str, files)), sites) if sites else [None] * len(files)
     logs = [
-        stack.enter_context(read_log([path], site, name, skipped, options))[0]
+        stack.enter_context(read_log([path], site, name, skipped, options, progress))[0]
         for path, site, name in zip(files, named, formats, strict=True)
     ]
     names_of([log.site for log in logs], ())

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,10 +118,7 @@ def opened(
     if map_name is not None:
         format_name, options = format_name or "table", [*(options or ()), f"map={map_name}"]
     told = (lambda part: tell(str(part))) if skip_broken else None
-    with ExitStack() as stack:
-        with progress("events read", None) as advance:
-            reading = read_log(files, site, format_name, told, options or (), lambda event: advance(event.time))
-            found = stack.enter_context(reading)
+    with read_log(files, site, format_name, told, options or (), progress) as found:
         yield found
 
 

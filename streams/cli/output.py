@@ -4,9 +4,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Timer
+from threading import Event, Thread, Timer
 from typing import Any, cast
 
+from models.durations import duration
 from streams.text.terminal import minute, printable
 
 SILENCE_S = 4.0
@@ -42,17 +43,25 @@ def told_if_silent(message: str, seconds: float = SILENCE_S) -> Iterator[Callabl
 
 
 @contextmanager
-def progress(unit: str, total: int | None) -> Iterator[Callable[..., None]]:
+def progress(
+    unit: str, total: int | None, share: Callable[[], float | None] = lambda: None
+) -> Iterator[Callable[..., None]]:
     """Show a bar on stderr, or a line a minute where that is no terminal; gives a function that moves it on by one.
 
-    That function may be told which time of the log (Unix seconds) it has come to, which is shown too.
+    That function may be told which time of the log (Unix seconds) it has come to, which is shown too. Where the total
+    is not known, `share` tells how much of the work is done.
     """
-    way = _Way(unit, total)
+    way = _Way(unit, total, share)
     if not sys.stderr.isatty():
-        yield way.tell_now_and_then
+        done = Event()
+        Thread(target=way.tell_until, args=(done,), daemon=True).start()
+        try:
+            yield way.advance
+        finally:
+            done.set()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.text import Text
 
     class Shown(ProgressColumn):
@@ -60,30 +69,37 @@ def progress(unit: str, total: int | None) -> Iterator[Callable[..., None]]:
             bar.update(task.id, completed=way.done)
             return Text(str(way))
 
-    columns = (BarColumn(20), Shown(), TimeRemainingColumn()) if total else (Shown(),)
+    columns = (BarColumn(20), Shown()) if total else (Shown(),)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         bar.add_task(unit, total=total)
         yield way.advance
 
 
 class _Way:
-    """How far a command is: so many of its units, and the time of the log that it has come to."""
+    """How far a command is: so many of its units, the time of the log that it has come to, and how long it still takes.
 
-    def __init__(self, unit: str, total: int | None) -> None:
+    The last from what share of the work took how long so far.
+    """
+
+    def __init__(self, unit: str, total: int | None, share: Callable[[], float | None]) -> None:
         self.done, self._reached = 0, cast("float | None", None)
-        self._unit, self._of = unit, "" if total is None else f" of {total:,}"
-        self._begun = self._told = time.monotonic()
+        self._unit, self._total, self._share = unit, total, share
+        self._begun = time.monotonic()
 
     def advance(self, reached: float | None = None) -> None:
         self.done, self._reached = self.done + 1, reached
 
-    def tell_now_and_then(self, reached: float | None = None) -> None:
-        self.advance(reached)
-        if (now := time.monotonic()) - self._told >= TELL_S:
-            self._told = now
+    def tell_until(self, done: Event) -> None:
+        while not done.wait(TELL_S):
             tell(str(self))
 
     def __str__(self) -> str:
-        at = "" if self._reached is None else f", at {minute(self._reached)}"
-        rate = self.done / max(time.monotonic() - self._begun, 1e-3)
-        return f"{self.done:,}{self._of} {self._unit}, {rate:,.0f}/s{at}"
+        took_s = max(time.monotonic() - self._begun, 1e-3)
+        share = self.done / self._total if self._total else self._share()
+        of = f" of {self._total:,}" if self._total else ""
+        parts = [f"{self.done:,}{of} {self._unit}", f"{self.done / took_s:,.0f}/s"]
+        parts += [] if self._reached is None else [f"at {minute(self._reached)}"]
+        if share and share < 1:
+            parts += [] if self._total else [f"{share:.0%} of the input"]
+            parts.append(f"{duration(took_s * (1 / share - 1))} left")
+        return ", ".join(parts)

@@ -1,41 +1,56 @@
-import sys
+"""How far a long command says that it is, where stderr is no terminal."""
+
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from streams.bulk.reading import read_log
 from streams.cli import output
-from streams.cli.output import progress, told_if_silent
+from streams.cli.output import progress
 
 
-def test_a_bar_is_shown_at_a_terminal_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with progress("jobs", 1000) as advance:
-        for _ in range(1000):
-            advance()
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    with progress("jobs", 1000) as advance:
-        for _ in range(1000):
-            advance()
-    assert "1,000 of 1,000 jobs" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("total", "share", "told"),
+    [
+        (4, None, "1 of 4 jobs, 0/s, at 1996-06-26 21:06 UTC, 5m left"),
+        (1, None, "1 of 1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
+        (None, 0.25, "1 jobs, 0/s, at 1996-06-26 21:06 UTC, 25% of the input, 5m left"),
+        (None, None, "1 jobs, 0/s, at 1996-06-26 21:06 UTC"),
+    ],
+)
+def test_how_long_it_still_takes_is_told(total: int | None, share: float | None, told: str) -> None:
+    way = output._Way("jobs", total, lambda: share)
+    way._begun = time.monotonic() - 100.0
+    way.advance(835823160.0)
+    assert str(way) == told
 
 
-def test_how_far_a_long_command_is_is_told_with_the_time_of_its_log(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "TELL_S", 0.0)
-    with progress("events sent", 1000) as advance:
-        advance(835_823_160.0)
-    said = capsys.readouterr().err
-    assert said.startswith("1 of 1,000 events sent, ") and said.endswith("/s, at 1996-06-26 21:06 UTC\n")
-
-
-def test_silence_is_told_and_what_is_heard_is_not(capsys: pytest.CaptureFixture[str]) -> None:
-    with told_if_silent("nothing yet", 60.0) as heard:
-        heard()
-    assert capsys.readouterr().err == ""
-    with told_if_silent("nothing yet", 0.0):
-        deadline = time.monotonic() + 30
-        while not (said := capsys.readouterr().err) and time.monotonic() < deadline:
+def test_lines_come_also_while_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "TELL_S", 0.01)
+    lines: list[str] = []
+    monkeypatch.setattr(output, "tell", lines.append)
+    deadline = time.monotonic() + 30.0
+    with progress("jobs", 2):
+        while len(lines) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert said == "nothing yet\n"
+    assert lines[0].startswith("0 of 2 jobs, 0/s")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fdinfo").exists(), reason="needs Linux")
+def test_of_files_that_are_read_the_share_is_told(tmp_path: Path) -> None:
+    parts = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    for part in parts:
+        submit = '{"v":1,"site":"s","type":"submit","time":%d.0,"job":"%s%d"}'
+        part.write_text("".join(submit % (n, part.stem, n) + "\n" for n in range(20_000)))
+    shares = [0.0]
+
+    @contextmanager
+    def shown(unit: str, _: int | None, share: Callable[[], float | None]) -> Iterator[Callable[[float], None]]:
+        yield lambda at: shares.append(share() or 0.0) if unit == "events read" and at % 1000 == 0 else None
+
+    with read_log(parts, "s", None, None, (), shown) as (log, _):
+        assert log.jobs == 40_000
+    assert shares == sorted(shares) and len(set(shares)) > 4 and shares[-1] == 1.0
