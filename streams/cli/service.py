@@ -1,6 +1,7 @@
 """The commands of who runs queuecast: topics, schema, worker, serve, doctor."""
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import typer
@@ -134,24 +135,33 @@ def doctor(
         list[str] | None,
         typer.Option(metavar="HOST:PORT", help="Look at the `notify` with this web port; repeatable."),
     ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SITE=HOST:PORT", help="Compare a site with its slurmctld's metrics; repeatable."),
+    ] = None,
 ) -> None:
     """Look at Kafka, its topics, the workers and Redis, and say what is wrong and what to do.
 
     A line a check: ok, warn or fail. The exit code is 1 where any has failed.
     """
+    from functools import partial
     from itertools import chain
 
     import msgspec
 
-    from streams.operate.checks import check_notifier, check_source, url_of
+    from streams.operate.checks import CheckResult, check_notifier, check_source, url_of
     from streams.operate.doctor import examine
+    from streams.operate.slurm_metrics import check_slurm, page_of
 
-    failed, looks = False, [("--source", check_source, source or ()), ("--notify", check_notifier, notify or ())]
-    for option, _, addresses in looks:
-        for address in addresses:
-            read_as(option, url_of, address)
-    others = chain.from_iterable(map(check, addresses) for _, check, addresses in looks)
-    for result in chain(examine(settings_of(context)), others):
+    settings, failed = settings_of(context), False
+    looks: list[tuple[str, Callable[[str], object], Callable[[str], CheckResult], str]] = [
+        *(("--source", url_of, check_source, one) for one in source or ()),
+        *(("--notify", url_of, check_notifier, one) for one in notify or ()),
+        *(("--slurm", page_of, partial(check_slurm, settings), one) for one in slurm or ()),
+    ]
+    for option, read, _, given in looks:
+        read_as(option, read, given)
+    for result in chain(examine(settings), (check(given) for _, _, check, given in looks)):
         if as_json:
             sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         else:

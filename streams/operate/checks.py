@@ -40,10 +40,10 @@ def url_of(address: str) -> str:
     return f"http://{address}/metrics"
 
 
-def shown_at(address: str, process: str, prefix: str) -> dict[str, float] | CheckResult:
+def shown_at(address: str, process: str, prefix: str, advice: str | None = None) -> dict[str, float] | CheckResult:
     """What a process shows: the sums of the metrics whose names begin so; a result where the page cannot be read.
 
-    The names are without this beginning; 0 for what is not shown.
+    The names are without this beginning; 0 for what is not shown. `advice` is for a page that cannot be read.
 
     Raises:
         NotUnderstood: as `url_of`.
@@ -58,7 +58,8 @@ def shown_at(address: str, process: str, prefix: str) -> dict[str, float] | Chec
                 found[sample.name.removeprefix(prefix)] += sample.value
     except (OSError, ValueError, HTTPException) as error:
         why = f"the answer broke off: {error}" if isinstance(error, HTTPException) else str(error)
-        return CheckResult(process, "fail", f"{url}: {why}", f"see whether it runs: `queuecast {process}`, --web-port")
+        usual = f"see whether it runs: `queuecast {process}`, --web-port"
+        return CheckResult(process, "fail", f"{url}: {why}", advice or usual)
     return found
 
 

@@ -1,0 +1,78 @@
+"""A site beside the metrics of its slurmctld."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.local.stack import free_port
+from streams.errors import NotUnderstood
+from streams.operate import slurm_metrics
+from streams.operate.slurm_metrics import check_slurm, page_of
+from streams.settings import Settings
+
+PAGES = {
+    "/metrics/jobs": """# HELP slurm_jobs_pending Number of jobs in Pending state
+# TYPE slurm_jobs_pending gauge
+slurm_jobs_pending 40
+# TYPE slurm_jobs_running gauge
+slurm_jobs_running 7
+""",
+    "/metrics/nodes": """# TYPE slurm_node_cpus gauge
+slurm_node_cpus{node="n1"} 64
+slurm_node_cpus{node="n2"} 64
+# TYPE slurm_nodes_down gauge
+slurm_nodes_down 1
+""",
+}
+
+
+class Slurmctld(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(PAGES[self.path].encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Slurmctld) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("queued", "running", "cpus", "state"),
+    [(40, 7, 128, "ok"), (31, 2, 128, "ok"), (20, 7, 128, "warn"), (40, 7, 64, "warn")],
+)
+def test_a_site_is_compared_with_what_slurm_counts(
+    address: str, queued: int, running: int, cpus: int, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = SimpleNamespace(queued_jobs=queued, running_jobs=running)
+
+    @contextmanager
+    def client(*_: Any, **__: Any) -> Iterator[Any]:
+        yield SimpleNamespace(site=lambda site: SimpleNamespace(site=site, live=live, cpus=cpus))
+
+    monkeypatch.setattr(slurm_metrics, "Client", client)
+    found = check_slurm(Settings(), f"alder={address}")
+    assert found.state == state
+    assert found.found == (
+        f"alder: {queued} jobs queued where Slurm counts 40, {running} jobs running where Slurm counts 7, "
+        f"{cpus} processors where Slurm counts 128"
+    )
+
+
+def test_a_slurmctld_that_shows_no_metrics_is_told() -> None:
+    found = check_slurm(Settings(), f"alder=127.0.0.1:{free_port()}")
+    assert found.state == "fail" and "MetricsType=metrics/openmetrics" in str(found)
+    with pytest.raises(NotUnderstood, match="expected SITE=HOST:PORT"):
+        page_of("ctl:6817")
