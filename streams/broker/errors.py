@@ -92,7 +92,10 @@ def _refused(settings: KafkaSettings) -> str:
 
 
 def _away(settings: KafkaSettings) -> str:
-    return f"kafka: no broker answers at {settings.bootstrap}; is it running, and is it this address?"
+    unset = settings.bootstrap == KafkaSettings().bootstrap
+    ask = "is it running, and is it this address?"
+    todo = "`queuecast up` runs one here, and kafka.bootstrap says where another is" if unset else ask
+    return f"kafka: no broker answers at {settings.bootstrap}; {todo}"
 
 
 def who(settings: KafkaSettings) -> str:

@@ -64,7 +64,9 @@ def _misunderstood(error: typer.TyperException) -> int:
         sys.stdout.write(error.format_message() + "\n")
     elif message := error.format_message():
         command = getattr(getattr(error, "ctx", None), "command_path", "queuecast")
-        return _fail(f"{message.rstrip('.')}. See `{command} --help`.", error.exit_code)
+        return _fail(
+            f"{message.rstrip('.')}{'' if message.endswith('?') else '.'} See `{command} --help`.", error.exit_code
+        )
     return error.exit_code
 
 

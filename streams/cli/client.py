@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.look import By, Sites, Token, Url, ask_job, seconds_until
-from streams.cli.options import is_given, name, names, read_trace, settings_of
+from streams.cli.options import Format, Site, is_given, name, names, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
 from streams.text.terminal import moment, printable, show_line
@@ -45,10 +45,7 @@ def feed(
         float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
     ] = None,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Report broken lines and go on.")] = False,
-    format_name: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="The source that reads them. Default: told by each file."),
-    ] = None,
+    format_name: Format = None,
     cursors: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep here how far each site is, and go on there the next time."),
@@ -192,7 +189,7 @@ def _await_workers(settings: "Settings", sites: Sequence[str], say: Callable[[st
 
     began = time.monotonic()
     looks = unread(settings, sites)
-    waiting = "the worker has not caught up yet; Ctrl-C leaves it to it"
+    waiting = "waiting until the worker has predicted what was sent; Ctrl-C ends the waiting, not the worker"
     try:
         before = total = next(looks)
         with told_if_silent(waiting), progress("events predicted", total) as advance:
@@ -263,7 +260,7 @@ def _print_fed(publisher: "Publisher", seconds: float) -> None:
 @commands.command(epilog="Example: queuecast watch --site ctc --outcomes --from-beginning --count 20")
 def watch(
     context: typer.Context,
-    site: Annotated[str | None, typer.Option(help="Those of this site only.")] = None,
+    site: Site = None,
     job: Annotated[str | None, typer.Option(help="Those of this job only.")] = None,
     outcomes: Annotated[bool, typer.Option("--outcomes", help="What became of predictions too.")] = False,
     from_beginning: Annotated[

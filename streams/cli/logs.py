@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streams.cli.options import Range, methods, settings_without_servers
+from streams.cli.options import Format, Range, names_in, settings_without_servers
 from streams.cli.output import print_json, progress, tell
 from streams.errors import UserError
 from streams.text.terminal import show_accuracy
@@ -29,10 +29,6 @@ LogFiles = Annotated[
         metavar="FILE...",
         help="A site's log, in one file or several, or a folder, plain or zipped; - is standard input.",
     ),
-]
-FormatName = Annotated[
-    str | None,
-    typer.Option("--format", metavar="NAME", help="The source that reads it, such as swf. Default: told by the file."),
 ]
 MapName = Annotated[
     str | None,
@@ -130,13 +126,17 @@ def replay(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            autocompletion=methods,
+            autocompletion=names_in("models.registry", "METHODS"),
             help="Method to run; repeatable, the first one counts. Default: the settings'.",
         ),
     ] = None,
     runtimes: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Method for run times; repeatable, as --method."),
+        typer.Option(
+            metavar="NAME",
+            autocompletion=names_in("models.registry", "RUN_METHODS"),
+            help="Method for run times; repeatable, as --method.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the predictions there, JSON lines.")] = None,
     outcomes: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the outcomes there.")] = None,
@@ -149,7 +149,7 @@ def replay(
     resume: Resume = None,
     prior: PriorFile = None,
     site: SiteName = None,
-    format_name: FormatName = None,
+    format_name: Format = None,
     map_name: MapName = None,
     options: Options = None,
     skip_broken: SkipBroken = False,
@@ -166,12 +166,12 @@ def replay(
     The trivial rules, "zero" and "median", always run beside, and so do the
     scheduler's own estimates where the log has them.
 
-    The columns: mean absolute error (AAE), median error, error as a share of
-    the response time (PPE; PPE600 and PPE1200 with that at least 600 or 1200 s),
-    shares of jobs predicted within a factor of 2 or 3, within 1 or 10 minutes,
-    jobs without an estimate, jobs, and for each bound the share of jobs at or
-    below it. A second table has the run times: mean absolute error in minutes
-    and as a share of the mean run time, and the share within its interval.
+    The columns: mean absolute error (AAE) and median error in hours; error as a
+    share of the response time (PPE; PPE600 and PPE1200 with that at least 600 or
+    1200 s); shares of jobs predicted within a factor of 2 or 3, within 1 or 10
+    minutes; jobs without an estimate; jobs; and for each bound the share of jobs
+    at or below it (cov). A second table has the run times: mean absolute error in
+    hours and as a share of the mean run time, and the share within its interval.
     """
     from streams.bulk.event_log import jobs_in
     from streams.offline.prior import read_prior
@@ -220,7 +220,11 @@ def compare(
     files: LogFiles,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", autocompletion=methods, help="Only this method; repeatable. Default: every one."),
+        typer.Option(
+            metavar="NAME",
+            autocompletion=names_in("models.registry", "METHODS"),
+            help="Only this method; repeatable. Default: every one.",
+        ),
     ] = None,
     ids: Ids = None,
     rows: Rows = None,
@@ -230,7 +234,7 @@ def compare(
     fast: Fast = False,
     resume: Resume = None,
     site: SiteName = None,
-    format_name: FormatName = None,
+    format_name: Format = None,
     map_name: MapName = None,
     options: Options = None,
     skip_broken: SkipBroken = False,

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from streams.cli.options import known_sites, name, names, settings_of
+from streams.cli.options import Site, known_sites, name, names, settings_of
 from streams.cli.output import print_json, told_if_silent
 from streams.errors import read_as
 from streams.text.terminal import show_line
@@ -125,7 +125,7 @@ def sites(
 @commands.command(epilog="Example: queuecast letters --site ctc --follow")
 def letters(
     context: typer.Context,
-    site: Annotated[str | None, typer.Option(help="Those of this site only.")] = None,
+    site: Site = None,
     reason: Annotated[str | None, typer.Option(help="Those with this reason only.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Print each that comes from now on, one a line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON; with --follow JSON lines.")] = False,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streams.cli.look import Sites
 from streams.cli.options import names, settings_of
 from streams.cli.output import print_json
 from streams.errors import place_and_problem, read_as
@@ -20,7 +21,7 @@ commands = typer.Typer()
 @commands.command(epilog="Example: queuecast notify --user ada --webhook https://chat.example.org/hooks/queuecast")
 def notify(
     context: typer.Context,
-    site: Annotated[list[str] | None, typer.Option(help="Jobs at this site only; repeatable.")] = None,
+    site: Sites = None,
     user: Annotated[list[str] | None, typer.Option(help="This user's jobs only; repeatable.")] = None,
     job: Annotated[list[str] | None, typer.Option(help="This job only; repeatable.")] = None,
     before: Annotated[

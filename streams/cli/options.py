@@ -1,6 +1,7 @@
 """What several commands have in common: the types of their options, and what these give."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +20,12 @@ Range = tuple[int, int]
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
 
 
-def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
-    """The settings in force: where none are named, those of the `queuecast up` that runs here, which is told on stderr.
+def settings_of(context: typer.Context, url: str | None = None, say: bool = True) -> "Settings":
+    """The settings in force: where none are named, those of the `queuecast up` that runs here.
 
     Parameters:
         url: the HTTP service that is asked, if one is. The token of the `up` that runs here is for its own service.
+        say: whether the first command that finds an `up` says so on stderr.
 
     Raises:
         UserError: the settings cannot be read, or are wrong.
@@ -36,7 +38,7 @@ def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
     if named is None and found is not None:
         if url and not serves(settings.serve, url):
             return load_settings()
-        if is_news(found):
+        if say and is_news(found):
             tell(f"using the queuecast that runs here: {found}")
     context.obj = found
     return settings
@@ -95,11 +97,9 @@ def read_trace(path: Path, skip_broken: bool = False) -> "Trace":
     return read_swf(path, (lambda skipped: tell(str(skipped))) if skip_broken else refuse)
 
 
-def methods(incomplete: str) -> list[str]:
-    """The methods whose names begin so, for a shell to complete."""
-    from models.registry import METHODS
-
-    return [name for name in METHODS if name.startswith(incomplete)]
+def names_in(module: str, table: str) -> Callable[[str], list[str]]:
+    """What gives the names in a table of a module that begin so, for a shell to complete."""
+    return lambda incomplete: [name for name in getattr(import_module(module), table) if name.startswith(incomplete)]
 
 
 def known_sites(context: typer.Context, incomplete: str) -> list[str]:
@@ -107,8 +107,21 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
     from streams.client.either import asked_of
 
     url, token = context.params.get("url"), context.params.get("token")
+    context.obj = context.find_root().params.get("config")
     try:
-        with asked_of(settings_of(context, url), url, token) as grid:
+        with asked_of(settings_of(context, url, say=False), url, token) as grid:
             return [site for site in grid.sites if site.startswith(incomplete)]
     except UserError:
         return []
+
+
+Site = Annotated[str | None, typer.Option(autocompletion=known_sites, help="Those of this site only.")]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        autocompletion=names_in("streams.sources.registry", "SOURCES"),
+        help="The source that reads it, such as swf. Default: told by the file.",
+    ),
+]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from streams.cli.options import changed, settings_of
+from streams.cli.options import changed, names_in, settings_of
 from streams.cli.output import print_json, tell
 from streams.errors import read_as
 from streams.text.terminal import printable, show_table, show_wrapped
@@ -76,7 +76,8 @@ def schema(
     record: Annotated[
         str | None,
         typer.Argument(
-            help="event, prediction, outcome, dead-letter, estimate, question, answer, notice. Default: all."
+            autocompletion=names_in("streams.broker.schema", "RECORDS"),
+            help="event, prediction, outcome, dead-letter, estimate, question, answer, notice. Default: all.",
         ),
     ] = None,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli.options import settings_of
+from streams.cli.options import known_sites, settings_of
 from streams.errors import UserError
 from streams.text.terminal import printable
 
@@ -23,7 +23,10 @@ Why = Annotated[str, typer.Option(help="Why; it is kept with the change.")]
 
 
 @site_commands.callback(epilog="Example: queuecast site ctc show")
-def site(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The site's name.")]) -> None:
+def site(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=known_sites, help="The site's name.")],
+) -> None:
     """Look at one site, or mend it.
 
     A change goes among the site's events: it survives crashes, and `show` says who made it, when and why.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli.options import settings_of
+from streams.cli.options import names_in, settings_of
 from streams.cli.output import tell
 
 commands = typer.Typer()
@@ -17,7 +17,13 @@ commands = typer.Typer()
 @commands.command(epilog="Example: queuecast source slurm squeue+sacct --site alder --cursors /var/lib/queuecast")
 def source(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which scheduler or format, such as slurm.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=names_in("streams.sources.registry", "SOURCES"),
+            help="Which scheduler or format, such as slurm.",
+        ),
+    ],
     location: Annotated[str, typer.Argument(help="What it reads: a path, an address, or what the source says.")],
     site: Annotated[str, typer.Option(help="The site's name.")],
     cursors: Annotated[

@@ -49,7 +49,7 @@ class WatchFilter(msgspec.Struct, frozen=True):
 def watch(
     settings: Settings, shown: WatchFilter, outcomes: bool = False, from_beginning: bool = False
 ) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
-    """Read records as they come, without end; those of one site come in order.
+    """Read records as they come, without end, once the topics are found; those of one site come in order.
 
     Each comes with its bytes and, where the worker sent it late, the delay in seconds.
 
@@ -66,6 +66,12 @@ def watch(
     if outcomes:
         kinds[topics.outcomes] = Outcome
     check_topics(settings, dict.fromkeys(kinds, "read"))
+    return _follow(settings, kinds, shown, from_beginning)
+
+
+def _follow(
+    settings: Settings, kinds: dict[str, type[Prediction] | type[Outcome]], shown: WatchFilter, from_beginning: bool
+) -> Generator[tuple[Prediction | Outcome | SkippedRecord, bytes, int | None]]:
     with kafka_errors(settings.kafka):
         consumer = KafkaConsumer(
             *kinds,

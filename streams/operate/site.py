@@ -54,7 +54,7 @@ def ask(settings: Settings, site: str) -> SiteAnswer:
 def lines(found: SiteAnswer) -> Iterator[str]:
     """A site in words, a line each."""
     live = found.live
-    yield f"{found.site}: {found.cpus} processors, {live.free_cpus} free; its time is {moment(found.made_at)}"
+    yield f"{found.site}: {found.cpus} processors, {live.free_cpus} free"
     yield f"jobs: {live.queued_jobs} queued, {live.running_jobs} running, {found.held_jobs} held"
     for one in found.partitions or ():
         gpus = f", {one.free_gpus} of {one.gpus} GPUs" if one.gpus else ""

@@ -75,12 +75,11 @@ def show_accuracy(rows: Mapping[str, Mapping[str, float]], title: str = "") -> N
         title: the heading of the column of methods.
     """
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    order = [name for name in COMMON_MEASURES if name in names] + [
-        name for name in names if name not in COMMON_MEASURES
-    ]
+    order = [name for name in COMMON_MEASURES if name in names]
+    order += [name for name in names if name not in COMMON_MEASURES]
     if rows:
         lines = [[method, *(_number(name, row.get(name)) for name in order)] for method, row in rows.items()]
-        show_table([title, *("AAE h" if name == "AAE" else name.replace("_", " ") for name in order)], lines)
+        show_table([title, *(IN_HOURS.get(name, name.replace("_", " ")) for name in order)], lines)
 
 
 def columns() -> int:
@@ -88,14 +87,20 @@ def columns() -> int:
     return get_terminal_size((DEFAULT_COLUMNS, 0)).columns
 
 
-COMMON_MEASURES = ("AAE", "median_min", "PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min", "missing", "jobs")
-"""The measures that every method has, in the order of their columns. Other measures follow them."""
+_ERRORS, _SHARES = ("AAE", "median_min", "MAE_min", "share"), ("PPE", "PPE600", "PPE1200", "x2", "x3", "1min", "10min")
+COMMON_MEASURES = (*_ERRORS, *_SHARES, "missing", "jobs")
+"""The measures that methods have in common, in the order of their columns. Other measures follow them."""
+
+IN_HOURS = {"AAE": "AAE h", "median_min": "median h", "MAE_min": "AAE h"}
+"""The errors, and the headings of their columns."""
 
 
 def _number(name: str, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:d}" if name in ("missing", "jobs") else f"{value:.3f}"
+    if name in ("missing", "jobs"):
+        return f"{value:d}"
+    return f"{value / 60 if name.endswith('_min') else value:.3f}"
 
 
 def show_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> None:

@@ -230,8 +230,8 @@ def test_sites_are_ranked_at_the_terminal(here: Deployment, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ((*JOB, "--site", "elm"), "elm  unknown site"),
-        (("ask", "--cpus", "129", "--walltime", "1h"), "alder  has 128 processors birch  has 128 processors"),
+        ((*JOB, "--site", "elm"), "elm unknown site"),
+        (("ask", "--cpus", "129", "--walltime", "1h"), "alder has 128 processors birch has 128 processors"),
     ],
 )
 def test_where_nothing_can_be_ranked_it_is_said_why(
@@ -240,7 +240,7 @@ def test_where_nothing_can_be_ranked_it_is_said_why(
     told = command(here, tmp_path, *arguments)
     assert told.process.returncode == 1
     assert told.err.startswith("queuecast: no site has an estimate for this job")
-    assert reason.split() == [word for word in told.out.split() if word in reason.split()]
+    assert reason in " ".join(told.out.split())
 
 
 def test_without_a_worker_there_is_an_error_in_time(deploy: Deploy, tmp_path: Path) -> None:

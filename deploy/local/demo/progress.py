@@ -1,17 +1,15 @@
-"""What is known of the sites so far: their live jobs, and the accuracy of each method; told in lines."""
-
-from collections.abc import Iterator
+"""What is known of the sites so far: their live jobs, and the accuracy of each method; told in a table."""
 
 import msgspec
 
 from deploy.local.demo.scenario import DAY_S, Scenario
-from models.durations import duration
 from models.engine.outgoing import Record
 from models.engine.settings import EngineSettings
 from models.records import Outcome, Prediction
+from models.registry import TRIVIAL
 from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores
-from streams.text.terminal import printable
+from streams.text.terminal import span
 
 
 class SiteProgress:
@@ -65,18 +63,17 @@ class DemoProgress:
             self.predicted += record.method == self.method
             self.time = max(self.time, record.made_at)
 
-    def lines(self) -> Iterator[str]:
-        """How it stands: a line a site."""
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """How it stands, a row a site: live jobs, each method's mean error, what came true of the latest job."""
         begin, end = self.scenario.begin, self.scenario.last
         day = f"day {int((self.time - begin) / DAY_S) + 1} of {int((end - begin) / DAY_S) + 1}"
+        methods = dict.fromkeys((self.method, *TRIVIAL))
+        rows = []
         for name, site in self.sites.items():
-            rows = site.scores.rows()
-            ours_first = sorted(rows, key=lambda method: method != self.method)
-            errors = ", ".join(f"{method} {duration(rows[method]['AAE'] * 3600)}" for method in ours_first)
-            state = f"mean error {errors}" if errors else "filling the history"
-            latest = f"; job {site.latest.job} {_prediction_and_wait(site.latest)}" if site.latest else ""
-            live = f"{max(site.queued, 0)} queued, {max(site.running, 0)} running"
-            yield printable(f"{day}  {name}: {live}; {state}{latest}")
+            errors = {method: 3600 * row["AAE"] for method, row in site.scores.rows().items()}
+            live = [str(max(count, 0)) for count in (site.queued, site.running)]
+            rows.append([name, *live, *(span(errors.get(method)) for method in methods), *_came_true(site.latest)])
+        return [day, "queued", "running", *methods, "predicted", "90 %", "waited"], rows
 
     def summary(self) -> str:
         """Over which jobs the methods are measured."""
@@ -87,9 +84,10 @@ class DemoProgress:
         return text
 
 
-def _prediction_and_wait(outcome: Outcome) -> str:
-    """What was predicted and what happened."""
-    said = "no estimate" if outcome.predicted_wait_s is None else f"predicted {duration(outcome.predicted_wait_s)}"
+def _came_true(outcome: Outcome | None) -> list[str]:
+    """What was predicted of a job, and its wait; of one that was given up that is longer."""
+    if outcome is None:
+        return ["–"] * 3
     bound_s = (outcome.bounds or {}).get("0.9")
-    bound = "" if bound_s is None else f" (90 % within {duration(bound_s)})"
-    return f"{said}{bound}, {'given up after' if outcome.censored else 'waited'} {duration(outcome.actual_wait_s)}"
+    longer = ">" if outcome.censored else ""
+    return [span(outcome.predicted_wait_s), span(bound_s), longer + span(outcome.actual_wait_s)]

@@ -21,7 +21,7 @@ from streams.errors import UserError
 from streams.offline.replay import replay, settings_for
 from streams.settings import Settings, TopicSettings
 from streams.sources.swf import Trace
-from streams.text.terminal import printable, show_accuracy, show_wrapped
+from streams.text.terminal import printable, show_accuracy, show_named, show_table, show_wrapped
 
 PAGE_STAYS_S = 120.0
 """How long the page is there at the end, where somebody sits before it."""
@@ -30,6 +30,11 @@ SHOW_EVERY_S = 5.0
 
 MEASURES = ("AAE", "median_min", "PPE600", "x2", "10min", "cov_0.9", "jobs")
 """What the table at the end has of each method."""
+
+LEGEND = (
+    "The mean error of each method (zero and median are trivial rules) is shown once the history is filled; predicted, "
+    "90 % (its bound) and waited are of the latest job that left the queue, > where it was given up."
+)
 
 LOG_LINES = 30
 """Lines that are shown of a failed server's log."""
@@ -56,18 +61,18 @@ def demo(base: Settings, trace: Trace | None, jobs: int, seconds: float) -> None
             fetch(on_progress)
     except StackUnavailable as reason:
         console.print(f"Without Kafka, in this process alone: {reason}")
-        _in_process(console, engine, progress, seconds)
+        _in_process(engine, progress, seconds)
         _report(progress)
     else:
         _on_stack(console, msgspec.structs.replace(base, engine=engine), progress, seconds)
         console.print("Kafka, Redis and the worker are stopped, and their data removed.")
 
 
-def _in_process(console: Console, engine: EngineSettings, progress: DemoProgress, seconds: float) -> None:
+def _in_process(engine: EngineSettings, progress: DemoProgress, seconds: float) -> None:
     with startup_progress() as on_progress:
         on_progress(Progress("compiling"))
         deque(replay(simulated_scenario(60).events, engine), maxlen=0)
-    _watch(records_in_process(engine, progress, seconds), progress, console)
+    _watch(records_in_process(engine, progress, seconds), progress)
 
 
 def _on_stack(console: Console, base: Settings, progress: DemoProgress, seconds: float) -> None:
@@ -85,7 +90,7 @@ def _on_stack(console: Console, base: Settings, progress: DemoProgress, seconds:
         console.print(f"The page, where sites can be compared for a job of yours: {serve.url}")
         servers = (worker, serve, stack.kafka, stack.redis)
         try:
-            _watch(records_from_topics(settings, progress, seconds, servers), progress, console)
+            _watch(records_from_topics(settings, progress, seconds, servers), progress)
         except UserError:
             failed = next((server for server in servers if not server.running), worker)
             logged = failed.log.read_text(errors="replace").splitlines()
@@ -99,15 +104,16 @@ def _on_stack(console: Console, base: Settings, progress: DemoProgress, seconds:
             select.select([sys.stdin], [], [], PAGE_STAYS_S)
 
 
-def _watch(batches: RecordBatches, progress: DemoProgress, console: Console) -> None:
+def _watch(batches: RecordBatches, progress: DemoProgress) -> None:
+    show_named(progress.scenario.sites.items())
+    show_wrapped(LEGEND)
     shown = -math.inf
     for batch in batches:
         for record in batch:
             progress.add(record)
         if progress.records and time.monotonic() > shown + SHOW_EVERY_S:
             shown = time.monotonic()
-            for line in progress.lines():
-                console.print(line, soft_wrap=True)
+            show_table(*progress.table())
 
 
 def _report(progress: DemoProgress) -> None:

@@ -80,7 +80,7 @@ def lacking(survey: Survey) -> list[str]:
     jobs, fields = max(survey.submits, 1), survey.fields
     lacks = []
     if survey.submits < FEW_JOBS:
-        lacks.append(f"jobs: there are only {survey.submits:,}; methods learn from past jobs, so give some months")
+        lacks.append(f"jobs: only {survey.submits:,}; methods learn from past jobs, so give some months")
     if fields.walltime < MANY * jobs:
         lacks.append(f"walltimes: {_share(fields.walltime, jobs)} of the jobs have one; they say when nodes get free")
     if fields.user < MANY * jobs:

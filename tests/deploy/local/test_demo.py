@@ -25,6 +25,7 @@ from streams.client.watch import SkippedRecord
 from streams.offline.replay import ReplayScores, replay, settings_for
 from streams.settings import Settings
 from streams.sources.swf import events_of, read_swf
+from streams.text.terminal import show_table
 from tests.support.traces import made_trace
 
 ENGINE = settings_for(EngineSettings(method="median"), ())
@@ -219,21 +220,23 @@ def test_all_jobs_have_left_at_the_end_and_the_measures_are_those_of_a_replay() 
 # How it is shown.
 
 
-def test_names_cannot_steer_the_terminal() -> None:
+def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "a\x1b[2J"
     events: list[AnyEvent] = [
         Submit(site=evil, time=100.0, job="\x1b]0;hi\x07"),
         Start(site=evil, time=160.0, job="\x1b]0;hi\x07"),
     ]
-    (line,) = progress_of(Scenario.of({evil: "x"}, [events])).lines()
-    assert line.isprintable() and "\\u001b[2J" in line and "job \\u001b]0" in line
+    show_table(*progress_of(Scenario.of({evil: "x"}, [events])).table())
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable() and "\\u001b[2J" in shown
 
 
-def test_lines_name_every_site() -> None:
-    lines = progress_of(simulated_scenario(200)).lines()
-    for name, line in zip([site.name for site in GRID], lines, strict=True):
-        assert f"{name}: 0 queued, 0 running; mean error median" in line
-        assert "zero" in line and "; job " in line
+def test_how_it_stands_is_a_table_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    heads, rows = progress_of(simulated_scenario(200)).table()
+    assert heads[1:] == ["queued", "running", "median", "zero", "predicted", "90 %", "waited"]
+    assert [row[:3] for row in rows] == [[site.name, "0", "0"] for site in GRID]
+    show_table(heads, [[row[0], *["10d23h"] * 7] for row in rows])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def test_the_table_has_every_method(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +250,8 @@ def test_the_table_has_every_method(capsys: pytest.CaptureFixture[str], monkeypa
     _report(progress)
     table, summary = capsys.readouterr().out.split("Measured:")
     head, _, *rows = table.splitlines()
-    assert head.split()[:5] == ["a", "AAE", "h", "median", "min"]
-    assert [line.split()[:3] for line in rows] == [["zero", "0.667", "0.000"], ["median", "0.672", "1.000"]]
+    assert head.split()[:5] == ["a", "AAE", "h", "median", "h"]
+    assert [line.split()[:3] for line in rows] == [["zero", "0.667", "0.000"], ["median", "0.672", "0.017"]]
     assert "0 of 1 jobs were played" in summary
 
 

@@ -23,6 +23,11 @@ REFUSED = r"user 'ada' is refused; is it this username, this password, SCRAM-SHA
 GIVEN_UP = KafkaTimeoutError("Unable to bootstrap")
 
 
+def test_where_no_broker_is_named_it_says_how_to_have_one() -> None:
+    with pytest.raises(Unreachable, match="`queuecast up` runs one here"), kafka_errors(KafkaSettings()):
+        raise GIVEN_UP
+
+
 @pytest.mark.parametrize(
     ("logged", "raised", "said"),
     [

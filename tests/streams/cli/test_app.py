@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from streams.cli.app import app, main
-from streams.cli.options import known_sites, methods
+from streams.cli.options import known_sites
 from streams.errors import UserError
 from streams.settings import Settings
 from tests.support.command import PATIENCE_S
@@ -156,6 +156,8 @@ def test_a_shell_completes_commands_and_options() -> None:
 
     assert completed("queuecast as", "1") == ["ask"]
     assert completed("queuecast ask --wall", "2") == ["--walltime"]
+    assert set(completed("queuecast compare --method b", "3")) == {"boosted", "blend"}
+    assert completed("queuecast source sl", "2") == ["slurm"]
 
 
 def test_without_a_command_there_is_help(capsys: Capture) -> None:
@@ -245,5 +247,6 @@ def test_as_a_module_it_gives_its_code_and_one_line() -> None:
 
 
 def test_a_shell_completes_names_and_fails_at_none(closed_port: int) -> None:
-    assert set(methods("b")) == {"boosted", "blend"}
-    assert known_sites(types.SimpleNamespace(obj=None, params={}), "") == []
+    context = types.SimpleNamespace(params={})
+    context.find_root = lambda: context
+    assert known_sites(context, "") == []

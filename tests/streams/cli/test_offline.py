@@ -38,10 +38,10 @@ def test_a_replay_prints_the_table_and_writes_the_records(capsys: Capture, trace
     assert found.startswith("read:\n  ") and "\nkept:\n  1" in found and "\nmachine:\n  64 cpus on 16 nodes" in found
     tables, worth = tables.split("\n\n")
     head, _, *lines, of_runs, _, run_times = (line.split() for line in tables.splitlines())
-    assert " ".join(head) == "waits AAE h median min PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
+    assert " ".join(head) == "waits AAE h median h PPE PPE600 PPE1200 x2 x3 1min 10min missing jobs"
     assert [line[0] for line in lines] == ["zero", "median"]
     assert {line[11] for line in lines} == {"71"}
-    assert " ".join(of_runs) == "run times missing jobs MAE min share"
+    assert " ".join(of_runs) == "run times AAE h share missing jobs"
     assert run_times[0] == "closest"
     assert worth.startswith("what it would have been worth:\n  71 jobs are scored; they waited ")
     said = [json.loads(line) for line in Path("p.ndjson").read_text().splitlines()]
