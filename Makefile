@@ -19,7 +19,7 @@ CODE := models streams deploy queuecast tests
 DOCKERFILE := deploy/compose/Dockerfile
 IMAGE ?= queuecast:0.1.0
 FIT := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
 	"$$python" -c '$(FIT)' >/dev/null 2>&1 && command -v "$$python" && break; done)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 COMPILE := $(VENV)/lock/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \

