@@ -377,6 +377,29 @@ def test_a_source_and_notices_can_be_added(name: str, version: str) -> None:
     assert rule["from"] == [{"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME: "prometheus"}}}]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kueues_dispatcher_can_be_added(version: str) -> None:
+    """As a component: hardened as the others, with the rights that it needs and no more."""
+    manifests = with_component("kueue")
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, version, strict=True)
+    made = of(manifests, "StatefulSet", "Deployment")
+    added, worker = (made[f"queuecast-{one}"]["spec"] for one in ("kueue", "worker"))
+    container = main(added["template"])
+    assert added["replicas"] == 1 and container["image"] == "queuecast"
+    assert container["securityContext"] == main(worker["template"])["securityContext"]
+    assert added["template"]["spec"]["securityContext"] == worker["template"]["spec"]["securityContext"]
+    assert (ROOT / f"{container['command'][-1].removeprefix('queuecast.').replace('.', '/')}.py").exists()
+    assert {one.partition("=")[0] for one in container["args"]} == {"--url", "--token-file", "--site"}
+    (role,) = of(manifests, "ClusterRole").values()
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "patch"}
+    (binding,) = of(manifests, "ClusterRoleBinding").values()
+    assert binding["subjects"][0]["name"] == added["template"]["spec"]["serviceAccountName"]
+    network = Network(manifests)
+    assert network.ports(added["template"]["metadata"]["labels"], "Egress") == {53, 443, 6443, 6067}
+    assert network.ports(added["template"]["metadata"]["labels"], "Ingress") == set()
+
+
 def test_notices_show_prometheus_what_they_do_and_have_their_secret() -> None:
     manifests = with_component("notify")
     (found,) = (one for one in ours(manifests) if one[0] == "notify")

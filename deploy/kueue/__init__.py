@@ -1,0 +1,1 @@
+"""Kueue on Kubernetes: the cluster with the best estimate, and when each workload is expected to start."""

@@ -1,0 +1,205 @@
+"""An external dispatcher for Kueue's MultiKueue: it nominates the cluster where a job would be done first.
+
+Kueue's configuration names it: `multiKueue.dispatcherName: queuecast`. A workload that has its quota at the manager is
+ranked over the clusters of its MultiKueueConfig, each a site of queuecast's, and the best one is nominated; after
+`patience_s` without an admission the next one too. Where there are no estimates all are, as Kueue itself does.
+
+Each workload that waits gets a condition, `queuecast/StartExpected`, that says when it is expected to start.
+
+Kueue clears nominations itself, and by server-side apply can do so only for the manager `kueue-admission`. So they are
+made as this one, with all of the status that is its own: what a manager leaves out it gives up.
+"""
+
+import argparse
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from deploy.kueue.api import Conflict, KueueApi
+from models.ranking import JobRequest
+from models.records import JobAnswer
+from streams.client.http import HttpClient
+from streams.client.questions import UnknownJob
+from streams.errors import UserError
+from streams.sources.logs.fields import Object, inside
+from streams.sources.schedulers.kueue_workloads import conditions_of, request
+from streams.text.terminal import minute
+
+log = logging.getLogger("queuecast.kueue")
+
+CONTROLLER = "kueue.x-k8s.io/multikueue"
+ADMISSION, OURS = "kueue-admission", "queuecast"
+"""Managers of fields: Kueue's own of admissions, and this program."""
+
+CONDITION = "queuecast/StartExpected"
+MOVED = 0.1
+"""A condition is written anew when the start has moved by this share of the wait that is left, or by a minute."""
+
+
+class Dispatcher:
+    """Looks at the workloads of a manager, or of a cluster without one.
+
+    Parameters:
+        sites: the site of each MultiKueueCluster that has another name than it.
+        here: the site of this cluster, whose own workloads get conditions; None where it runs none.
+        patience_s: seconds after which another cluster is nominated too.
+    """
+
+    def __init__(
+        self,
+        api: KueueApi,
+        client: HttpClient,
+        sites: Mapping[str, str],
+        here: str | None = None,
+        patience_s: float = 600.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api, self._client, self._sites, self._here = api, client, sites, here
+        self._patience_s, self._clock = patience_s, clock
+        self._nominated: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Nominate clusters, and tell when workloads start.
+
+        Raises:
+            UserError: the API server or the service does not answer.
+        """
+        checks = self._checks()
+        workloads = {_name_of(one): one for one in self._api.items("workloads")}
+        for known in (self._nominated, self._told):
+            for name in known.keys() - workloads.keys():
+                del known[name]
+        for name, workload in workloads.items():
+            try:
+                if waiting := self._waits_for(workload, checks):
+                    self._nominate(name, workload, waiting)
+                self._tell(name, workload)
+            except Conflict:
+                log.info("%s has changed meanwhile; it is looked at again", name)
+
+    def _checks(self) -> dict[str, list[str]]:
+        """The clusters of each admission check that MultiKueue does."""
+        configs = {inside(one, "metadata").get("name"): one for one in self._api.items("multikueueconfigs")}
+        found: dict[str, list[str]] = {}
+        for check in self._api.items("admissionchecks"):
+            config = configs.get(inside(check, "spec", "parameters").get("name"))
+            if inside(check, "spec").get("controllerName") == CONTROLLER and config is not None:
+                found[str(inside(check, "metadata").get("name"))] = inside(config, "spec").get("clusters") or []
+        return found
+
+    def _waits_for(self, workload: Object, checks: Mapping[str, list[str]]) -> list[str]:
+        """The clusters to one of which a workload is to be dispatched; none where it need not be."""
+        conditions, status = conditions_of(workload), inside(workload, "status")
+        if "QuotaReserved" not in conditions or "Finished" in conditions or status.get("clusterName"):
+            return []
+        states = status.get("admissionChecks") or []
+        pending = [inside(one).get("name") for one in states if inside(one).get("state") == "Pending"]
+        return [cluster for name in pending for cluster in checks.get(str(name), [])]
+
+    def _nominate(self, name: str, workload: Object, clusters: list[str]) -> None:
+        status = inside(workload, "status")
+        now, before = self._clock(), [one for one in status.get("nominatedClusterNames") or [] if one in clusters]
+        since = self._nominated.setdefault(name, now)
+        if before and (now - since < self._patience_s or len(before) == len(clusters)):
+            return
+        ranked = self._ranked(workload, [one for one in clusters if one not in before])
+        chosen = [*before, *(ranked[:1] or clusters)][: len(clusters)]
+        own = {field: value for field, value in status.items() if field != "conditions"}
+        own["conditions"] = [one for one in status.get("conditions") or [] if inside(one).get("type") != CONDITION]
+        version = inside(workload, "metadata").get("resourceVersion")
+        self._api.apply(workload, ADMISSION, {**own, "nominatedClusterNames": chosen}, version)
+        self._nominated[name] = now
+        log.info("%s: nominated %s", name, ", ".join(chosen))
+
+    def _ranked(self, workload: Object, clusters: Iterable[str]) -> list[str]:
+        """The clusters by when the job would be done there; none where nobody knows."""
+        names = {self._sites.get(cluster, cluster): cluster for cluster in clusters}
+        fields: dict[str, Any] = {
+            field: value for field, value in request(workload).items() if field in JobRequest.__struct_fields__
+        }
+        try:
+            found = self._client.rank(JobRequest(**fields), sites=list(names)).ranking
+        except UserError as error:
+            log.warning("no ranking: %s", error)
+            return []
+        return [names[one.site] for one in found if one.predicted_response_s is not None]
+
+    def _tell(self, name: str, workload: Object) -> None:
+        """Have the condition of a workload that waits say when it starts, and take that of another one away."""
+        status = inside(workload, "status")
+        conditions = status.get("conditions") or []
+        is_told = any(inside(one).get("type") == CONDITION for one in conditions)
+        known = conditions_of(workload)
+        site = self._site_of(status)
+        answer = None if site is None or {"Admitted", "Finished"} & known.keys() else self._answer(name, site)
+        if answer is None or answer.expected_start is None:
+            self._told.pop(name, None)
+            if is_told:
+                self._api.apply(workload, OURS, {})
+            return
+        before, now = self._told.get(name), self._clock()
+        moved = abs(answer.expected_start - before) if before is not None else float("inf")
+        if is_told and moved <= max(60.0, MOVED * (answer.expected_start - now)):
+            return
+        self._api.apply(workload, OURS, {"conditions": [_condition(answer, now)]})
+        self._told[name] = answer.expected_start
+
+    def _site_of(self, status: Object) -> str | None:
+        cluster = status.get("clusterName") or next(iter(status.get("nominatedClusterNames") or []), None)
+        return self._here if cluster is None else self._sites.get(str(cluster), str(cluster))
+
+    def _answer(self, name: str, site: str) -> JobAnswer | None:
+        try:
+            return self._client.job(name, [site]).get(site)
+        except UnknownJob:  # its submission has not come there yet
+            return None
+
+
+def _name_of(workload: Object) -> str:
+    metadata = inside(workload, "metadata")
+    return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
+def _condition(answer: JobAnswer, now: float) -> Object:
+    """When a job starts, as a condition of Kubernetes."""
+    assert answer.expected_start is not None
+    likely = answer.starts_by.get("0.9")
+    text = f"about {minute(answer.expected_start)}" + (f", 9 in 10 by {minute(likely)}" if likely else "")
+    at = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    ahead = f"; {answer.ahead_jobs} jobs ahead"
+    return {
+        "type": CONDITION, "status": "True", "reason": "Predicted", "message": text + ahead, "lastTransitionTime": at
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Look at the workloads again and again."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", required=True, help="queuecast's HTTP service")
+    parser.add_argument("--token-file", type=Path, help="a token of the service that may rank and see jobs")
+    parser.add_argument("--api", default="https://kubernetes.default.svc", help="the API server")
+    parser.add_argument("--site", action="append", default=[], metavar="CLUSTER=SITE", help="a cluster's site")
+    parser.add_argument("--here", metavar="SITE", help="this cluster's own site")
+    parser.add_argument("--patience", type=float, default=600.0, metavar="SECONDS", help="until the next is nominated")
+    parser.add_argument("--every", type=float, default=10.0, metavar="SECONDS", help="from one look to the next")
+    given = parser.parse_args()
+    sites = dict(one.partition("=")[::2] for one in given.site)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    token = given.token_file.read_text().strip() if given.token_file else None
+    dispatcher = Dispatcher(KueueApi(given.api), HttpClient(given.url, token), sites, given.here, given.patience)
+    while True:
+        try:
+            dispatcher.look()
+        except (UserError, msgspec.MsgspecError) as error:
+            log.warning("%s", error)
+        time.sleep(given.every)
+
+
+if __name__ == "__main__":
+    main()

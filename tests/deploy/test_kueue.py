@@ -1,0 +1,230 @@
+"""Kueue's dispatcher on an API server that lists, and applies as Kubernetes does: fields have managers."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from deploy.kueue.api import Conflict, KueueApi
+from deploy.kueue.dispatcher import ADMISSION, CONDITION, Dispatcher
+from models.ranking import JobRequest
+from models.records import JobAnswer
+from streams.client.questions import UnknownJob
+from streams.errors import UserError
+from streams.sources.schedulers.kueue import KueueSource
+from tests.streams.sources.schedulers.test_kueue import at, workload
+
+Object = dict[str, Any]
+CHECK = {"metadata": {"name": "multi"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
+CHECK["spec"]["parameters"] = {"name": "clusters"}  # type: ignore[index]
+CONFIG = {"metadata": {"name": "clusters"}, "spec": {"clusters": ["worker1", "worker2", "worker3"]}}
+NOW = 1_714_557_700.0
+
+
+class Cluster(ThreadingHTTPServer):
+    """An API server with workloads, each with the fields of its status by manager; pages of one object."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.objects: dict[str, list[Object]] = {"multikueueconfigs": [CONFIG], "admissionchecks": [CHECK]}
+        self.objects["workloads"] = []
+        self.applied: dict[str, Object] = {}
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def add(self, found: Object) -> Object:
+        self.objects["workloads"].append(found)
+        self.applied = {ADMISSION: dict(found["status"])}
+        return found
+
+    def apply(self, name: str, manager: str, body: Object) -> int:
+        (found,) = (one for one in self.objects["workloads"] if one["metadata"]["name"] == name)
+        known = found["metadata"]["resourceVersion"]
+        if body["metadata"].get("resourceVersion", known) != known:
+            return 409
+        found["metadata"]["resourceVersion"] = str(int(known) + 1)
+        self.applied[manager] = body["status"]
+        conditions = {one["type"]: one for status in self.applied.values() for one in status.get("conditions", [])}
+        found["status"] = {name: value for status in self.applied.values() for name, value in status.items()}
+        found["status"]["conditions"] = list(conditions.values())
+        return 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Cluster
+
+    def do_GET(self) -> None:
+        place, query = urlsplit(self.path), parse_qs(urlsplit(self.path).query)
+        if place.path == "/apis/kueue.x-k8s.io":
+            return self.say(200, {"versions": [{"version": "v1beta1"}, {"version": "v1alpha1"}]})
+        found = self.server.objects[place.path.removeprefix("/apis/kueue.x-k8s.io/v1beta1/")]
+        if "watch" in query or "limit" not in query:
+            return self.say(200, {"items": [] if "watch" in query else found, "metadata": {"resourceVersion": "9"}})
+        start = int(query.get("continue", ["0"])[0])
+        more = str(start + 1) if start + 1 < len(found) else ""
+        self.say(200, {"items": found[start : start + 1], "metadata": {"continue": more}})
+
+    def do_PATCH(self) -> None:
+        place = urlsplit(self.path)
+        assert self.headers["Content-Type"] == "application/apply-patch+yaml"
+        name = re.fullmatch(r"/apis/kueue.x-k8s.io/v1beta1/namespaces/ml/workloads/(\w+)/status", place.path)
+        query = parse_qs(place.query)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert name and query["force"] == ["true"] and body["kind"] == "Workload"
+        self.say(self.server.apply(name[1], query["fieldManager"][0], body), {})
+
+    def say(self, status: int, document: Object) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+class Service:
+    """queuecast's HTTP service: these sites, the first the best, and when the job starts."""
+
+    def __init__(self, *ranked: str) -> None:
+        self.ranked, self.asked, self.start = list(ranked), list[JobRequest](), NOW + 720.0
+
+    def rank(self, job: JobRequest, sites: list[str]) -> Any:
+        self.asked.append(job)
+        if not self.ranked:
+            raise UserError("away")
+        found = [SimpleNamespace(site=site, predicted_response_s=1.0) for site in self.ranked if site in sites]
+        return SimpleNamespace(ranking=found)
+
+    def job(self, name: str, sites: list[str]) -> dict[str, JobAnswer]:
+        (site,) = sites
+        if site != "birch":
+            raise UnknownJob(name)
+        said = {"job": name, "text": "", "expected_start": self.start, "starts_by": {"0.9": self.start + 2400}}
+        return {site: JobAnswer(id="1", site=site, made_at=0.0, ahead_jobs=3, **said)}
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def dispatcher(cluster: Cluster, service: Service, clock: Clock, here: str | None = None) -> Dispatcher:
+    sites = {"worker1": "alder", "worker2": "birch", "worker3": "cedar"}
+    return Dispatcher(KueueApi(cluster.url), service, sites, here, 600.0, clock)  # type: ignore[arg-type]
+
+
+def with_quota(name: str = "a") -> Object:
+    found = workload(name, ("QuotaReserved", 1))
+    found["status"]["admissionChecks"] = [{"name": "multi", "state": "Pending"}]
+    return found
+
+
+def nominated(found: Object) -> list[str] | None:
+    names: list[str] | None = found["status"].get("nominatedClusterNames")
+    return names
+
+
+def test_the_best_cluster_is_nominated_and_later_the_next_one(cluster: Cluster) -> None:
+    cluster.add(workload("without"))
+    found, service, clock = cluster.add(with_quota()), Service("birch", "alder"), Clock()
+    looks = dispatcher(cluster, service, clock)
+    looks.look()
+    assert nominated(found) == ["worker2"] and nominated(cluster.objects["workloads"][0]) is None
+    assert (service.asked[0].cpus, service.asked[0].gpus, service.asked[0].walltime) == (5, 3, 3600.0)
+    assert found["status"]["admission"] == {"clusterQueue": "a100"}  # what Kueue applied stays
+    assert [one["type"] for one in found["status"]["conditions"]] == ["QuotaReserved"]
+    clock.now += 599.0
+    looks.look()
+    assert nominated(found) == ["worker2"]
+    clock.now += 1.0
+    looks.look()
+    assert nominated(found) == ["worker2", "worker1"]
+    assert CONDITION not in json.dumps(cluster.applied[ADMISSION])  # it is not Kueue's
+    found["status"]["clusterName"] = "worker2"
+    asked = len(service.asked)
+    clock.now += 600.0
+    looks.look()
+    assert len(service.asked) == asked
+
+
+def test_without_estimates_all_clusters_are_nominated(cluster: Cluster) -> None:
+    found = cluster.add(with_quota())
+    dispatcher(cluster, Service(), Clock()).look()
+    assert nominated(found) == ["worker1", "worker2", "worker3"]
+
+
+def test_a_workload_that_changed_meanwhile_is_left_for_the_next_look(cluster: Cluster) -> None:
+    found, api = cluster.add(with_quota()), KueueApi(cluster.url)
+    with pytest.raises(Conflict):
+        api.apply(found, ADMISSION, {}, "1")
+    assert "admission" in found["status"]
+
+
+def test_who_waits_is_told_when_it_starts(cluster: Cluster) -> None:
+    found, service, clock = cluster.add(workload("a")), Service("birch"), Clock()
+    looks = dispatcher(cluster, service, clock, here="birch")
+
+    def told() -> list[Object]:
+        return [one for one in found["status"]["conditions"] if one["type"] == CONDITION]
+
+    looks.look()
+    (condition,) = told()
+    assert condition["message"] == "about 2024-05-01 10:13 UTC, 9 in 10 by 2024-05-01 10:53 UTC; 3 jobs ahead"
+    check_condition(condition)
+    service.start += 50.0
+    looks.look()
+    assert told() == [condition]  # that is little
+    service.start += 50.0
+    looks.look()
+    assert told() != [condition]
+    found["status"]["conditions"].append(
+        {"type": "Admitted", "status": "True", "reason": "Admitted", "lastTransitionTime": at(5)}
+    )
+    looks.look()
+    assert not told()
+
+
+def check_condition(condition: Object) -> None:
+    """As the schema of Kueue's Workload has it, and Kubernetes' own model."""
+    client = pytest.importorskip("kubernetes.client")
+    client.V1Condition(**{re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", k): v for k, v in condition.items()})
+    name = (
+        r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
+    )
+    assert re.fullmatch(name, condition["type"]) and re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*\w)?", condition["reason"])
+    assert condition.keys() == {"type", "status", "reason", "message", "lastTransitionTime"}
+
+
+def test_kubernetes_own_client_reads_the_same_cluster(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source `kueue` with the package itself, which other tests replace."""
+    kube_config = pytest.importorskip("kubernetes.config.kube_config")
+    cluster.add(with_quota())
+    context = {"name": "here", "context": {"cluster": "here", "user": "here"}}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "here", "contexts": [context]}
+    config |= {
+        "clusters": [{"name": "here", "cluster": {"server": cluster.url}}],
+        "users": [{"name": "here", "user": {}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    steps = KueueSource.open("here", "alder", pytest.fail, version="v1beta1").events()
+    event, cursor = next(steps)
+    assert event is not None and (event.kind, event.site, cursor is not None) == ("submit", "alder", True)
