@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 
-class Optional(msgspec.Struct, gc=False):
+class Optional(msgspec.Struct, gc=False, frozen=True):
     """A number of later releases, with whether it is set."""
 
     is_set: bool = msgspec.field(name="set", default=True)

@@ -1,7 +1,8 @@
 """What Slurm tells of an attempt at a job, by whichever way, under the names that squeue's JSON has; and its row."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -94,6 +95,7 @@ class Told(msgspec.Struct, gc=False):
     state_reason: str | None = None
 
 
+@lru_cache(4096, typed=True)
 def count(value: Number) -> int | None:
     """A number of things, in any release's shape."""
     return count_of(number_of(value))
@@ -104,16 +106,64 @@ def json_time(value: Number) -> float | None:
     return time_of(number_of(value))
 
 
+class Asked(NamedTuple):
+    """What an attempt asked for, and what it got if it ran, as fields of its row: many attempts have it in common."""
+
+    request: dict[str, Any]
+    given: dict[str, Any]
+    has_cpus: bool  # it is told of processors that were allocated
+
+
+def asked_of(told: Told) -> Asked:
+    """What an attempt asked for and got."""
+    asked, got = resources_of(told.tres_req_str or ""), resources_of(told.tres_alloc_str or "")
+    cpus = asked.cpus or count(told.required_cpus) or count(told.cpus)
+    nodes = asked.nodes if (asked.nodes or 0) > 1 else count(told.node_count) or asked.nodes
+    gpus, gpu_types = _gpus(told, asked, got, nodes or 1)
+    queue, partitions = queues_of(told.partition)
+    seconds, minutes = number_of(told.walltime), number_of(told.time_limit)
+    seconds = minutes * 60.0 if seconds is None and minutes is not None else seconds
+    request = {
+        "cluster": name_of(told.cluster),
+        "user": name_of(told.user_name) or (f"{int(uid)}" if (uid := number_of(told.user_id)) is not None else None),
+        "group": name_of(told.group_name),
+        "account": name_of(told.account),
+        "queue": queue,
+        "partitions": partitions,
+        "qos": name_of(told.qos),
+        "cpus": cpus,
+        "nodes": nodes,
+        "tasks": count(told.tasks),
+        "gpus": gpus,
+        "gpu_types": gpu_types,
+        "memory": asked.memory or _memory(told, cpus or 1, nodes or 1),
+        "walltime": seconds if seconds is not None and 0 < seconds < 1e10 else None,
+        "unlimited": told.unlimited or is_infinite(told.time_limit),
+        "exclusive": _exclusive(told),
+        "reservation": name_of(told.resv_name),
+        "licences": _licences(told.licenses) or asked.licences,
+    }
+    given = {
+        "partition": None if partitions else queue,
+        "started_cpus": got.cpus or count(told.cpus),
+        "started_nodes": got.nodes or count(told.node_count),
+        "started_gpus": _started_gpus(told, got, gpus),
+    }
+    return Asked({name: value for name, value in request.items() if value is not None}, given, bool(got.cpus))
+
+
 def row_of(
     told: Told,
     time: Callable[[Any], float | None] = json_time,
     queue: bool = False,
+    asked: Asked | None = None,
 ) -> JobRow | str:
     """The row of an attempt; the name of the field of `told` that is wrong.
 
     Parameters:
         time: reads its times.
         queue: whether the queue tells it, which has the scheduler's estimate as the start of a job that is queued.
+        asked: what `asked_of` gives for it, where that is known.
     """
     number, found, submitted = number_of(told.job_id), phase_of(words_of(told.job_state)), time(told.submit_time)
     if number is None or not 0 <= number < NO_TIME:
@@ -122,26 +172,30 @@ def row_of(
         return "job_state"
     if submitted is None:
         return "submit_time"
+    asked = asked or asked_of(told)
     phase, state = found
     ended = end_of(phase, submitted, time(told.end_time))
     if phase in (ENDED, REQUEUED) and ended is None:
         return "end_time"
-    asked, got = resources_of(told.tres_req_str or ""), resources_of(told.tres_alloc_str or "")
-    is_queued, reason, expected = phase == QUEUED, told.state_reason or "", None
-    started = time(told.start_time)
-    if is_queued:
+    expected, started = None, time(told.start_time)
+    more: dict[str, Any] = {}
+    if phase == QUEUED:
+        reason = told.state_reason or ""
         expected, started = started if queue and reason != "BeginTime" else None, None
-    elif started == ended and not (queue and phase == REQUEUED) and _left_queue(told, state, got):
+        more = {
+            "dependency": name_of(told.dependency, 1024),
+            "priority": number_of(told.priority) or None,
+            "pending_reason": name_of(reason),
+            "held": reason.startswith("JobHeld") or bool(told.hold),
+        }
+    elif started == ended and not (queue and phase == REQUEUED) and _left_queue(told, state, asked.has_cpus):
         started = None
     ran = started is not None
     job, array, size = _identity(told, int(number), ran)
-    cpus = asked.cpus or count(told.required_cpus) or count(told.cpus)
-    nodes = asked.nodes if (asked.nodes or 0) > 1 else count(told.node_count) or asked.nodes
-    gpus, gpu_types = _gpus(told, asked, got, nodes or 1)
-    in_queue, partitions = queues_of(told.partition)
+    if size:
+        limit = array_of(told.array_task_string or "")[1] or count(told.array_max_tasks)
+        more |= {"array_size": size, "array_limit": limit}
     het, restarts = count(told.het_job_id), number_of(told.restart_cnt)
-    seconds, minutes = number_of(told.walltime), number_of(told.time_limit)
-    seconds = minutes * 60.0 if seconds is None and minutes is not None else seconds
     return JobRow(
         job=job,
         phase=phase,
@@ -153,37 +207,12 @@ def row_of(
         expected=expected,
         still_since=time(told.suspend_time),
         restarts=None if restarts is None or not 0 <= restarts < 1e6 else int(restarts),
-        cluster=name_of(told.cluster),
-        user=name_of(told.user_name) or (f"{int(uid)}" if (uid := number_of(told.user_id)) is not None else None),
-        group=name_of(told.group_name),
-        account=name_of(told.account),
-        queue=in_queue,
-        partitions=partitions,
-        partition=in_queue if ran and not partitions else None,
-        qos=name_of(told.qos),
         executable=name_of(told.name),
-        cpus=cpus,
-        nodes=nodes,
-        tasks=count(told.tasks),
-        gpus=gpus,
-        gpu_types=gpu_types,
-        memory=asked.memory or _memory(told, cpus or 1, nodes or 1),
-        walltime=seconds if seconds is not None and 0 < seconds < 1e10 else None,
-        unlimited=told.unlimited or is_infinite(told.time_limit),
-        exclusive=_exclusive(told),
-        reservation=name_of(told.resv_name),
-        licences=_licences(told.licenses) or asked.licences,
-        dependency=name_of(told.dependency, 1024) if is_queued else None,
         array=array,
-        array_size=size,
-        array_limit=(array_of(told.array_task_string or "")[1] or count(told.array_max_tasks)) if size else None,
         het_group=None if het is None else str(het),
-        priority=(number_of(told.priority) or None) if is_queued else None,
-        pending_reason=name_of(reason) if is_queued else None,
-        held=is_queued and (reason.startswith("JobHeld") or bool(told.hold)),
-        started_cpus=(got.cpus or count(told.cpus)) if ran else None,
-        started_nodes=(got.nodes or count(told.node_count)) if ran else None,
-        started_gpus=_started_gpus(told, got, gpus) if ran else None,
+        **asked.request,
+        **(asked.given if ran else {}),
+        **more,
     )
 
 
@@ -193,7 +222,7 @@ _RAN = frozenset({"completed", "timeout", "out_of_memory", "preempted", "node_fa
 _NO_NODES = frozenset({"", "None assigned", "(null)"})
 
 
-def _left_queue(told: Told, state: str, got: Resources) -> bool:
+def _left_queue(told: Told, state: str, has_cpus: bool) -> bool:
     """Whether an attempt that is said to have started and ended at one moment left the queue without having run.
 
     Older releases tell of processors that it would have got, and no nodes: then it ran. Where nothing says its nodes,
@@ -202,7 +231,7 @@ def _left_queue(told: Told, state: str, got: Resources) -> bool:
     nodes = told.nodes
     if state in _RAN or number_of(told.elapsed) or (nodes is None and state == "failed"):
         return False
-    return (nodes or "") in _NO_NODES and not (got.cpus and not nodes)
+    return (nodes or "") in _NO_NODES and not (has_cpus and not nodes)
 
 
 def _identity(told: Told, number: int, ran: bool) -> tuple[str, str | None, int | None]:
