@@ -16,7 +16,7 @@ from models.records.fields import Bytes, Count, Counts, Name, Names, Rank, Secon
 class Pool(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Nodes that are alike. Those down, drained and reserved are among `nodes`, each counted once.
 
-    `cpus`, `gpus` (by type) and `memory` (bytes) are of one node.
+    `cpus`, `gpus` (by type), `memory` (bytes) and `node_features`, by which jobs choose nodes, are of one node.
     """
 
     name: Name
@@ -27,6 +27,7 @@ class Pool(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     down_nodes: Count = 0
     drained_nodes: Count = 0
     reserved_nodes: Count = 0
+    node_features: Names = []
 
 
 class Partition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -6,7 +6,21 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta
 
-from models.records.fields import VERSION, Bytes, Count, Counts, JobKey, Name, Names, Seconds, Size, Text, Time, Version
+from models.records.fields import (
+    VERSION,
+    Alternatives,
+    Bytes,
+    Count,
+    Counts,
+    JobKey,
+    Name,
+    Names,
+    Seconds,
+    Size,
+    Text,
+    Time,
+    Version,
+)
 
 
 def _version() -> int:
@@ -49,6 +63,8 @@ class Submit(JobEvent, kw_only=True, frozen=True):
 
     `queue` is the queue or partition it names; `partitions` are all it may start in, where it names several. `gpus` are
     of the types in `gpu_types`, as far as it names such. Memory is of the whole job. `exclusive` asks for whole nodes.
+    Its nodes have to have all features of one of the lists in `node_features`; one that no pool of the site has, such
+    as a node's own name, keeps it from none.
 
     `eligible` is when it may start. A job with a `dependency` that is not met, in the scheduler's own words, may not
     start until an `alter` takes it away or says when it is `eligible`; its wait counts from then. One with a
@@ -88,6 +104,7 @@ class Submit(JobEvent, kw_only=True, frozen=True):
     tasks: Count | None = None
     gpu_types: Counts | None = None
     exclusive: bool = False
+    node_features: Alternatives | None = None
     qos: Name | None = None
     reservation: Name | None = None
     licences: Counts | None = None
@@ -166,6 +183,7 @@ class Alter(JobEvent, kw_only=True, frozen=True):
     tasks: Count | None = None
     gpus: Count | None = None
     gpu_types: Counts | None = None
+    node_features: Alternatives | None = None
     memory: Bytes | None = None
     walltime: Seconds | None = None
     unlimited: bool = False

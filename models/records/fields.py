@@ -16,6 +16,8 @@ Rank = Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 Size = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Names = Annotated[list[Name], Meta(max_length=256)]
+Alternatives = Annotated[list[Names], Meta(max_length=64)]
+"""Lists of names, of one of which all are wanted."""
 Counts = Annotated[dict[Name, Count], Meta(max_length=64)]
 """How many of each kind, such as {"a100": 4}."""
 Version = Annotated[int, Meta(ge=1, le=VERSION)]

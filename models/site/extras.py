@@ -35,6 +35,7 @@ class Extras(_Rare, frozen=True, omit_defaults=True, gc=False):
     het_group: str | None = None
     priority: float | None = None
     pending_reason: str | None = None
+    node_features: list[list[str]] | None = None
 
     @property
     def again(self) -> "Extras":

@@ -48,6 +48,7 @@ ATTRIBUTES: dict[str, Callable[[Job], str | None]] = {
     "executable": lambda job: job.executable,
     "arguments": lambda job: job.arguments,
     "network": lambda job: job.network,
+    "nodes": lambda job: "|".join("&".join(one) for one in job.extras.node_features or ()) or None,
     "cpus": lambda job: power_of_two(job.cpus),
     "memory": lambda job: None if job.memory is None else power_of_two(max(job.memory, 1)),
     "walltime": lambda job: None if job.walltime is None else f"{job.walltime:.0f}",

@@ -40,6 +40,11 @@ KINDS = {
     "nodename": "node",
     "nodes": "node",
     "nodelist": "node",
+    "required_nodes": "node",
+    "excluded_nodes": "node",
+    "features": "node_features",
+    "constraints": "node_features",
+    "activefeatures": "node_features",
     "reservationname": "reservation",
 }
 """What the names in a field are, where it is not called so itself."""
@@ -63,6 +68,8 @@ class Hiding:
         if field in PLAIN or text in WORDS:
             return text
         kind = KINDS.get(field, field)
+        if kind == "node_features":
+            return re.sub(r"[^&|()\[\],*]*[A-Za-z_][^&|()\[\],*]*", lambda name: self._names.name(kind, name[0]), text)
         names = hosts(text) if kind == "node" else text.split(",")
         return ",".join(self._names.name(kind, name) for name in names)
 

@@ -18,7 +18,17 @@ from models.site.job import Estimate, Job, Phase
 PLAIN = ("account", "queue", "cpus", "nodes", "gpus", "memory", "eligible")
 """What a job itself has, by the fields' names in an alter event."""
 
-RARE = ("partitions", "tasks", "gpu_types", "qos", "reservation", "array_limit", "priority", "pending_reason")
+RARE = (
+    "partitions",
+    "tasks",
+    "gpu_types",
+    "node_features",
+    "qos",
+    "reservation",
+    "array_limit",
+    "priority",
+    "pending_reason",
+)
 """What its extras have; `dependency` is for `Eligibility`."""
 
 

@@ -22,6 +22,7 @@ class Ask(NamedTuple):
     qos: str | None = None
     reservation: str | None = None
     tasks: int | None = None
+    node_features: tuple[tuple[str, ...], ...] = ()
 
 
 def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> Ask:
@@ -51,4 +52,5 @@ def ask_of(job: Job, partition: str | None = None, cpus: int | None = None) -> A
         rare.qos,
         rare.reservation,
         rare.tasks or None,
+        tuple(map(tuple, rare.node_features or ())),
     )

@@ -79,6 +79,8 @@ def _of_one_node(topology: Topology, ask: Ask, pools: Sequence[int], name: str) 
     most = np.max(nodes, axis=0, initial=0.0) if nodes else np.zeros(3)
     if ask.gpus and not most[GPUS]:
         yield f"needs GPUs{f' of type {types}' if types else ''}: none{among}"
+    if ask.node_features and not any(topology.is_possible(Ask(node_features=ask.node_features), one) for one in pools):
+        yield f"needs nodes with {' or '.join(' and '.join(one) for one in ask.node_features)}: none{among}"
     if ask.nodes is None:
         return
     gpus, cpus, memory = (-(-wanted // ask.nodes) for wanted in (ask.gpus, ask.cpus, ask.memory))

@@ -1,7 +1,7 @@
 """Pools, partitions and areas of a site, as its last capacity event said."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,7 @@ class Topology:
         self._area_of = {name: area.number for area in self.areas for name in area.partitions}
         defaults = tuple(name for name, one in self.partitions.items() if one.default)
         self._usual = defaults or tuple(self.partitions)
+        self._features = {name for pool in self.pools for name in pool.node_features}
 
     @classmethod
     def of(cls, capacity: Capacity | None) -> "Topology | None":
@@ -77,8 +78,7 @@ class Topology:
 
     def same_areas(self, other: "Topology") -> bool:
         """Whether jobs are in the same areas in both, and as large; what is down, limited or reserved may differ."""
-        sizes = [(pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory) for pool in self.pools]
-        others = [(pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory) for pool in other.pools]
+        sizes, others = ([_alike(pool) for pool in one.pools] for one in (self, other))
         mine, its = list(self._pools_of.items()), list(other._pools_of.items())
         return sizes == others and mine == its and self._usual == other._usual
 
@@ -133,6 +133,9 @@ class Topology:
     def is_possible(self, ask: Ask, place: int) -> bool:
         """Whether single nodes of this pool have what the job needs of each of its nodes."""
         pool = self.pools[place]
+        has = set(pool.node_features)
+        if ask.node_features and not any(self._features & set(one) <= has for one in ask.node_features):
+            return False
         if ask.gpu_types and not any(name in pool.gpus for name in ask.gpu_types):
             return False
         node = self.node_of(place, ask.gpu_types)
@@ -194,6 +197,11 @@ class Topology:
             nodes=sum(pool.nodes for pool in pools),
             down_nodes=sum(pool.nodes - self.available_nodes(place) for pool, place in zip(pools, places, strict=True)),
         )
+
+
+def _alike(pool: Pool) -> tuple[Any, ...]:
+    """What jobs can ask of a pool, however many of its nodes are down."""
+    return pool.name, pool.nodes, pool.cpus, pool.gpus, pool.memory, pool.node_features
 
 
 def whole_nodes(ask: Ask, node: Floats) -> int:

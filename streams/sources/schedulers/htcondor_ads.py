@@ -5,6 +5,7 @@ from html import unescape
 from typing import Any, NamedTuple
 
 from streams.sources.logs.fields import MAX_BYTES, MAX_COUNT, MAX_SECONDS, name_of
+from streams.sources.logs.node_features import alternatives
 
 Ad = dict[str, Any]
 """The attributes of an ad whose values are numbers, strings or truth values; of others (expressions) the text."""
@@ -40,7 +41,7 @@ def classad(lines: list[str]) -> Ad:
     return ad
 
 
-_RESOURCE = re.compile(r"\s*(Cpus|Gpus|Memory)(?: \(MB\))?\s*:([ \d.]*)")
+_RESOURCE = re.compile(r"\s*(Cpus|G[Pp][Uu]s|Memory)(?: \([^)]*\))?\s*:([ \d.]*)")
 
 
 def requested(lines: list[str]) -> Ad:
@@ -112,6 +113,7 @@ def request(ad: Ad) -> dict[str, Any]:
         "walltime": time_of(ad, "AllowedExecuteDuration", "AllowedJobDuration"),
         "account": name_of(str(ad.get("AcctGroup") or ad.get("AccountingGroup") or "")),
         "priority": float(ad["JobPrio"]) if number_of(ad, "JobPrio") else None,
+        "node_features": alternatives(text) if isinstance(text := ad.get("Requirements"), str) else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from streams.sources.logs.fields import MAX_COUNT, count_of, name_of, tasks_of
+from streams.sources.logs.node_features import alternatives
 
 TIMEOUTS, CANCELLED, PREEMPTED = {"5", "6"}, {"8", "9", "14", "15", "23"}, {"1"}
 """Codes of why LSF or a user ended a job."""
@@ -13,6 +14,8 @@ _ARRAY = re.compile(r"\[([-\d,:]{1,1000})\](?:%(\d{1,9}))?$")
 _GPUS = re.compile(r"\bngpus(?:_physical|_excl_p|_shared)?=(\d{1,9})")
 _OPTION = re.compile(r'"num=(\d{1,9})[:"]')
 _PTILE = re.compile(r"\bspan\[[^\]]*\bptile=(\d{1,9})")
+
+_SELECT = re.compile(r"\bselect\[([^\]]*)\]")
 
 
 @lru_cache(4096)
@@ -25,6 +28,8 @@ def request(cpus: int, resources: str) -> dict[str, Any]:
         found["nodes"] = 1
     if (gpus := _GPUS.search(resources)) and (many := int(gpus[1]) * found.get("nodes", 1)) <= MAX_COUNT:
         found["gpus"] = many
+    if (select := _SELECT.search(resources)) and (nodes := alternatives(select[1])):
+        found["node_features"] = nodes
     return found
 
 

@@ -119,6 +119,7 @@ def _request(*values: str | None) -> dict[str, Any]:
         "memory": min(memory, MAX_BYTES) or None,
         "walltime": seconds_of(walltime),
         "exclusive": "excl" in place or None,
+        "node_features": [list(one) for one in sorted(asked.features)][:64] if any(asked.features) else None,
         "qos": name_of(qos),
         "reservation": name_of(of["resvID"] or advres),
         "dependency": text_of(of["depend"]),
@@ -129,11 +130,12 @@ def _request(*values: str | None) -> dict[str, Any]:
 class Asked:
     """The sums over the parts of a `select=` or `nodes=`."""
 
-    __slots__ = ("cpus", "gpus", "memory", "nodes")
+    __slots__ = ("cpus", "features", "gpus", "memory", "nodes")
 
     def __init__(self) -> None:
         self.cpus = self.gpus = self.memory = 0
         self.nodes: int | None = None
+        self.features: set[tuple[str, ...]] = set()  # of each kind of part
 
 
 @lru_cache(4096)
@@ -143,14 +145,18 @@ def _asked(select: str, nodes: str) -> Asked:
     for chunk in (select or nodes).split("+"):
         first, *parts = chunk.split(":")
         named = dict(part.split("=", 1) for part in parts if "=" in part)
+        features = [part for part in parts if "=" not in part or bytes_of(part.partition("=")[2]) is None]
         times = count_of(first)
         if times is None:  # the name of a node, or a chunk of one: `ncpus=4`
             times = 1
             if "=" in first:
                 name, _, value = first.partition("=")
                 named[name] = value
+            else:
+                features.append(first)
         if not chunk:
             continue
+        asked.features.add(tuple(sorted(features)))
         asked.cpus += times * (count_of(named.get("ncpus") or named.get("ppn")) or 1)
         asked.gpus += times * (count_of(named.get("ngpus") or named.get("gpus") or named.get("gpu")) or 0)
         asked.memory += times * (bytes_of(named.get("mem")) or 0)

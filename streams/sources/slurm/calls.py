@@ -35,7 +35,7 @@ SEPARATOR = "\x1f"
 
 COLUMNS = (
     "JobID JobIDRaw JobName Cluster Partition QOS Account Group User Submit Eligible Start End Restarts TimelimitRaw "
-    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Priority Reason State"
+    "NNodes NCPUS ReqCPUS ReqMem ReqTRES AllocTRES NodeList Reservation Constraints Priority Reason State"
 )
 """The columns that are asked for, as far as this release has them. A name may have line breaks: it is not the last."""
 

@@ -13,7 +13,19 @@ from streams.sources.slurm.rows import JobRow
 _ORDINARY = frozenset({None, "Priority", "Resources", "Cleaning", "WaitingForScheduling", "BeginTime"})
 
 _ALTERED = (
-    *("account", "queue", "partitions", "cpus", "gpus", "gpu_types", "memory", "walltime", "unlimited", "eligible"),
+    *(
+        "account",
+        "queue",
+        "partitions",
+        "cpus",
+        "gpus",
+        "gpu_types",
+        "node_features",
+        "memory",
+        "walltime",
+        "unlimited",
+        "eligible",
+    ),
     *("qos", "reservation", "array_limit"),
 )
 _altered = attrgetter(*_ALTERED)

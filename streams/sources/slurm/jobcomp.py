@@ -51,7 +51,19 @@ _NAMES = {
 }
 
 
-_SAME = ("cluster", "account", "partition", "qos", "nodes", "elapsed", "array_job_id", "array_task_id", "het_job_id")
+_SAME = (
+    "cluster",
+    "account",
+    "partition",
+    "qos",
+    "nodes",
+    "features",
+    "excluded_nodes",
+    "elapsed",
+    "array_job_id",
+    "array_task_id",
+    "het_job_id",
+)
 _NAMES |= {name: name for name in _SAME}
 """The names that a record has for the fields of `Told`. Times are UTC, its `time_limit` is in seconds."""
 

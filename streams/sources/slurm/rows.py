@@ -61,6 +61,7 @@ class JobRow(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     walltime: float | None = None
     unlimited: bool = False
     exclusive: bool = False
+    node_features: list[list[str]] | None = None
     reservation: str | None = None
     licences: dict[str, int] | None = None
     dependency: str | None = None

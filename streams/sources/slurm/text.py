@@ -199,6 +199,7 @@ _ASKED = {
     "reqgres": "tres_per_node",
     "allocgres": "tres_per_job",
     "reservation": "resv_name",
+    "constraints": "features",
     "timelimit": "time_limit",
     "timelimitraw": "walltime",
 }

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from streams.sources.logs.node_features import alternatives
 from streams.sources.slurm.rows import (
     ENDED,
     MIB,
@@ -87,6 +88,9 @@ class Told(msgspec.Struct, gc=False):
     nodes: str | None = None
     shared: Words = None
     exclusive: list[str] | bool | str | None = None
+    features: str | None = None
+    required_nodes: str | None = None
+    excluded_nodes: str | None = None
     licenses: str | None = None
     resv_name: str | None = None
     dependency: str | None = None
@@ -140,6 +144,7 @@ def asked_of(told: Told) -> Asked:
         "walltime": seconds if seconds is not None and 0 < seconds < 1e10 else None,
         "unlimited": told.unlimited or is_infinite(told.time_limit),
         "exclusive": _exclusive(told),
+        "node_features": _node_features(told),
         "reservation": name_of(told.resv_name),
         "licences": _licences(told.licenses) or asked.licences,
     }
@@ -286,6 +291,17 @@ def _exclusive(told: Told) -> bool:
         return False
     exclusive = told.exclusive if isinstance(told.exclusive, list) else [str(told.exclusive)]
     return "NONE" in words_of(told.shared) or "true" in (word.lower() for word in exclusive)
+
+
+def _node_features(told: Told) -> list[list[str]] | None:
+    """The features that its nodes have to have; a list of nodes that it names, or not, is one more in each case."""
+    found = alternatives(told.features) if name_of(told.features) and told.features else None
+    listed = [
+        f"{sign}{name}"
+        for sign, text in (("", told.required_nodes), ("not ", told.excluded_nodes))
+        if (name := name_of(text))
+    ]
+    return [[*one, *listed] for one in found or [[]]] if listed else found
 
 
 def _licences(text: str | None) -> dict[str, int] | None:

@@ -25,6 +25,7 @@ _PLACES = {
     "user_name": ("user",),
     "group_name": ("group",),
     "node_count": ("allocation_nodes",),
+    "features": ("constraints",),
 }
 _SAME = ("job_id", "restart_cnt", "cluster", "account", "partition", "qos", "name", "nodes", "priority", "hold")
 _PLACES |= {name: (name,) for name in _SAME}

@@ -13,6 +13,9 @@ from streams.sources.slurm.machine.limits import limits_of_partition
 from streams.sources.slurm.rows import gres_of, name_of
 
 MAX_POOLS = 256
+MAX_BY_FEATURE = 32
+"""With more pools than these, nodes of a pool may have different features."""
+
 MAX_NAMES = 256
 
 UP, DOWN, DRAINED, RESERVED = "up", "down", "drained", "reserved"
@@ -35,6 +38,7 @@ class Node(msgspec.Struct, gc=False):
     gpus: dict[str, int]
     memory: int | None
     weight: float = 1.0
+    features: tuple[str, ...] = ()
 
 
 class Machine(msgspec.Struct):
@@ -47,16 +51,18 @@ class Machine(msgspec.Struct):
 
 
 def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
-    """The event; None where no node is known that a partition uses. Memory apart, nodes of a pool are the same.
+    """The event; None where no node is known that a partition uses. Nodes of a pool are alike, as far as pools are few.
 
     A reservation that takes nodes of several pools is told once for each of these.
     """
     nodes = [node for node in machine.nodes if node.partitions and node.cpus]
     if not nodes:
         return None
-    groups = _grouped(nodes, lambda node: (node.partitions, node.cpus, tuple(sorted(node.gpus.items())), node.memory))
+    groups = _grouped(nodes, lambda node: (*_alike(node), node.memory, node.features))
+    if len(groups) > MAX_BY_FEATURE:  # such as of each rack
+        groups = _grouped(nodes, lambda node: (*_alike(node), node.memory))
     if len(groups) > MAX_POOLS:  # memory may differ by what a firmware keeps for itself
-        groups = _grouped(nodes, lambda node: (node.partitions, node.cpus, tuple(sorted(node.gpus.items()))))
+        groups = _grouped(nodes, _alike)
     groups = sorted(groups, key=lambda group: (min(node.weight for node in group), group[0].name))[:MAX_POOLS]
     names = _names(groups)
     pools = [_pool(name, group) for name, group in zip(names, groups, strict=True)]
@@ -78,6 +84,10 @@ def capacity_of(machine: Machine, site: str, time: float) -> Capacity | None:
         limits=[*limits, *machine.limits][:1024],
         reservations=list(_reservations(machine.reservations, place))[:256],
     )
+
+
+def _alike(node: Node) -> tuple[Any, ...]:
+    return node.partitions, node.cpus, tuple(sorted(node.gpus.items()))
 
 
 def _grouped(nodes: Iterable[Node], key: Callable[[Node], Any]) -> list[list[Node]]:
@@ -109,6 +119,7 @@ def _pool(name: str, group: list[Node]) -> Pool:
         down_nodes=states.count(DOWN),
         drained_nodes=states.count(DRAINED),
         reserved_nodes=states.count(RESERVED),
+        node_features=sorted({name for node in group for name in node.features})[:MAX_NAMES],
     )
 
 

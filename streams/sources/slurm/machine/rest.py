@@ -24,6 +24,7 @@ _NODE = {
     "Gres": "gres",
     "Partitions": "partitions",
     "Weight": "weight",
+    "ActiveFeatures": "active_features",
 }
 _PARTITION = {
     "PartitionName": "name",

@@ -40,6 +40,7 @@ def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
                     gpus=gpus_of(words.get("Gres")),
                     memory=None if memory is None else memory * MIB,
                     weight=float(_count(words.get("Weight")) or 0),
+                    features=tuple(sorted(listed(words.get("ActiveFeatures")) or ())),
                 )
             )
     return nodes

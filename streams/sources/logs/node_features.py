@@ -1,0 +1,80 @@
+"""Which nodes may take a job, by their features, from the expressions that schedulers have for it."""
+
+import re
+from functools import lru_cache
+from itertools import product
+
+from streams.sources.logs.fields import MAX_NAME
+
+MAX_ALTERNATIVES = 64
+MAX_FEATURES = 32
+MAX_TOKENS = 200
+
+_OPERATORS = re.compile(r"(\|\|?|&&?|,|[()\[\]])")
+_TIMES = re.compile(r"\*\d+$")
+_USUAL = re.compile(r"[<>]|== *(?:any|local)$")
+"""How much a node has to have free, and what any has, is no kind of nodes."""
+
+
+class _Unreadable(Exception):
+    """It is no such expression, or has too many alternatives."""
+
+
+@lru_cache(4096)
+def alternatives(text: str) -> list[list[str]] | None:
+    """The features of `a&(b|c)`, as a submit has them: of one of these lists a node has to have all. None for none.
+
+    Brackets are parentheses, a comma is an "and", and how many nodes of a kind it wants (`a*4&b*2`) is left out. What
+    cannot be read is one name. It is shared by all who ask the same: do not change what is in it.
+
+    >>> alternatives("x86&(big|huge)"), alternatives("[rack1*2|rack2*2]"), alternatives("f(")
+    ([['big', 'x86'], ['huge', 'x86']], [['rack1'], ['rack2']], [['f(']])
+    >>> alternatives("(type == any && mem > 100)"), alternatives("ib && swp > 10")
+    (None, [['ib']])
+    """
+    tokens = [token for part in _OPERATORS.split(text) if (token := part.strip())]
+    if not tokens:
+        return None
+    try:
+        found = _any_of(tokens) if len(tokens) <= MAX_TOKENS else None
+    except (_Unreadable, IndexError):
+        found = None
+    if found is None or tokens:
+        return [[text.strip()[:MAX_NAME]]]
+    return [sorted(one) for one in sorted(found, key=sorted)] if all(found) else None
+
+
+_Found = set[frozenset[str]]
+
+
+def _any_of(tokens: list[str]) -> _Found:
+    """What stands up to the end, or a closing bracket; the tokens are used up."""
+    found = _all_of(tokens)
+    while tokens and tokens[0] in ("|", "||"):
+        tokens.pop(0)
+        found |= _all_of(tokens)
+    return found
+
+
+def _all_of(tokens: list[str]) -> _Found:
+    found = _one(tokens)
+    while tokens and tokens[0] in ("&", "&&", ","):
+        tokens.pop(0)
+        found = {one | other for one, other in product(found, _one(tokens))}
+        if len(found) > MAX_ALTERNATIVES or any(len(one) > MAX_FEATURES for one in found):
+            raise _Unreadable
+    return found
+
+
+def _one(tokens: list[str]) -> _Found:
+    token = tokens.pop(0)
+    if token in ("(", "["):
+        found = _any_of(tokens)
+        if tokens.pop(0) not in (")", "]"):
+            raise _Unreadable
+        return found
+    if _OPERATORS.fullmatch(token):
+        raise _Unreadable
+    if _USUAL.search(token):
+        return {frozenset()}
+    return {frozenset({_TIMES.sub("", token)[:MAX_NAME]})}
