@@ -59,13 +59,18 @@ def job(
     context: typer.Context,
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
     by: By = None,
+    told: Annotated[
+        bool, typer.Option("--told", help="What was told of it so far, too; from Kafka, not --url.")
+    ] = False,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
-    ask_job(context, job_id, site or (), url, token, as_json, by)
+    if told and url:
+        raise typer.BadParameter("--told reads Kafka: it does not go with --url.")
+    ask_job(context, job_id, site or (), url, token, as_json, by, told)
 
 
 def ask_job(
@@ -76,21 +81,32 @@ def ask_job(
     token: str | None,
     as_json: bool,
     by: str | None = None,
+    told: bool = False,
 ) -> None:
-    """Ask about a job and print the answer.
+    """Ask about a job and print the answer, with `told` also what was said of it before.
 
     Raises:
         UserError: no site knows it, or nobody could be asked.
     """
+    from msgspec import to_builtins
+
     from streams.client import either
     from streams.client.job import check, show
+
+    if told:  # the light client, which asks a service, has no Kafka
+        from streams.client.watch import told_of
 
     names("--job", [job])
     names("--site", sites)
     within_s = None if by is None else seconds_until(by)
-    with either.asked_of(settings_of(context, url), url, token) as grid:
+    settings = settings_of(context, url)
+    with either.asked_of(settings, url, token) as grid:
         found = either.answered(grid.job(job, sites))
-    _print(found, as_json, lambda answers: show(answers, within_s))
+    before = {one.site: told_of(settings, one.site, one.live) for one in found if told and one.live is not None}
+    if told and as_json:
+        print_json([to_builtins(one) | {"told": before.get(one.site, [])} for one in found])
+    else:
+        _print(found, as_json, lambda answers: show(answers, within_s, before))
     check(found)
 
 

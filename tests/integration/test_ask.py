@@ -397,6 +397,9 @@ def test_the_commands_that_list_show_what_the_workers_know(here: Deployment, tmp
         assert (told.process.returncode, told.err) == (0, ""), arguments
         assert max(map(len, told.out.splitlines())) <= 80
     assert [line.split()[0] for line in command(here, tmp_path, "sites").out.splitlines()[2:4]] == list(SITES)
+    (alder,) = json.loads(command(here, tmp_path, "jobs", "--site", "alder", "--most", "1", "--json").out)
+    before = command(here, tmp_path, "job", alder["jobs"][0]["job"], "--site", "alder", "--told").out
+    assert len(before.partition("told (UTC)")[2].splitlines()) >= 3
 
 
 @pytest.mark.long

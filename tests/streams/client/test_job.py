@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from models.records import JobAnswer, LiveJob, LiveState
+from models.records import JobAnswer, LiveJob, LiveState, Prediction
 from streams.cli.app import main
 from streams.client import either
 from streams.client.blocking import Client
@@ -60,6 +60,25 @@ def test_no_line_is_wider_than_the_terminal(
 def test_a_bound_before_the_expected_start_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
     show([msgspec.structs.replace(KNOWN, starts_by={"0.9": 835_823_000.0})])
     assert "at the latest" not in capsys.readouterr().out
+
+
+def test_what_was_told_before_is_shown_below(capsys: pytest.CaptureFixture[str]) -> None:
+    said = Prediction(
+        site="kth",
+        job="4711",
+        attempt=0,
+        made_at=0.0,
+        predicted_wait_s=600.0,
+        predicted_run_s=None,
+        predicted_start=600.0,
+        bounds={"0.9": 3600.0},
+        method="blend",
+        reason="",
+    )
+    show([KNOWN], told={"kth": [said, msgspec.structs.replace(said, predicted_start=None, bounds=None)]})
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[-2:]]
+    assert rows[0] == ["1970-01-01 00:00", "1970-01-01 00:10", "1970-01-01 01:00"]
+    assert [cell.strip() for cell in rows[1] if cell] == ["1970-01-01 00:00", "–", "–"]
 
 
 def test_sites_that_know_the_job_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
