@@ -202,10 +202,10 @@ class Engine:
         jobs = ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
         return jobs, dict(enumerate(live.remembered, live.named - len(live.remembered)))
 
-    def store_anew(self, started: list[Started]) -> None:
-        """Have all entries of the histories stored once more; `started` are those of the jobs that started."""
+    def store_anew(self) -> None:
+        """Have all entries of the histories stored once more."""
         self.parts.live.name_learnt()
-        self.parts.histories.store_anew(started)
+        self.parts.histories.store_anew()
 
     def _save(self, changes: Changes, live: SavedLive) -> SavedState:
         return SavedState(

@@ -117,9 +117,9 @@ class Histories:
             (read if known else self._changes.forgotten_runs).append(run)
         self._context.runs.restore(read, saved.runs)
 
-    def store_anew(self, started: list[Started]) -> None:
-        """Have all entries stored once more; `started` are those of the jobs that started."""
-        self._changes.started, self._changes.runs = list(started), list(self._context.runs)
+    def store_anew(self) -> None:
+        """Have all entries stored once more."""
+        self._changes.started, self._changes.runs = self._context.history.stored(), list(self._context.runs)
         for rows in self._rows.values():
             rows.store_anew()
 

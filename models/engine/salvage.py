@@ -28,7 +28,7 @@ def salvage(
     """
     left = _renumber(state, started, runs, rows)
     engine = Engine.load(state, left.started, left.runs, settings, left.rows)
-    engine.store_anew(left.started)
+    engine.store_anew()
     return engine
 
 

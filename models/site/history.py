@@ -9,20 +9,10 @@ from models.site.spearman import RollingSpearman
 
 
 class Started(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One job of the history: its number in the site's history, who it was, its request, features and wait."""
+    """One job of the history, as it is stored: its number in the site's history, its wait and its features."""
 
     number: int
-    job: str
-    attempt: int
-    submit: float
-    start: float
     wait_s: float
-    user: str | None
-    group: str | None
-    queue: str | None
-    executable: str | None
-    cpus: int
-    walltime: float | None
     features: np.ndarray
 
 
@@ -49,25 +39,18 @@ class History:
 
     def learn(self, job: Job, wait_s: float) -> Started:
         """Take a job in that has just started; the oldest leaves. 40 µs at 6000 jobs."""
-        assert job.features is not None and job.start is not None
-        row = Started(
-            number=self.count,
-            job=job.id,
-            attempt=job.attempt,
-            submit=job.submit,
-            start=job.start,
-            wait_s=wait_s,
-            user=job.user,
-            group=job.group,
-            queue=job.queue,
-            executable=job.executable,
-            cpus=job.cpus,
-            walltime=job.walltime,
-            features=job.features,
-        )
+        assert job.features is not None
+        row = Started(self.count, wait_s, job.features)
         self.window.push(row.features, wait_s)
         self.count += 1
         return row
+
+    def stored(self) -> list[Started]:
+        """The jobs that are here as they are stored, the oldest first; 1 µs each."""
+        numbers = range(self.oldest, self.count)
+        places = [(number - self.first) % self.size for number in numbers]
+        values, waits = self.window.values[places], self.waits[places].tolist()
+        return [Started(*row) for row in zip(numbers, waits, values, strict=True)]
 
     @property
     def waits(self) -> np.ndarray:

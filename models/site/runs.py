@@ -16,12 +16,10 @@ Category = tuple[str, ...]
 
 
 class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One job that ran: its category, its number in the site's history of runs, who it was and how long it took."""
+    """One job that ran: its number in the site's history of runs, its category, and how long it took."""
 
     number: int
     category: Category
-    job: str
-    attempt: int
     run_s: float
     walltime: float | None
     cpus: int
@@ -136,7 +134,7 @@ class RunHistory:
             if category is not None:
                 category = self._shared(category)
                 self.count += 1
-                run = Run(self.count, category, job.id, job.attempt, run_s, job.walltime, job.cpus)
+                run = Run(self.count, category, run_s, job.walltime, job.cpus)
                 new.append(run)
                 gone.extend(self._keep(run, template.depth))
         self._kept += len(new) - len(gone)

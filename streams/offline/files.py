@@ -1,11 +1,17 @@
-"""The files that replays, tuning and searches leave: pages, and profiles."""
+"""The files that replays, tuning and searches leave: pages, profiles, and states to go on from."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
+import msgspec
 import tomli_w
 
+from models.engine.checkpoint import decode_array, encode_array
 from streams.errors import UserError
+
+S = TypeVar("S")
 
 
 def save(text: str, file: Path) -> None:
@@ -23,3 +29,39 @@ def save(text: str, file: Path) -> None:
 def as_profile(engine: Mapping[str, object], name: str, parameters: Mapping[str, object]) -> str:
     """The engine's settings and a method's parameters as TOML that `queuecast --config` reads."""
     return tomli_w.dumps({"engine": {**engine, "parameters": {name: parameters}}})
+
+
+def read_state(file: Path, kind: type[S], of: str) -> S | None:
+    """The state that `save_state` left; None where there is no such file yet.
+
+    Parameters:
+        of: whose state it is, for messages.
+
+    Raises:
+        UserError: the file cannot be read, or holds something else.
+    """
+    try:
+        return msgspec.msgpack.decode(file.read_bytes(), type=kind, dec_hook=decode_array)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError as error:  # msgspec's, and of arrays of another length
+        raise UserError(f"{file}: is not the state of {of}: {error}") from None
+
+
+def save_state(state: Any, file: Path) -> None:
+    """Replace the file in one step: whatever happens, it holds the state before or this one.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    new = file.with_name(f"{file.name}.new")
+    try:
+        with new.open("wb") as opened:
+            opened.write(msgspec.msgpack.encode(state, enc_hook=encode_array))
+            opened.flush()
+            os.fsync(opened.fileno())
+        new.replace(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}") from None

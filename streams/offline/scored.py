@@ -10,23 +10,30 @@ import msgspec
 
 from models.engine.checkpoint import STATE_VERSION
 from models.engine.engine import Engine
+from models.engine.histories import Changes
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent, Outcome, Submit
 from streams.bulk.event_log import JobRange
+from streams.errors import UserError
 from streams.offline.breakdown import Breakdowns, SavedBreakdowns
 from streams.offline.excerpt import Excerpt
-from streams.offline.kept import KeptFile
+from streams.offline.files import read_state, save_state
 from streams.offline.replay import RecordFile, ReplayScores, SavedScores
 from streams.training.processes import processes
 
-KEEP_EVERY = 5000
-"""Events between two times that the state is kept; some 5 s, of which keeping it takes a hundredth."""
+KEEP_EVERY = 10_000
+"""Events between two times that the state is kept; some 10 s, of which keeping it takes a hundredth."""
 
 
-class _Counted(msgspec.Struct):
-    """What is kept beside the engines; `sizes` are the files' that were written."""
+class SavedReplay(msgspec.Struct):
+    """A replay's state: how many events have passed, each site's engine with all entries of its histories, and what was
+    counted. `identity` is of what is replayed and how; `sizes` are the files' that were written.
+    """
 
+    identity: bytes
+    passed: int
+    engines: dict[str, tuple[bytes, Changes]]
     scores: SavedScores
     breakdowns: SavedBreakdowns
     anomalies: dict[str, int]
@@ -42,7 +49,7 @@ class ScoredReplay:
         files: for predictions and for outcomes; None writes none.
         only: the method whose records go to the files; None: every one's.
         resume: a file in which the state is kept, and from which it goes on if it is there.
-        part: of that file, where other processes have theirs in it.
+        part: of several processes which this is: each has a file of its own, beside that one.
         prior: what the forests start from, in place of what the package holds.
 
     Raises:
@@ -67,27 +74,34 @@ class ScoredReplay:
         self._excerpt, self._settings, self._only, self._prior = excerpt, settings, only, prior
         self._engines: dict[str, Engine] = {}
         self._passed = 0
-        self._kept: KeptFile | None = None
+        self._state_file, self._identity = resume, b""
         sizes: Sequence[int | None] = (None, None)
         if resume is not None:
+            digest = f"-{blake2b(part.encode(), digest_size=4).hexdigest()}" if part else ""
+            self._state_file = file = resume.with_name(f"{resume.name}{digest}")
             log, what = excerpt.log, msgspec.structs.astuple(excerpt)[1:]
             scored = jobs.ids, sorted(jobs.names or ()), cancelled
             told = msgspec.msgpack.encode((STATE_VERSION, log.fingerprint, log.cuts, what, scored, settings))
-            self._kept = KeptFile(
-                resume, blake2b(told + repr((files, only, prior)).encode(), digest_size=16).digest(), part
-            )
-            sizes = self._take_back(self._kept)
+            self._identity = blake2b(told + repr((files, only, prior)).encode(), digest_size=16).digest()
+            sizes = self._take_back(file)
         self._files = RecordFile(files[0], sizes[0]), RecordFile(files[1], sizes[1])
 
-    def _take_back(self, file: KeptFile) -> Sequence[int | None]:
-        if file.kept is None:
+    def _take_back(self, file: Path) -> Sequence[int | None]:
+        saved = read_state(file, SavedReplay, "a replay")
+        if saved is None:
             return None, None
-        counted = msgspec.msgpack.decode(file.kept.counted, type=_Counted)
-        self.scores.restore(counted.scores)
-        self.breakdowns.restore(counted.breakdowns)
-        self.anomalies.update(counted.anomalies)
-        self._engines, self._passed = file.engines(self._settings), file.kept.passed
-        return counted.sizes
+        if saved.identity != self._identity:
+            raise UserError(
+                f"{file}: is of another replay: of another log, other settings, options or jobs, or of another "
+                "queuecast; name another file, or delete it"
+            )
+        self.scores.restore(saved.scores)
+        self.breakdowns.restore(saved.breakdowns)
+        self.anomalies.update(saved.anomalies)
+        self._passed = saved.passed
+        for site, (state, kept) in saved.engines.items():
+            self._engines[site] = Engine.load(state, kept.started, kept.runs, self._settings, kept.rows)
+        return saved.sizes
 
     def run(self, advance: Callable[[], None] = lambda: None) -> None:
         """Replay the rest; `advance` is called at each submission, those from before an interruption too."""
@@ -103,10 +117,9 @@ class ScoredReplay:
                 self._passed += 1
                 if isinstance(event, Submit):
                     advance()
-                if self._kept is not None and self._passed % KEEP_EVERY == 0:
-                    self._keep(self._kept)
-            if self._kept is not None:
-                self._keep(self._kept)
+                if self._passed % KEEP_EVERY == 0:
+                    self._keep()
+            self._keep()
 
     def _apply(self, event: AnyEvent) -> None:
         engine = self._engines.get(event.site)
@@ -126,10 +139,18 @@ class ScoredReplay:
             if self._only in (None, item.method):
                 (outcomes if isinstance(item, Outcome) else predictions).write(item)
         self.breakdowns.forget(event)
-        if self._kept is None:
-            engine.take_changes()  # nothing is stored here
+        engine.take_changes()  # they are not stored one by one
 
-    def _keep(self, file: KeptFile) -> None:
+    def _keep(self) -> None:
+        if self._state_file is None:
+            return
+        engines = {}
+        for site, engine in self._engines.items():
+            engine.parts.histories.store_anew()
+            engines[site] = engine.checkpoint()
+        scores, breakdowns = self.scores.save(), self.breakdowns.save()
         sizes = [written.durable() for written in self._files]
-        counted = _Counted(self.scores.save(), self.breakdowns.save(), dict(self.anomalies), sizes)
-        file.keep(self._passed, self._engines, msgspec.msgpack.encode(counted))
+        save_state(
+            SavedReplay(self._identity, self._passed, engines, scores, breakdowns, dict(self.anomalies), sizes),
+            self._state_file,
+        )

@@ -13,6 +13,7 @@ import msgspec
 
 from models.papers.search.genetic import Generation, Individual, SearchPlan, SearchProblem, evolve
 from streams.errors import UserError
+from streams.offline.files import read_state, save_state
 from streams.process.compiling import compiling_alone
 from streams.text.terminal import show_table
 
@@ -63,9 +64,6 @@ def process_map(
         yield apply_all
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-STATE_VERSION = 1
 
 
 class SearchStep(msgspec.Struct, frozen=True):
@@ -125,14 +123,13 @@ def steps(
         best = told(generation.ranked()[0])
         taken.append(SearchStep(generation.number, best, min(errors), sum(errors) / len(errors), max(errors)))
         if file is not None:
-            _write(file, SearchState(workload=workload, plan=plan, generation=generation, steps=taken))
+            save_state(SearchState(workload, plan, generation, taken), file)
         yield taken[-1]
 
 
-class SearchState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a state file holds, as JSON, so that a search goes on from a generation. `workload` identifies its jobs."""
+class SearchState(msgspec.Struct, frozen=True):
+    """What a state file holds, so that a search goes on from a generation. `workload` identifies its jobs."""
 
-    v: int = STATE_VERSION
     workload: str
     plan: SearchPlan
     generation: Generation
@@ -141,31 +138,14 @@ class SearchState(msgspec.Struct, frozen=True, kw_only=True):
 
 def _read(file: Path, workload: str, plan: SearchPlan) -> SearchState | None:
     """What the state file holds; nothing where there is none yet."""
-    try:
-        state = msgspec.json.decode(file.read_bytes(), type=SearchState)
-    except FileNotFoundError:
+    state = read_state(file, SearchState, "a search")
+    if state is None:
         return None
-    except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    except ValueError as error:  # msgspec's, and of bytes that are no UTF-8
-        raise UserError(f"{file}: is not the state of a search: {error}") from None
-    if state.v != STATE_VERSION:
-        raise UserError(f"{file}: a state of version {state.v}; this queuecast reads {STATE_VERSION}")
     if state.workload != workload:
         raise UserError(f"{file}: the state of a search on other jobs")
     if msgspec.structs.replace(state.plan, generations=plan.generations) != plan:
         raise UserError(f"{file}: the state of another search: {state.plan}, not {plan}")
     return state
-
-
-def _write(file: Path, state: SearchState) -> None:
-    """Replace the file in one step, so that after an interruption it is the old or the new one."""
-    new = file.with_name(f"{file.name}.new")
-    try:
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1))
-        new.replace(file)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def show_steps(result: SearchResult) -> None:

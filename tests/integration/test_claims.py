@@ -19,8 +19,8 @@ from streams.worker.checkpoint.store import SiteStore, Stored
 from streams.worker.checkpoint.table import Revoked, Token
 
 SITE = "alder"
-EARLY = Changes(runs=[Run(1, ("user", "ada"), "1", 0, 60.0, None, 1)])
-LATE = Changes(runs=[Run(2, ("user", "ada"), "2", 0, 70.0, None, 1)], forgotten_runs=EARLY.runs)
+EARLY = Changes(runs=[Run(1, ("user", "ada"), 60.0, None, 1)])
+LATE = Changes(runs=[Run(2, ("user", "ada"), 70.0, None, 1)], forgotten_runs=EARLY.runs)
 
 WRITES: dict[str, Callable[[SiteStore], Awaitable[Any]]] = {
     "write": lambda store: store.write(SITE, LATE),

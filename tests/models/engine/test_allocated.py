@@ -30,7 +30,7 @@ def test_what_was_allocated_counts_while_it_runs(asked: dict[str, int]) -> None:
     (shown,) = live_jobs(engine, list(engine.context.state.jobs.values()), 2.0)
     assert shown.cpus == 128
     state, changes = engine.checkpoint()
-    assert changes.started[0].cpus == asked.get("cpus", 1)
+    assert changes.started[0].features[0] == asked.get("cpus", 1)
     assert in_use(Engine.load(state, changes.started, changes.runs, SETTINGS, changes.rows)) == 128
     engine.apply(end("1", 60.0))
     assert in_use(engine) == 0

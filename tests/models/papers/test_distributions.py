@@ -14,7 +14,7 @@ from models.papers.distributions import (
     samples_of,
 )
 from models.runtimes.closest import Closest
-from models.site.history import History, Started
+from models.site.history import History
 from models.site.job import Job, Phase
 from models.site.runs import RunHistory
 from models.site.state import SiteState
@@ -134,8 +134,7 @@ def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_
     play(method, site, 0, 70)
     other, resized = taken_back(method, QesperaDistributions()), new_site()
     resized.state, resized.history = site.state, History(size)
-    kept = [started(site.history, number) for number in range(site.history.oldest, 70)]
-    resized.history.restore(kept, 70, size=site.history.size)
+    resized.history.restore(site.history.stored(), 70, size=site.history.size)
     job = Job(id="next", attempt=0, submit=100.0, cpus=4, planned_run_s=60.0, features=np.ones(16))
     found = other.distribution_distances(job, resized)
     assert found is not None and len(found) == min(size, 50) and (found < 1.0).all()
@@ -145,12 +144,6 @@ def test_saved_and_loaded_into_a_history_of_another_size_it_knows_the_jobs_that_
         assert sorted(found) == sorted(expected)
     assert play(other, resized, 70, 170)[-2:] == [0.0, 7200.0]
     assert other.distribution_distances(job, resized) is not None
-
-
-def started(history: History, number: int) -> Started:
-    place = number % history.size
-    features, wait_s = history.window.values[place].copy(), float(history.waits[place])
-    return Started(number, str(number), 0, 100.0, 100.0, wait_s, None, None, None, None, 4, None, features)
 
 
 def test_saved_and_loaded_with_other_bins_it_goes_by_these() -> None:

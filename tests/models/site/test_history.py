@@ -110,39 +110,6 @@ def test_the_latest_waits_are_right_around_the_end_of_the_ring(count: int, most:
     assert sorted(history.latest_waits(most)) == sorted(expected)
 
 
-def test_a_row_says_who_started_and_what_it_asked_for() -> None:
-    job = Job(
-        id="1",
-        attempt=2,
-        submit=3.0,
-        user="u",
-        group="g",
-        queue="q",
-        executable="x",
-        cpus=4,
-        walltime=5.0,
-        start=10.0,
-        features=np.arange(16.0),
-    )
-    row = History(7).learn(job, 7.0)
-    found = msgspec.structs.asdict(row)
-    assert found.pop("features") is job.features
-    assert found == {
-        "number": 0,
-        "job": "1",
-        "attempt": 2,
-        "submit": 3.0,
-        "start": 10.0,
-        "wait_s": 7.0,
-        "user": "u",
-        "group": "g",
-        "queue": "q",
-        "executable": "x",
-        "cpus": 4,
-        "walltime": 5.0,
-    }
-
-
 @pytest.mark.parametrize(("before", "after"), [(10, 16), (16, 10)])
 def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: int, after: int) -> None:
     old, rows, dice = History(before), list[Started](), random.Random(1)
@@ -155,6 +122,7 @@ def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: 
         rows.append(new.learn(start(number, dice)[0], float(number)))
     assert sorted(new.waits) == [float(number) for number in range(60 - after, 60)]
     assert sorted(new.latest_waits(5)) == [55.0, 56.0, 57.0, 58.0, 59.0]
+    assert [row.number for row in new.stored()] == [row.number for row in rows[-after:]]
     again = History(after)
-    again.restore(rows[-after:], new.count, new.first, after)
+    again.restore(new.stored(), new.count, new.first, after)
     assert np.array_equal(again.waits, new.waits)

@@ -83,7 +83,7 @@ def test_a_search_for_ibl_that_was_interrupted_is_resumed(trace: Trace) -> None:
 
     with pytest.raises(Interrupt):
         searched(examples, interrupt, file=file)
-    assert len(msgspec.json.decode(file.read_bytes())["steps"]) == 2
+    assert len(msgspec.msgpack.decode(file.read_bytes())["steps"]) == 2
     assert searched(examples, file=file) == whole
     assert searched(examples, file=file, workers=2) == whole  # it is at its end
     assert searched(examples, file=file, plan=SearchPlan(6, 4, seed=2)).steps[:3] == whole.steps

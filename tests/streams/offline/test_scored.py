@@ -85,8 +85,8 @@ def test_a_file_of_something_else_is_refused(log: EventLog, tmp_path: Path) -> N
     ):
         with pytest.raises(UserError, match="r: is of another replay"):
             ScoredReplay(whole(log), settings, jobs, cancelled, resume=file)
-    file.write_text("no database" * 100)
-    with pytest.raises(UserError, match="r: cannot be used to go on from: file is not a database"):
+    file.write_text("no state" * 100)
+    with pytest.raises(UserError, match="r: is not the state of a replay"):
         ScoredReplay(whole(log), LIGHT, JobRange(), resume=file)
 
 

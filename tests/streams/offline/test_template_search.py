@@ -121,7 +121,7 @@ def test_a_search_that_was_interrupted_is_resumed(trace: Trace, tmp_path: Path) 
 
     with pytest.raises(Interrupt):
         search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, interrupt)
-    assert len(msgspec.json.decode(file.read_bytes())["steps"]) == 2
+    assert len(msgspec.msgpack.decode(file.read_bytes())["steps"]) == 2
     seen: list[SearchStep] = []
     assert search(trace, TemplateSearchOptions(plan=PLAN, jobs=200, file=file), ENGINE, seen.append) == whole
     assert seen == whole.steps
@@ -136,10 +136,7 @@ def test_a_state_of_something_else_is_refused(trace: Trace, tmp_path: Path) -> N
         found(trace, file=file, plan=SearchPlan(4, 1), jobs=190)
     with pytest.raises(UserError, match="the state of another search"):
         found(trace, file=file, plan=SearchPlan(4, 1, seed=2))
-    file.write_text(file.read_text().replace('"v": 1', '"v": 2'))
-    with pytest.raises(UserError, match="version 2"):
-        found(trace, file=file, plan=SearchPlan(4, 1))
-    for content in (b"{", b'{"v":1,"workload":"\xff"}'):
+    for content in (b"", b"{", file.read_bytes()[:-1]):
         file.write_bytes(content)
         with pytest.raises(UserError, match="is not the state of a search"):
             found(trace, file=file)

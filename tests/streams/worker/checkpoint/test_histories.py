@@ -74,7 +74,7 @@ def lived(after: int = 10**9, writes: int = 1, compacted: bool = False) -> World
 
 def entries(world: World) -> Any:
     """What Redis holds, as what can be compared."""
-    started = {number: (row.job, row.wait_s) for number, row in world.started["alder"].items()}
+    started = {number: (row.features.tobytes(), row.wait_s) for number, row in world.started["alder"].items()}
     return started, world.runs["alder"], world.rows["alder"]
 
 

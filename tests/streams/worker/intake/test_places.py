@@ -235,8 +235,8 @@ def test_what_redis_lost_is_made_anew_from_the_events_to_the_byte() -> None:
     live(world, settings(), events=Logs(world, table.states))
     assert list(dict.fromkeys(world.outputs)) == whole.outputs
     assert not any(b"gap" in value for value in world.said("predictions"))
-    assert [(n, row.job, row.wait_s) for n, row in sorted(world.started["alder"].items())] == [
-        (n, row.job, row.wait_s) for n, row in sorted(whole.started["alder"].items())
+    assert [(n, row.features.tobytes(), row.wait_s) for n, row in sorted(world.started["alder"].items())] == [
+        (n, row.features.tobytes(), row.wait_s) for n, row in sorted(whole.started["alder"].items())
     ]
     assert world.runs["alder"] == whole.runs["alder"]
 

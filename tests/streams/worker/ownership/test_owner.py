@@ -70,7 +70,7 @@ def histories(world: World) -> dict[str, tuple[list[Any], dict[int, Any], dict[s
     found = {}
     for site, stored in heads(world.table):
         place = world.place(site, stored.generation)
-        rows = [(number, row.job, row.wait_s) for number, row in sorted(world.started[place].items())]
+        rows = [(number, row.features.tobytes(), row.wait_s) for number, row in sorted(world.started[place].items())]
         found[site] = rows, world.runs[place], world.rows[place]
     return found
 
