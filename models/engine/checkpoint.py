@@ -6,18 +6,16 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from models.engine.gaps import Gaps
-from models.engine.histories import Changes, SavedHistories
+from models.engine.histories import Changes, Gaps, SavedHistories
 from models.engine.live import SavedLive, StoredJob
 from models.engine.methods import SavedMethods
 from models.engine.past import SavedPast
 from models.engine.queues import QueueSeen
-from models.engine.reestimates import Look
-from models.engine.scores import SavedScores
-from models.engine.waits import ActualWaits
+from models.engine.reestimates import Due
+from models.engine.scores import Scores
 from models.records import Capacity, JobKey
 from models.site.features import COUNT
-from models.site.job import Job, Shared
+from models.site.job import Shared
 from models.site.size import SizeSeen
 
 STATE_VERSION = 13
@@ -51,31 +49,20 @@ class SavedState(msgspec.Struct):
     live: SavedLive
     histories: SavedHistories
     methods: SavedMethods
-    scores: SavedScores
+    scores: Scores
     gaps: Gaps
     capacity: Capacity | None
     size: SizeSeen
     queues: dict[str, QueueSeen]
     past: SavedPast
-    waits: ActualWaits
     early_tasks: dict[str, int]
-    looked: Look
+    looked_at: Due
 
 
 class _SavedVersion(msgspec.Struct):
     """The one field of a saved state that every version has."""
 
     v: int
-
-
-class _EncodedLive(SavedLive):
-    """Live jobs that are still to be decoded: one at a time they take half as much memory."""
-
-    jobs: list[msgspec.Raw] = msgspec.field(default_factory=list)  # type: ignore[assignment]
-
-
-class _EncodedState(SavedState):
-    live: _EncodedLive
 
 
 def encode(state: SavedState) -> bytes:
@@ -93,13 +80,13 @@ def read_saved(saved: bytes) -> SavedState:
         version = msgspec.msgpack.decode(saved, type=_SavedVersion).v
         if version != STATE_VERSION:
             raise ValueError(f"state of version {version}, of another queuecast; this one reads {STATE_VERSION}")
-        raw = msgspec.msgpack.decode(saved, type=_EncodedState, dec_hook=decode_array)
-        shared = Shared()
-        jobs = [shared.settle(_decode_job(job)) for job in raw.live.jobs]
+        state = msgspec.msgpack.decode(saved, type=SavedState, dec_hook=decode_array)
     except msgspec.MsgspecError as error:
         raise ValueError(f"not a saved state: {error}") from error
-    live = SavedLive(**{**msgspec.structs.asdict(raw.live), "jobs": jobs})
-    return SavedState(**{**msgspec.structs.asdict(raw), "live": live})
+    shared = Shared()
+    for job in state.live.jobs:
+        shared.settle(job)
+    return state
 
 
 def read_jobs(encoded: Iterable[bytes]) -> Iterator[StoredJob]:
@@ -135,6 +122,5 @@ def decode_array(kind: type, value: Any) -> Any:
     raise TypeError(f"cannot read {kind.__name__}")
 
 
-_decode_job = msgspec.msgpack.Decoder(Job, dec_hook=decode_array).decode
 _decode_stored_job = msgspec.msgpack.Decoder(StoredJob, dec_hook=decode_array).decode
 encode_job = msgspec.msgpack.Encoder(enc_hook=encode_array).encode

@@ -16,8 +16,7 @@ from models.engine.attempts.starts import Starts
 from models.engine.attempts.submits import Submits
 from models.engine.checkpoint import STATE_VERSION, Cut, SavedState, encode, encode_job, read_saved
 from models.engine.events.plausible import doubt
-from models.engine.gaps import Gaps
-from models.engine.histories import Changes, RowRange, restore_rows
+from models.engine.histories import Changes, Gaps, RowRange, restore_rows
 from models.engine.live import SavedLive
 from models.engine.outgoing import EFFECTIVE, Anomaly, Record
 from models.engine.parts import LEARNT_ROWS, Parts
@@ -66,7 +65,7 @@ class Engine:
         self.anomalies: dict[str, int] = {}
         self.parts = parts = Parts(site, self.settings)
         self.context, self.methods, self.scores = parts.context, parts.methods, parts.scores
-        self.queues, self.past, self.gaps, self.outgoing = parts.queues, parts.past, parts.gaps, parts.outgoing
+        self.queues, self.past, self.outgoing = parts.queues, parts.past, parts.outgoing
         self._ends = ends = Ends(parts)
         self._submits = submits = Submits(parts, ends)
         in_place = InPlace(parts)
@@ -156,7 +155,7 @@ class Engine:
 
     def miss_events(self) -> None:
         """Note that events were lost on their way here; predictions say so until enough jobs have started since."""
-        self.gaps.miss_events(self.context.history.count)
+        self.parts.gaps.miss_events(self.context.history.count)
 
     def open_queues(self, most: int) -> list[str]:
         """The queues with live jobs or with a submission in the last week; of more than `most`, the busiest."""
@@ -208,17 +207,23 @@ class Engine:
         self.parts.histories.store_anew()
 
     def _save(self, changes: Changes, live: SavedLive) -> SavedState:
+        parts = self.parts
         return SavedState(
             v=STATE_VERSION,
             site=self.site,
             events=self.events,
             anomalies=self.anomalies,
             live=live,
-            histories=self.parts.histories.save(changes),
+            histories=parts.histories.save(changes),
             methods=self.methods.save(),
+            scores=self.scores,
+            gaps=parts.gaps,
             capacity=self.context.capacity,
             size=self.context.size,
-            **{name: part.save() for name, part in self.parts.whole.items()},
+            queues=parts.queues.seen,
+            past=parts.past.save(),
+            early_tasks=parts.arrays.early,
+            looked_at=parts.reestimates.passed,
         )
 
     @classmethod
@@ -247,7 +252,7 @@ class Engine:
             engine.parts.histories.restore(state.histories, started, runs)
             restore_rows(state.histories, engine.methods.rows, rows or {})
         else:
-            engine.gaps.restore(Gaps(lost=True))  # the jobs are counted from 0
+            engine.parts.gaps = Gaps(lost=True)  # the jobs are counted from 0
         included = state.histories.rows.get(LEARNT_ROWS, RowRange(0, 0))
         left = ({} if lost else rows or {}).get(LEARNT_ROWS, None if included.count else ())
         engine.parts.live.restore_learnt(state.live.learnt, left, included.count, included.oldest)
@@ -263,5 +268,7 @@ class Engine:
         parts.groups.watch(state.live.jobs)
         self.context.resize(state.capacity)
         self.context.size = state.size
-        for name, part in parts.whole.items():
-            part.restore(getattr(state, name))
+        self.scores.restore(state.scores)
+        parts.gaps, parts.queues.seen, parts.arrays.early = state.gaps, state.queues, state.early_tasks
+        parts.past.restore(state.past)
+        parts.reestimates.restore(state.looked_at)

@@ -10,6 +10,9 @@ from models.site.job import Job
 from models.site.rows import Row, Rows
 from models.site.runs import Run
 
+MIN_JOBS_TO_RECOVER = 1000
+"""Jobs that must start after histories or events were lost before predictions are no longer called degraded."""
+
 
 class Changes(msgspec.Struct):
     """What was learnt since the stores were last written: rows that are new, and entries that fell out.
@@ -22,6 +25,24 @@ class Changes(msgspec.Struct):
     forgotten_runs: list[Run] = msgspec.field(default_factory=list)
     rows: dict[str, list[Row]] = msgspec.field(default_factory=dict)
     oldest: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Gaps(msgspec.Struct):
+    """What a site's knowledge lacks for a while: whether its histories were `lost` lately; until how many jobs have
+    started they have a gap, and until how many events are missing (0: none).
+    """
+
+    lost: bool = False
+    gap_until: int = 0
+    missed_until: int = 0
+
+    def see_started(self, count: int) -> None:
+        """So many jobs have started."""
+        self.lost = self.lost and count < MIN_JOBS_TO_RECOVER
+
+    def miss_events(self, count: int) -> None:
+        """Events were lost after so many jobs had started."""
+        self.missed_until = count + MIN_JOBS_TO_RECOVER
 
 
 class RowRange(msgspec.Struct, array_like=True, frozen=True):

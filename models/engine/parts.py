@@ -1,13 +1,10 @@
-"""What an engine consists of: each part knows, changes and saves its own."""
-
-from typing import Any
+"""What an engine consists of: each part knows and changes its own."""
 
 from models.engine.events.arrays import Arrays
 from models.engine.events.eligibility import Eligibility
 from models.engine.events.groups import Groups
 from models.engine.events.suspensions import Suspensions
-from models.engine.gaps import Gaps
-from models.engine.histories import Histories
+from models.engine.histories import Gaps, Histories
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import Outgoing
@@ -16,7 +13,6 @@ from models.engine.queues import Queues
 from models.engine.reestimates import Reestimates
 from models.engine.scores import Scores
 from models.engine.settings import EngineSettings
-from models.engine.waits import ActualWaits
 from models.method import Happened, SiteContext
 from models.site.clock import SiteClock
 from models.site.history import History
@@ -38,10 +34,9 @@ class Parts:
         runtimes = self.methods.runs[settings.runtimes]
         history = History(settings.history)
         self.context = SiteContext(SiteState(), history, self.methods.run_history(), runtimes)
-        self.scores = Scores(site, settings)
+        self.scores = Scores.of(site, settings)
         self.queues = Queues()
         self.past = Past()
-        self.waits = ActualWaits()
         self.gaps = Gaps()
         self.outgoing = Outgoing(site, settings, self.scores.rivals)
         self.reestimates = Reestimates(self.context.state, self.methods.counting.re_estimates)
@@ -55,19 +50,6 @@ class Parts:
         self.histories = Histories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
         self.arrived: float | None = None
         """When the event that is being applied arrived at the broker."""
-
-    @property
-    def whole(self) -> dict[str, Any]:
-        """The parts that are stored whole, by their names in `SavedState`; each has `save` and `restore`."""
-        return {
-            "scores": self.scores,
-            "gaps": self.gaps,
-            "queues": self.queues,
-            "past": self.past,
-            "waits": self.waits,
-            "early_tasks": self.arrays,
-            "looked": self.reestimates,
-        }
 
     @property
     def clock(self) -> SiteClock:

@@ -28,14 +28,7 @@ class Queues:
 
     def __init__(self) -> None:
         self.seen: dict[str, QueueSeen] = {}
-
-    def save(self) -> dict[str, QueueSeen]:
         """What is stored."""
-        return self.seen
-
-    def restore(self, saved: dict[str, QueueSeen]) -> None:
-        """Take back what was saved."""
-        self.seen = saved
 
     def see(self, job: Job) -> None:
         """A job was submitted."""

@@ -22,17 +22,17 @@ MIN_ENTRIES = 256
 MIN_MOVE_S, MIN_MOVE_RATIO = 300.0, 0.25
 """An expected start has moved enough to be told where it did by both: seconds, and a share of the time left till it."""
 
-Look = tuple[float, JobKey]
+Due = tuple[float, JobKey]
 """When a job is to be looked at again (Unix seconds), and which."""
 
 
 class Reestimates:
     """The jobs that queue, by when they are to be looked at again. O(log queued) a look.
 
-    Looks are taken in their order, and `passed` is the last of those that were. A job's next look follows from that and
-    from when the job was ready, so nothing is stored with the job: a look that tells nothing changes no state but
-    `passed`. An entry counts while its job queues and it is the job's next look; the others are dropped when they come
-    up, or when they are too many.
+    They are looked at in the order of these times, and `passed` is the last time that was taken. A job's next one
+    follows from that and from when the job was ready, so nothing is stored with the job: a look that tells nothing
+    changes no state but `passed`. An entry counts while its job queues and it is the job's next one; the others are
+    dropped when they come up, or when they are too many.
 
     Parameters:
         state: the site's live jobs.
@@ -40,37 +40,33 @@ class Reestimates:
     """
 
     def __init__(self, state: SiteState, active: bool) -> None:
-        self.passed: Look = 0.0, ("", -1)  # before those of all jobs
+        self.passed: Due = 0.0, ("", -1)  # before those of all jobs; it is stored
         self._state = state
         self._active = active
-        self._looks: list[Look] = []
+        self._due: list[Due] = []
 
     def watch(self, job: Job) -> None:
-        """Look at a job when it is due: it has come, was released, or is eligible at another time."""
+        """Due at a job when it is due: it has come, was released, or is eligible at another time."""
         if self._active:
-            heappush(self._looks, next_look(job, self.passed))
-            if len(self._looks) > MIN_ENTRIES + 2 * len(self._state):
+            heappush(self._due, next_due(job, self.passed))
+            if len(self._due) > MIN_ENTRIES + 2 * len(self._state):
                 self.watch_all()
 
     def watch_all(self) -> None:
-        """Look at all queued jobs when they are due; O(live jobs)."""
+        """Due at all queued jobs when they are due; O(live jobs)."""
         if self._active:
-            self._looks = []
+            self._due = []
             for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads
-                heappush(self._looks, next_look(job, self.passed))
+                heappush(self._due, next_due(job, self.passed))
 
-    def save(self) -> Look:
-        """What is stored: the last look that was taken."""
-        return self.passed
-
-    def restore(self, passed: Look) -> None:
+    def restore(self, passed: Due) -> None:
         """Go on from the last look that was taken."""
         self.passed = passed
         self.watch_all()
 
     def any_due(self, now: float) -> bool:
         """Whether `take` may give a job at `now` (Unix seconds); O(1)."""
-        return bool(self._looks) and self._looks[0][0] <= now
+        return bool(self._due) and self._due[0][0] <= now
 
     def take(self, now: float) -> Iterator[Job]:
         """The jobs whose turn it is at `now` (Unix seconds), those first that have been due for longest.
@@ -81,28 +77,28 @@ class Reestimates:
         while self.any_due(now):
             if looked >= MAX_LOOKS_PER_EVENT or taken >= MAX_TAKEN_PER_EVENT:
                 return
-            look = heappop(self._looks)
-            job = self._state.jobs.get(look[1])
-            if job is None or job.phase is not Phase.QUEUED or look != next_look(job, self.passed):
+            due = heappop(self._due)
+            job = self._state.jobs.get(due[1])
+            if job is None or job.phase is not Phase.QUEUED or due != next_due(job, self.passed):
                 continue  # it takes no share of what may be taken: who was read back does not have it
-            self.passed, taken = look, taken + 1
-            following = next_look(job, look)
-            heappush(self._looks, following)
+            self.passed, taken = due, taken + 1
+            following = next_due(job, due)
+            heappush(self._due, following)
             if following[0] > now:
                 looked += 1
                 yield job
 
 
-def next_look(job: Job, passed: Look) -> Look:
+def next_due(job: Job, passed: Due) -> Due:
     """The first look at a queued job after those that were taken.
 
-    >>> next_look(Job("1", 0, 1000.0), (0.0, ("", 0))), next_look(Job("1", 0, 1000.0), (1600.0, ("1", 0)))
+    >>> next_due(Job("1", 0, 1000.0), (0.0, ("", 0))), next_due(Job("1", 0, 1000.0), (1600.0, ("1", 0)))
     ((1600.0, ('1', 0)), (2200.0, ('1', 0)))
     """
     after_s, key, ready = FIRST_LOOK_S, job.key, job.ready
-    while (look := (ready + after_s, key)) <= passed:
+    while (due := (ready + after_s, key)) <= passed:
         after_s *= 2.0
-    return look
+    return due
 
 
 def worth_telling(job: Job, method: str, estimate: Estimate | None, now: float) -> LaterEstimate | None:

@@ -6,8 +6,7 @@ import msgspec
 
 from models.engine.checkpoint import SavedState
 from models.engine.engine import Engine
-from models.engine.gaps import MIN_JOBS_TO_RECOVER
-from models.engine.histories import Changes, RowRange
+from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes, RowRange
 from models.engine.settings import EngineSettings
 from models.site.history import Started
 from models.site.rows import Row

@@ -1,14 +1,12 @@
 """How good a site's methods have been: their accuracy, the sums by week, and how many predictions were made."""
 
-from collections import deque
-from collections.abc import Mapping
-from typing import TypeVar
+from typing import Self
 
 import msgspec
 
 from models.engine.outgoing import bounds_of
 from models.engine.settings import EngineSettings
-from models.measures import Accuracy, RunAccuracy, Tally
+from models.measures import ERROR_BUCKETS, Accuracy, Histogram, RunAccuracy, Tally
 from models.site.expiry import WEEK_S
 from models.site.features import FEATURES
 from models.site.job import Job
@@ -21,7 +19,8 @@ MAX_WEEKS = 8
 
 USER_QUEUED = FEATURES.index("user_queued_jobs")
 
-V = TypeVar("V")
+OTHER = "other"
+"""The name of all queues, and of all accounts, beyond those that are counted by name."""
 
 
 class Week(msgspec.Struct, array_like=True):
@@ -31,24 +30,34 @@ class Week(msgspec.Struct, array_like=True):
     tallies: dict[str, Tally]
 
 
-class SavedScores(msgspec.Struct):
-    """What is stored of `Scores`: the attributes of these names."""
+class ActualWaits(msgspec.Struct, array_like=True):
+    """Histograms of the waits of the jobs that started, of those alone that are scored; the edges are ERROR_BUCKETS.
 
-    accuracy: dict[str, Accuracy]
-    cancelled: dict[str, Accuracy]
-    run_accuracy: dict[str, RunAccuracy]
-    predictions: dict[str, int]
-    run_predictions: dict[str, int]
-    degraded: dict[str, int]
-    weeks: list[Week]
-    later: Accuracy
-    later_first: Accuracy
-    rivals: dict[str, Accuracy]
-    bursts: dict[str, tuple[float, float]]
+    `queues` are by queue or partition, `accounts` by account; `before` is of the time before jobs became eligible: by a
+    dependency, a begin time or a hold.
+    """
+
+    queues: dict[str, Histogram] = {}
+    accounts: dict[str, Histogram] = {}
+    before: Histogram = msgspec.field(default_factory=lambda: Histogram.over(ERROR_BUCKETS))
+
+    def add(self, job: Job, wait_s: float, most: int) -> None:
+        """A job has started after `wait_s` seconds.
+
+        Parameters:
+            most: so many names, the first ones, have a histogram of their own: one that moved out of `other` later
+                would have that count backwards.
+        """
+        for known, name in ((self.queues, job.queue), (self.accounts, job.account)):
+            if name is not None:
+                place = name if name in known or len(known) < most else OTHER
+                known.setdefault(place, Histogram.over(ERROR_BUCKETS)).add(wait_s, ERROR_BUCKETS)
+        if job.before_eligible_s:
+            self.before.add(job.before_eligible_s, ERROR_BUCKETS)
 
 
-class Scores:
-    """What is counted and measured of each method of a site.
+class Scores(msgspec.Struct, kw_only=True):
+    """What is counted and measured of each method of a site. It is stored as it is.
 
     `accuracy` measures each method for waits over the jobs that started; `cancelled` over those cancelled in the queue,
     scored as the literature does: as if they had started then and run for no time. `run_accuracy` measures the methods
@@ -58,24 +67,42 @@ class Scores:
     counts, and `later_first` the first estimate of the same jobs.
     `rivals` are those whose expectations are measured as the methods' estimates are, by name: for each the accuracy of
     the method that counts over the same jobs, those that started.
+    `waits` are the waits that jobs had, whatever was predicted.
     `bursts` has, by bound of the method that counts, what the jobs that had it weigh, and those of them that held: each
     1/(1 + n), where n jobs of its user queued when it came.
     """
 
-    def __init__(self, site: str, settings: EngineSettings) -> None:
+    method: str
+    lender: str
+    counted_names: int
+    accuracy: dict[str, Accuracy]
+    cancelled: dict[str, Accuracy]
+    run_accuracy: dict[str, RunAccuracy]
+    predictions: dict[str, int]
+    run_predictions: dict[str, int]
+    degraded: dict[str, int]
+    weeks: list[Week] = []
+    later: Accuracy = msgspec.field(default_factory=Accuracy)
+    later_first: Accuracy = msgspec.field(default_factory=Accuracy)
+    rivals: dict[str, Accuracy] = {}
+    bursts: dict[str, tuple[float, float]] = {}
+    waits: ActualWaits = msgspec.field(default_factory=ActualWaits)
+
+    @classmethod
+    def of(cls, site: str, settings: EngineSettings) -> Self:
+        """Those of a new site."""
         methods = settings.methods_at(site)
-        self._lender = settings.bounds
-        self.accuracy = {name: Accuracy() for name in methods}
-        self.cancelled = {name: Accuracy() for name in methods}
-        self.run_accuracy = {name: RunAccuracy() for name in settings.run_methods}
-        self.predictions = dict.fromkeys(methods, 0)
-        self.run_predictions = dict.fromkeys(settings.run_methods, 0)
-        self.degraded = dict.fromkeys(methods, 0)
-        self.weeks: deque[Week] = deque(maxlen=MAX_WEEKS)
-        self._method = settings.method
-        self.later, self.later_first = Accuracy(), Accuracy()
-        self.rivals: dict[str, Accuracy] = {}
-        self.bursts: dict[str, tuple[float, float]] = {}
+        return cls(
+            method=settings.method,
+            lender=settings.bounds,
+            counted_names=settings.counted_names,
+            accuracy={name: Accuracy() for name in methods},
+            cancelled={name: Accuracy() for name in methods},
+            run_accuracy={name: RunAccuracy() for name in settings.run_methods},
+            predictions=dict.fromkeys(methods, 0),
+            run_predictions=dict.fromkeys(settings.run_methods, 0),
+            degraded=dict.fromkeys(methods, 0),
+        )
 
     def add_rival(self, name: str) -> None:
         """Somebody's expectations are measured from now on."""
@@ -84,7 +111,7 @@ class Scores:
 
     def _bounds(self, job: Job, name: str) -> dict[str, float] | None:
         """The bounds of an estimate; a rival has none, and borrows none."""
-        return None if name in self.rivals else bounds_of(job, name, self._lender)
+        return None if name in self.rivals else bounds_of(job, name, self.lender)
 
     def count_waits(self, job: Job) -> None:
         """Each method for waits has predicted this job."""
@@ -103,18 +130,19 @@ class Scores:
             if name in self.accuracy:
                 self.accuracy[name].add_wait(estimate.wait_s, wait_s, self._bounds(job, name))
         self._add_burst(job, wait_s)
-        first = job.estimates.get(self._method)
+        self.waits.add(job, wait_s, self.counted_names)
+        first = job.estimates.get(self.method)
         for name, ours in self.rivals.items():
             if name in job.estimates and first is not None:
-                ours.add_wait(first.wait_s, wait_s, self._bounds(job, self._method))
+                ours.add_wait(first.wait_s, wait_s, self._bounds(job, self.method))
         if job.later is not None and first is not None:
             self.later.add_wait(job.later.estimate.wait_s, wait_s, job.later.estimate.bounds)
-            self.later_first.add_wait(first.wait_s, wait_s, bounds_of(job, self._method, self._lender))
+            self.later_first.add_wait(first.wait_s, wait_s, bounds_of(job, self.method, self.lender))
 
     def _add_burst(self, job: Job, wait_s: float) -> None:
         """Count which bounds of the method that counts held, by the job's weight in its burst; 2 µs."""
         weight = 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(USER_QUEUED))
-        for q, bound_s in (self._bounds(job, self._method) or {}).items() if self._method in job.estimates else ():
+        for q, bound_s in (self._bounds(job, self.method) or {}).items() if self.method in job.estimates else ():
             jobs, held = self.bursts.get(q, (0.0, 0.0))
             self.bursts[q] = jobs + weight, held + weight * (wait_s <= bound_s)
 
@@ -142,8 +170,8 @@ class Scores:
 
     def lately(self, weeks: int) -> Tally:
         """The sums of the method that counts over the last so many weeks that have begun; less where it is newer."""
-        now = self.accuracy[self._method].tally() + self.cancelled[self._method].tally()
-        begins = [week.tallies[self._method] for week in list(self.weeks)[-weeks:] if self._method in week.tallies]
+        now = self.accuracy[self.method].tally() + self.cancelled[self.method].tally()
+        begins = [week.tallies[self.method] for week in self.weeks[-weeks:] if self.method in week.tallies]
         return now.since(begins[0]) if begins else now
 
     def begin_week(self, now: float) -> None:
@@ -152,29 +180,15 @@ class Scores:
             self.weeks.pop()
         if not self.weeks or now >= self.weeks[-1].begin + WEEK_S:
             self.weeks.append(Week(now, self.tallies()))
+            del self.weeks[:-MAX_WEEKS]
 
-    def save(self) -> SavedScores:
-        """What is stored."""
-        kept = {name: getattr(self, name) for name in SavedScores.__struct_fields__}
-        return SavedScores(**kept | {"weeks": list(self.weeks)})
-
-    def restore(self, saved: SavedScores) -> None:
-        """Take back what was saved, of the methods that still run, and of the rivals."""
+    def restore(self, saved: "Scores") -> None:
+        """Take back what was stored, of the methods that still run, and of the rivals."""
         for name in saved.rivals:
             if name not in self.accuracy and name not in self.run_accuracy:
                 self.add_rival(name)
-        _update(self.rivals, saved.rivals)
-        _update(self.accuracy, saved.accuracy)
-        _update(self.cancelled, saved.cancelled)
-        _update(self.run_accuracy, saved.run_accuracy)
-        _update(self.predictions, saved.predictions)
-        _update(self.run_predictions, saved.run_predictions)
-        _update(self.degraded, saved.degraded)
-        self.bursts = saved.bursts
-        self.weeks.extend(saved.weeks)
+        for kind in ("rivals", "accuracy", "cancelled", "run_accuracy", "predictions", "run_predictions", "degraded"):
+            mine, stored = getattr(self, kind), getattr(saved, kind)
+            mine |= {name: stored[name] for name in stored if name in mine}
+        self.weeks, self.bursts, self.waits = saved.weeks, saved.bursts, saved.waits
         self.later, self.later_first = saved.later, saved.later_first
-
-
-def _update(values: dict[str, V], saved: Mapping[str, V]) -> None:
-    """Replace the values of the names that both have."""
-    values |= {name: value for name, value in saved.items() if name in values}

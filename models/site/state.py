@@ -11,12 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from models.records import JobKey
-from models.site.job import STARTED
-from models.site.job import Estimate as Estimate  # others' methods import it, and the next ones, from here
-from models.site.job import Job as Job
-from models.site.job import LaterEstimate as LaterEstimate
-from models.site.job import Phase as Phase
-from models.site.job import RunEstimate as RunEstimate
+from models.site.job import STARTED, Job, Phase
 from models.site.reasons import is_own
 from models.site.table import DEAD, HELD, QUEUED, RUNNING, LiveTable, Names, Values
 

@@ -46,7 +46,7 @@ def read_state(file: Path, kind: type[S], of: str) -> S | None:
         return None
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from None
-    except ValueError as error:  # msgspec's, and of arrays of another length
+    except msgspec.MsgspecError as error:
         raise UserError(f"{file}: is not the state of {of}: {error}") from None
 
 

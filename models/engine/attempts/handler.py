@@ -13,8 +13,8 @@ class AttemptHandler:
         self._settings, self._context, self._live = parts.settings, parts.context, parts.live
         self._arrays, self._groups, self._suspensions = parts.arrays, parts.groups, parts.suspensions
         self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
-        self._histories, self._gaps, self._past = parts.histories, parts.gaps, parts.past
-        self._queues, self._reestimates, self._waits = parts.queues, parts.reestimates, parts.waits
+        self._histories, self._past = parts.histories, parts.past
+        self._queues, self._reestimates = parts.queues, parts.reestimates
 
     def _observe(self, job: Job, what: Happened, at: float) -> None:
         """Methods see what befalls an attempt, whether or not it is scored."""

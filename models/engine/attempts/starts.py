@@ -95,10 +95,9 @@ class Starts(AttemptHandler):
         self._methods.learn(job, wait_s, self._context)
         self._ends.note_past(job, wait_s)
         self._histories.add_started(job, wait_s)
-        self._gaps.see_started(self._context.history.count)
+        self._parts.gaps.see_started(self._context.history.count)
         if not job.progress.past:
             self._scores.add_started(job, wait_s)
-            self._waits.add(job, wait_s, self._settings.counted_names)
             yield from self._outgoing.outcomes(job, event.time, wait_s)
         if job.end is not None:
             yield from self._ends.finish(job, job.end, job.progress.interrupted)

@@ -27,15 +27,7 @@ class Arrays:
         self._live = live
         self._forget = forget
         self.early: dict[str, int] = {}
-        """How many tasks of an array that was never seen submitted have left already."""
-
-    def save(self) -> dict[str, int]:
-        """What is stored: the tasks that have left early."""
-        return self.early
-
-    def restore(self, saved: dict[str, int]) -> None:
-        """Take back what was saved."""
-        self.early = dict(saved)
+        """How many tasks of an array that was never seen submitted have left already; it is stored."""
 
     def row_of(self, event: Submit | Start | End | Cancel) -> Job | None:
         """The row of which a task is, while it queues."""

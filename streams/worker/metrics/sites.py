@@ -146,7 +146,7 @@ class SiteFamilies(Families):
             self.add("feature_weight", [site, feature], float(weight))
 
     def _add_actual_waits(self, engine: Engine) -> None:
-        found, site = engine.parts.waits, engine.site
+        found, site = engine.scores.waits, engine.site
         for queue, waits in found.queues.items():
             self._add_histogram("wait_seconds", [site, queue], waits)
         for account, waits in found.accounts.items():

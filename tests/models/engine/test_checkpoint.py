@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from models.engine.checkpoint import STATE_VERSION, decode_array, encode_array, read_saved
 from models.engine.engine import Engine
-from models.engine.gaps import MIN_JOBS_TO_RECOVER
-from models.engine.histories import Changes
+from models.engine.histories import MIN_JOBS_TO_RECOVER, Changes
 from models.engine.settings import EngineSettings
 from models.records import AnyEvent
 from models.site.history import Started

@@ -114,7 +114,7 @@ def test_the_queue_that_was_silent_for_longest_is_forgotten() -> None:
 
 
 def test_scores_count_methods_that_run_and_no_others() -> None:
-    scores = Scores("alder", EngineSettings(method="median", shadows=(), bounds="", runtimes="closest"))
+    scores = Scores.of("alder", EngineSettings(method="median", shadows=(), bounds="", runtimes="closest"))
     done = job()
     done.estimates = {"median": Estimate(60.0, "", degraded="unlike any"), "gone": Estimate(1.0, "")}
     done.run_estimates = {"closest": RunEstimate(50.0, ""), "gone": RunEstimate(1.0, "")}
@@ -130,7 +130,7 @@ def test_scores_count_methods_that_run_and_no_others() -> None:
 
 
 def test_a_week_begins_after_a_week_and_the_last_ones_are_kept() -> None:
-    scores = Scores("alder", EngineSettings(method="median", shadows=(), bounds=""))
+    scores = Scores.of("alder", EngineSettings(method="median", shadows=(), bounds=""))
     for now in (0.0, 1.0, WEEK_S, WEEK_S + 1.0, *((2.0 + week) * WEEK_S for week in range(MAX_WEEKS))):
         scores.begin_week(now)
     begins = [week.begin for week in scores.weeks]

@@ -164,7 +164,7 @@ def test_a_job_that_is_altered_all_the_time_takes_no_more_room() -> None:
     engine.apply(submit("1", 1000.0))
     for number in range(3 * MIN_ENTRIES):
         engine.apply(Alter(site="s", job="1", time=1001.0 + number / 100, walltime=60.0 + number))
-    assert len(engine.parts.reestimates._looks) <= MIN_ENTRIES + 2
+    assert len(engine.parts.reestimates._due) <= MIN_ENTRIES + 2
     assert [told.job for told in again(tick(engine, 1600.0))] == ["1"]
 
 
@@ -172,4 +172,4 @@ def test_a_method_that_estimates_nothing_anew_keeps_nothing() -> None:
     engine = Engine("s", MEDIAN)
     engine.apply(submit("1", 1000.0))
     assert again(tick(engine, 9000.0)) == []
-    assert engine.parts.reestimates._looks == []
+    assert engine.parts.reestimates._due == []

@@ -161,7 +161,7 @@ def test_where_redis_has_lost_entries_a_site_begins_its_histories_anew() -> None
 
     async def scenario() -> None:
         found = (await taken_over(world, 0)).owner["alder"]
-        assert found.engine.gaps.lost
+        assert found.engine.parts.gaps.lost
         assert found.offset == 2
         assert world.log == ["read alder", "begin alder"]
 
