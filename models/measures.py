@@ -12,7 +12,6 @@ withholding estimates never helps.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from itertools import accumulate
 
 import msgspec
@@ -22,10 +21,6 @@ ERROR_BUCKETS = (60.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 5
 
 PPE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0, 100.0)
 """Upper edges of the histogram of errors as a share of the response time."""
-
-
-Counts = dict[str, tuple[int, int]]
-"""By a bound's probability: jobs that had it, and those that waited no longer."""
 
 
 class Histogram(msgspec.Struct, array_like=True):
@@ -77,36 +72,23 @@ class Tally(msgspec.Struct, array_like=True):
     responses: int = 0
     ppe: float = 0.0
     bounds: dict[str, tuple[int, int]] = {}
+    """By a bound's probability: jobs that had it, and those that waited no longer."""
 
     def since(self, begin: "Tally") -> "Tally":
         """What was counted since it stood at `begin`."""
-        return Tally(
-            self.jobs - begin.jobs,
-            self.error_s - begin.error_s,
-            self.within_x2 - begin.within_x2,
-            self.responses - begin.responses,
-            self.ppe - begin.ppe,
-            _plus(self.bounds, begin.bounds, -1),
-        )
+        return self._plus(begin, -1)
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(
-            self.jobs + other.jobs,
-            self.error_s + other.error_s,
-            self.within_x2 + other.within_x2,
-            self.responses + other.responses,
-            self.ppe + other.ppe,
-            _plus(self.bounds, other.bounds),
-        )
+        return self._plus(other, 1)
 
-
-def _plus(one: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]], sign: int = 1) -> Counts:
-    """Jobs and held bounds, added by the bound's probability."""
-    found = {}
-    for q in dict.fromkeys((*one, *other)):  # a set has another order in each process
-        (jobs, held), (more, more_held) = one.get(q, (0, 0)), other.get(q, (0, 0))
-        found[q] = jobs + sign * more, held + sign * more_held
-    return found
+    def _plus(self, other: "Tally", sign: int) -> "Tally":
+        names = ("jobs", "error_s", "within_x2", "responses", "ppe")
+        sums = {name: getattr(self, name) + sign * getattr(other, name) for name in names}
+        bounds = dict(self.bounds)
+        for q, (jobs, held) in other.bounds.items():
+            known_jobs, known_held = bounds.get(q, (0, 0))
+            bounds[q] = known_jobs + sign * jobs, known_held + sign * held
+        return Tally(**sums, bounds=bounds)
 
 
 class RunAccuracy(msgspec.Struct):

@@ -46,14 +46,14 @@ class Reestimates:
         self._due: list[Due] = []
 
     def watch(self, job: Job) -> None:
-        """Due at a job when it is due: it has come, was released, or is eligible at another time."""
+        """Look at a job when it is due: it has come, was released, or is eligible at another time."""
         if self._active:
             heappush(self._due, next_due(job, self.passed))
             if len(self._due) > MIN_ENTRIES + 2 * len(self._state):
                 self.watch_all()
 
     def watch_all(self) -> None:
-        """Due at all queued jobs when they are due; O(live jobs)."""
+        """Look at all queued jobs when they are due; O(live jobs)."""
         if self._active:
             self._due = []
             for job in self._state.in_phase(Phase.QUEUED):  # one by one: `heapify` would stop all other threads

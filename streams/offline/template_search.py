@@ -10,9 +10,8 @@ import msgspec
 from models.engine.settings import EngineSettings
 from models.papers.run_template import RunTemplate
 from models.papers.search.genetic import SearchPlan
-from models.papers.search.templates import greedy
-from models.papers.search.templates.genetic import Evaluate, TemplateSets
-from models.papers.search.templates.workload import Moment, Workload
+from models.papers.search.templates import Evaluate, TemplateSets, greedy
+from models.papers.search.workload import Moment, Workload
 from models.papers.template import DEFAULT, Choice, Templates
 from models.records import End, Start, Submit
 from models.registry import run_method_named
@@ -114,7 +113,7 @@ def search(
 
 def _greedy(workload: Workload, choice: Choice, evaluate: Evaluate) -> Iterator[SearchStep]:
     """One step for each set that the search arrives at; its error is the best, the mean and the worst."""
-    for number, found in enumerate(greedy.search(workload, evaluate, choice), 1):
+    for number, found in enumerate(greedy(workload, evaluate, choice), 1):
         yield SearchStep(number, [*map(str, found.templates)], found.error_s, found.error_s, found.error_s)
 
 

@@ -78,8 +78,8 @@ class CategoryState(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return CategoryState(policy, self.free_cpus, list(sums), list(sums.values()))
 
 
-class Seen(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A job at its submission, and the state it found where that is compared too."""
+class Instance(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What is compared: a job at its submission, and the state it found where that counts too."""
 
     request: Request
     state: CategoryState | None = None

@@ -14,10 +14,10 @@ from models.papers.ibl.attributes import (
     VECTORS,
     Category,
     CategoryState,
+    Instance,
     JobAttribute,
     PolicyAttribute,
     Request,
-    Seen,
     StateAttribute,
 )
 from models.papers.ibl.distance import UNKNOWN, UNSEEN, Columns, Floats, Ints, Point
@@ -76,9 +76,9 @@ class Memory:
         """How many names are known, including those of jobs that have left."""
         return len(self._values) + len(self._categories)
 
-    def point(self, seen: Seen) -> Point:
+    def point(self, instance: Instance) -> Point:
         """The job as it is compared with those here."""
-        request, state = seen.request, self._comparable(seen.state)
+        request, state = instance.request, self._comparable(instance.state)
         nominal = np.array([self._number(place, request, UNSEEN) for place in self._nominal], np.int32)
         vectors, totals = np.zeros((len(self._categories), len(self._vectors))), np.zeros(len(self._vectors))
         if state is not None and state.categories:
@@ -90,9 +90,9 @@ class Memory:
                     vectors[number] = row
         return Point(nominal, self._scalars(request), self._free_of(state), state is not None, vectors, totals)
 
-    def push(self, seen: Seen, value: float) -> None:
+    def push(self, instance: Instance, value: float) -> None:
         """Add a job; the oldest leaves where there is no room."""
-        request, state, place = seen.request, self._comparable(seen.state), self.count % self.size
+        request, state, place = instance.request, self._comparable(instance.state), self.count % self.size
         entries = 0 if state is None else len(state.categories)
         self._make_room(entries)
         columns = self.columns

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from models.method import RunMethod, SiteContext, WaitMethod
-from models.papers.ibl.attributes import JobAttribute, PolicyAttribute, Seen, StateAttribute, request_of, state_of
+from models.papers.ibl.attributes import Instance, JobAttribute, PolicyAttribute, StateAttribute, request_of, state_of
 from models.papers.ibl.distance import Columns, Floats, Point, nearest
 from models.papers.ibl.memory import Memory, Selection
 from models.records import JobKey
@@ -92,7 +92,7 @@ class LearntJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row: a job as it was seen at its submission, and what became of it, in seconds."""
 
     value_s: float
-    seen: Seen
+    instance: Instance
 
 
 class LearntJobs:
@@ -103,13 +103,13 @@ class LearntJobs:
         self.selection = selection
         self.memory = Memory(size, selection)
 
-    def learn(self, seen: Seen, value_s: float) -> None:
+    def learn(self, instance: Instance, value_s: float) -> None:
         """Take a job in."""
-        self.rows.append(msgspec.msgpack.encode(LearntJob(value_s, seen)))
+        self.rows.append(msgspec.msgpack.encode(LearntJob(value_s, instance)))
         if self.memory.names > MAX_NAMES_PER_JOB * self.rows.depth:
             self.restore()
         else:
-            self.memory.push(seen, value_s)
+            self.memory.push(instance, value_s)
 
     def restore(self) -> None:
         """Build the arrays from the rows again, with the names that occur in them.
@@ -123,11 +123,11 @@ class LearntJobs:
                 learnt = _read_row(row.value)
             except msgspec.MsgspecError as error:
                 raise ValueError(f"row {row.number}: not a job that was learnt: {error}") from error
-            self.memory.push(learnt.seen, learnt.value_s)
+            self.memory.push(learnt.instance, learnt.value_s)
 
 
 _read_row = msgspec.msgpack.Decoder(LearntJob).decode
-_read_seen = msgspec.msgpack.Decoder(Seen).decode
+_read_instance = msgspec.msgpack.Decoder(Instance).decode
 
 
 class Ibl(WaitMethod):
@@ -146,18 +146,18 @@ class Ibl(WaitMethod):
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """The wait; nothing while no job has started. Beside the comparison, 1 µs for each live job."""
         p, memory = self.parameters, self._learnt.memory
-        seen = Seen(request_of(job), state_of(context, job.submit, p.policy))
-        self.per_job.put(job.key, msgspec.msgpack.encode(seen))
+        instance = Instance(request_of(job), state_of(context, job.submit, p.policy))
+        self.per_job.put(job.key, msgspec.msgpack.encode(instance))
         found = predict(
-            memory.point(seen), memory.columns, memory.first, memory.count, p.neighbours, p.job_share, p.middle
+            memory.point(instance), memory.columns, memory.first, memory.count, p.neighbours, p.job_share, p.middle
         )
         return Estimate(None, "no history") if found is None else Estimate(found.value_s, _reason(found, p.middle))
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """Remember the job by the state that it found."""
-        seen = self.per_job.pop(job.key)
-        if seen is not None:
-            self._learnt.learn(_read_seen(seen), wait_s)
+        instance = self.per_job.pop(job.key)
+        if instance is not None:
+            self._learnt.learn(_read_instance(instance), wait_s)
 
     def forget(self, key: JobKey) -> None:
         """The job's wait will not be known."""
@@ -183,7 +183,7 @@ class IblRuns(RunMethod):
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:
         """The run time, at most the walltime; from those that ran longer than the job has run already."""
         p, memory = self.parameters, self._learnt.memory
-        point, above_s = memory.point(Seen(request_of(job))), elapsed_s if elapsed_s > 0.0 else -1.0
+        point, above_s = memory.point(Instance(request_of(job))), elapsed_s if elapsed_s > 0.0 else -1.0
         found = predict(
             point, memory.columns, memory.first, memory.count, p.run_neighbours, middle=p.run_middle, above_s=above_s
         )
@@ -194,7 +194,7 @@ class IblRuns(RunMethod):
 
     def learn(self, job: Job, run_s: float, runs: RunHistory) -> None:
         """Remember the job."""
-        self._learnt.learn(Seen(request_of(job)), run_s)
+        self._learnt.learn(Instance(request_of(job)), run_s)
 
     def load(self, saved: bytes) -> None:
         """Lay out the rows; there is nothing else.

@@ -8,7 +8,7 @@ Of a child each bit flips with probability 1/bits.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -16,10 +16,10 @@ import numpy as np
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
-from models.papers.ibl.attributes import JOB, POLICY, STATE, PolicyAttribute, Seen, request_of, state_of
-from models.papers.ibl.distance import Columns, Point, nearest
+from models.papers.ibl.attributes import JOB, POLICY, STATE, Instance, PolicyAttribute, request_of, state_of
+from models.papers.ibl.distance import Columns, Point
 from models.papers.ibl.memory import Memory, Selection
-from models.papers.ibl.method import IblParameters, Middle, averaged
+from models.papers.ibl.method import IblParameters, Middle, predict
 from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
 from models.papers.search.tuning import Truth
 from models.records import AnyEvent, JobKey
@@ -32,13 +32,16 @@ NEIGHBOURS = (1, 3, 5, 10, 15, 20, 30, 50)
 HISTORIES = (1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000)
 MIDDLES: tuple[Middle, ...] = get_args(Middle)
 
+MAX_LAID = 16
+"""So many selections of attributes keep the examples that were laid out for them; some megabytes each."""
+
 Evaluate = Callable[[Sequence[IblParameters]], Iterable[float]]
 
 
 class Query(msgspec.Struct, frozen=True):
     """A job to predict: its attributes, how many jobs had been learnt by then, and its wait or run time in seconds."""
 
-    seen: Seen
+    instance: Instance
     learnt: int
     value_s: float
 
@@ -47,7 +50,7 @@ class Examples(msgspec.Struct):
     """Jobs in the order in which they were learnt, each with its wait or run time in seconds, and those to predict."""
 
     target: Target
-    learnt: list[tuple[Seen, float]] = msgspec.field(default_factory=list)
+    learnt: list[tuple[Instance, float]] = msgspec.field(default_factory=list)
     asked: list[Query] = msgspec.field(default_factory=list)
 
     @property
@@ -74,29 +77,29 @@ class Recorder(WaitMethod):
     def __init__(self, jobs: Mapping[str, Truth]) -> None:
         self.waits, self.runs = Examples("wait"), Examples("run")
         self._jobs = jobs
-        self._seen: dict[JobKey, Seen] = {}
+        self._instances: dict[JobKey, Instance] = {}
 
     def predict(self, job: Job, context: SiteContext) -> Estimate:
         """Record the job and the state that it finds, by all attributes; nothing is predicted."""
-        seen = self._seen[job.key] = Seen(request_of(job), state_of(context, job.submit))
+        instance = self._instances[job.key] = Instance(request_of(job), state_of(context, job.submit))
         truth = self._jobs.get(job.id)
         if truth is not None:
-            self.waits.asked.append(Query(seen, len(self.waits.learnt), truth.wait_s))
+            self.waits.asked.append(Query(instance, len(self.waits.learnt), truth.wait_s))
             if truth.run_s > 0.0:
-                self.runs.asked.append(Query(Seen(seen.request), len(self.runs.learnt), truth.run_s))
+                self.runs.asked.append(Query(Instance(instance.request), len(self.runs.learnt), truth.run_s))
         return Estimate(None, "not predicted")
 
     def learn(self, job: Job, wait_s: float, context: SiteContext) -> None:
         """A wait that can be learnt."""
-        self.waits.learnt.append((self._seen[job.key], wait_s))
+        self.waits.learnt.append((self._instances[job.key], wait_s))
 
     def ended(self, job: Job, wait_s: float, run_s: float, context: SiteContext) -> None:
         """A run time that can be learnt."""
-        self.runs.learnt.append((Seen(self._seen.pop(job.key).request), run_s))
+        self.runs.learnt.append((Instance(self._instances.pop(job.key).request), run_s))
 
     def forget(self, key: JobKey) -> None:
         """A job of which nothing can be learnt."""
-        self._seen.pop(key, None)
+        self._instances.pop(key, None)
 
 
 def collect(
@@ -171,7 +174,7 @@ def encode(parameters: IblParameters, target: Target) -> Gene:
 
 
 class Bench:
-    """Finds the errors of chromosomes: the examples as arrays for each policy, and the errors found so far.
+    """Finds the errors of parameters: the examples are laid out as `ibl` would lay them out, and predicted in turn.
 
     Raises:
         ValueError: there is no job to predict.
@@ -182,8 +185,7 @@ class Bench:
             raise ValueError("a stretch without a job to predict")
         self._examples = examples
         self._truth = np.array([asked.value_s for asked in examples.asked])
-        self._laid: dict[tuple[PolicyAttribute, ...], tuple[Columns, list[Point]]] = {}
-        self._errors: dict[tuple[Selection, float, int, tuple[int, ...]], dict[tuple[int, Middle], float]] = {}
+        self._laid: dict[Selection, tuple[Columns, list[Point]]] = {}
 
     @property
     def mean_s(self) -> float:
@@ -194,70 +196,35 @@ class Bench:
         """The mean absolute error in seconds."""
         p = parameters
         if self._examples.target == "run":
-            return self._model_error(p.runs, 1.0, p.run_history, p.run_neighbours, p.run_middle)
-        return self._model_error(p.waits, p.job_share, p.history, p.neighbours, p.middle)
+            return self._error(p.runs, p.run_history, p.run_neighbours, 1.0, p.run_middle)
+        return self._error(p.waits, p.history, p.neighbours, p.job_share, p.middle)
 
-    def _model_error(self, selection: Selection, share: float, history: int, neighbours: int, middle: Middle) -> float:
-        """The error of a model, found with those of all models: the neighbours of each are among those of the last."""
-        counts = NEIGHBOURS if neighbours in NEIGHBOURS else (neighbours,)
-        key = (selection, share, history, counts)
-        if key not in self._errors:
-            self._errors[key] = self._all_errors(*key)
-        return self._errors[key][neighbours, middle]
-
-    def _all_errors(
-        self, selection: Selection, share: float, history: int, counts: tuple[int, ...]
-    ) -> dict[tuple[int, Middle], float]:
-        said: dict[tuple[int, Middle], list[float]] = {(count, middle): [] for count in counts for middle in MIDDLES}
-        columns, points = self._selected(selection)
+    def _error(self, selection: Selection, history: int, neighbours: int, share: float, middle: Middle) -> float:
+        columns, points = self._lay(selection)
+        said = []
         for point, asked in zip(points, self._examples.asked, strict=True):
             first = max(asked.learnt - history, 0)
-            places, found = nearest(point, columns, first, asked.learnt, counts[-1], share, -1.0)
-            value, most_s = columns.value[places], self._most_s(asked.seen)
-            for count, middle in said:
-                some = averaged(value[:count], found[:count], middle) if len(value) else 0.0
-                said[count, middle].append(min(some, most_s))
-        return {model: self._error(values) for model, values in said.items()}
-
-    def _most_s(self, seen: Seen) -> float:
-        """The largest prediction: for a run time the walltime."""
-        return (seen.request.walltime if self._examples.target == "run" else None) or math.inf
-
-    def _error(self, said: list[float]) -> float:
+            found = predict(point, columns, first, asked.learnt, neighbours, share, middle)
+            said.append(min(found.value_s if found else 0.0, self._most_s(asked.instance)))
         return float(np.abs(np.array(said) - self._truth).mean())
 
-    def _selected(self, selection: Selection) -> tuple[Columns, list[Point]]:
-        """The examples by the selected attributes alone."""
-        if selection.policy not in self._laid:
-            self._laid[selection.policy] = self._lay(selection.policy)
-        columns, points = self._laid[selection.policy]
-        nominal, numeric, free, vectors = selection.places
-        return columns._replace(
-            nominal=_some(columns.nominal, nominal),
-            numeric=_some(columns.numeric, numeric),
-            free=_some(columns.free, free),
-            vectors=_some(columns.vectors, vectors),
-        ), [
-            point._replace(
-                nominal=point.nominal[nominal],
-                numeric=point.numeric[numeric],
-                free=point.free[free],
-                vectors=_some(point.vectors, vectors),
-                totals=point.totals[vectors],
-            )
-            for point in points
-        ]
+    def _most_s(self, instance: Instance) -> float:
+        """The largest prediction: for a run time the walltime."""
+        return (instance.request.walltime if self._examples.target == "run" else None) or math.inf
 
-    def _lay(self, policy: tuple[PolicyAttribute, ...]) -> tuple[Columns, list[Point]]:
-        memory = Memory(max(len(self._examples.learnt), 1), Selection(policy=policy))
-        for seen, value_s in self._examples.learnt:
-            memory.push(_by(seen, policy), value_s)
-        return memory.columns, [memory.point(_by(asked.seen, policy)) for asked in self._examples.asked]
+    def _lay(self, selection: Selection) -> tuple[Columns, list[Point]]:
+        """The examples by the selected attributes; those of the last `MAX_LAID` selections are remembered."""
+        if selection not in self._laid:
+            memory = Memory(max(len(self._examples.learnt), 1), selection)
+            policy = tuple(attribute for attribute in POLICY if attribute in selection.policy)
+            for instance, value_s in self._examples.learnt:
+                memory.push(_by(instance, policy), value_s)
+            points = [memory.point(_by(asked.instance, policy)) for asked in self._examples.asked]
+            self._laid[selection] = memory.columns, points
+            if len(self._laid) > MAX_LAID:
+                del self._laid[next(iter(self._laid))]
+        return self._laid[selection]
 
 
-def _some(array: Any, columns: list[int]) -> Any:
-    return np.ascontiguousarray(array[:, columns])
-
-
-def _by(seen: Seen, policy: tuple[PolicyAttribute, ...]) -> Seen:
-    return Seen(seen.request, None if seen.state is None else seen.state.merged(policy))
+def _by(instance: Instance, policy: tuple[PolicyAttribute, ...]) -> Instance:
+    return Instance(instance.request, None if instance.state is None else instance.state.merged(policy))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.papers.ibl.attributes import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Request, Seen
+from models.papers.ibl.attributes import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Instance, Request
 from models.papers.ibl.distance import nearest
 from models.papers.ibl.memory import Memory, Selection
 from models.papers.ibl.method import averaged
@@ -32,7 +32,7 @@ def state(free: int | None, vectors: dict[str, list[int]]) -> CategoryState:
     return CategoryState(("queue",), free, [(queue,) for queue in vectors], list(vectors.values()))
 
 
-def distances(selection: Selection, x: Seen, learnt: Iterable[Seen], job_share: float) -> list[float]:
+def distances(selection: Selection, x: Instance, learnt: Iterable[Instance], job_share: float) -> list[float]:
     """The distance of `x` from each of `learnt`, in their order."""
     listed = list(learnt)
     memory = Memory(len(listed), selection)
@@ -44,28 +44,28 @@ def distances(selection: Selection, x: Seen, learnt: Iterable[Seen], job_share: 
 
 def test_job_distances_by_hand() -> None:
     selection = Selection(("user", "cpus", "walltime", "time_of_day"), (), ())
-    x = Seen(request(walltime=1000.0, time_of_day=0.0))
-    same = Seen(request(walltime=1000.0))
-    longer = Seen(request(walltime=3000.0, time_of_day=3600.0))
-    other = Seen(request(user="bob", cpus=2, walltime=None))
+    x = Instance(request(walltime=1000.0, time_of_day=0.0))
+    same = Instance(request(walltime=1000.0))
+    longer = Instance(request(walltime=3000.0, time_of_day=3600.0))
+    other = Instance(request(user="bob", cpus=2, walltime=None))
     assert distances(selection, x, [same, longer, other], 1.0) == pytest.approx(
         [0.0, math.sqrt((1.0**2 + 1.0**2) / 4), math.sqrt(3 / 4)]
     )
-    half = Seen(request(walltime=2000.0))
+    half = Instance(request(walltime=2000.0))
     assert distances(selection, x, [half, longer], 1.0)[0] == pytest.approx(math.sqrt(0.5**2 / 4))
 
 
 def test_ranges_include_the_job_itself() -> None:
     selection = Selection(("walltime",), (), ())
-    x, near, far = (Seen(request(walltime=walltime)) for walltime in (5000.0, 4000.0, 1000.0))
+    x, near, far = (Instance(request(walltime=walltime)) for walltime in (5000.0, 4000.0, 1000.0))
     assert distances(selection, x, [near, far], 1.0) == pytest.approx([0.25, 1.0])
 
 
 def test_state_distances_by_hand() -> None:
     selection = Selection((), ("queue",), ("free_cpus", "running_jobs", "queued_demand"))
-    x = Seen(request(), state(10, {"day": [3, 0, 0, 0, 0, 100], "night": [1, 0, 0, 0, 0, 0]}))
-    y = Seen(request(), state(30, {"day": [1, 0, 0, 0, 0, 60], "week": [2, 0, 0, 0, 0, 40]}))
-    z = Seen(request(), state(50, {}))
+    x = Instance(request(), state(10, {"day": [3, 0, 0, 0, 0, 100], "night": [1, 0, 0, 0, 0, 0]}))
+    y = Instance(request(), state(30, {"day": [1, 0, 0, 0, 0, 60], "week": [2, 0, 0, 0, 0, 40]}))
+    z = Instance(request(), state(50, {}))
     # Running: |3-1| + |1-0| + |0-2| of 4 + 3; demand: 40 + 40 of 200. An empty site differs in all that there is.
     expected = [math.sqrt((0.5**2 + (5 / 7) ** 2 + 0.4**2) / 3), 1.0]
     assert distances(selection, x, [y, z], 0.0) == pytest.approx(expected)
@@ -74,25 +74,25 @@ def test_state_distances_by_hand() -> None:
 
 def test_job_and_state_distances_are_weighted() -> None:
     selection = Selection(("user",), ("queue",), ("queued_jobs",))
-    x = Seen(request(), state(0, {"day": [0, 3, 0, 0, 0, 0]}))
-    y = Seen(request(user="bob"), state(0, {"day": [0, 1, 0, 0, 0, 0]}))
+    x = Instance(request(), state(0, {"day": [0, 3, 0, 0, 0, 0]}))
+    y = Instance(request(user="bob"), state(0, {"day": [0, 1, 0, 0, 0, 0]}))
     assert distances(selection, x, [y], 0.25) == [pytest.approx(0.25 * 1.0 + 0.75 * 0.5)]
     assert distances(selection, x, [y], 1.0) == [1.0]
 
 
 def test_what_is_unknown_is_as_far_as_can_be() -> None:
     for selection, unknown in (
-        (Selection(("user",), (), ()), Seen(request(user=None))),
-        (Selection(("walltime",), (), ()), Seen(request(walltime=None))),
+        (Selection(("user",), (), ()), Instance(request(user=None))),
+        (Selection(("walltime",), (), ()), Instance(request(walltime=None))),
     ):
-        assert distances(selection, unknown, [unknown, Seen(request())], 1.0) == [1.0, 1.0]
-        assert distances(selection, Seen(request()), [unknown, Seen(request())], 1.0) == [1.0, 0.0]
+        assert distances(selection, unknown, [unknown, Instance(request())], 1.0) == [1.0, 1.0]
+        assert distances(selection, Instance(request()), [unknown, Instance(request())], 1.0) == [1.0, 0.0]
     selection = Selection((), ("queue",), ("free_cpus", "queued_jobs"))
     known, other_policy = state(1, {"day": [1] * 6}), CategoryState(("user",), 1, [("ada",)], [[1] * 6])
     for unknown_state in (None, other_policy):
-        x = Seen(request(), unknown_state)
-        assert distances(selection, x, [Seen(request(), known)], 0.0) == [1.0]
-        assert distances(selection, Seen(request(), known), [x, Seen(request(), known)], 0.0) == [1.0, 0.0]
+        x = Instance(request(), unknown_state)
+        assert distances(selection, x, [Instance(request(), known)], 0.0) == [1.0]
+        assert distances(selection, Instance(request(), known), [x, Instance(request(), known)], 0.0) == [1.0, 0.0]
 
 
 names = st.sampled_from(["a", "b", None])
@@ -113,11 +113,11 @@ requests = st.builds(
 states = st.none() | st.builds(state, st.none() | st.integers(0, 64), st.dictionaries(st.sampled_from("abc"), VECTOR))
 
 
-seens = st.builds(Seen, requests, states)
+seens = st.builds(Instance, requests, states)
 
 
 @given(x=seens, learnt=st.lists(seens, min_size=1, max_size=6), share=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
-def test_distances_are_within_0_and_1_and_0_for_equals(x: Seen, learnt: list[Seen], share: float) -> None:
+def test_distances_are_within_0_and_1_and_0_for_equals(x: Instance, learnt: list[Instance], share: float) -> None:
     selection = Selection(policy=("queue",))
     found = distances(selection, x, learnt, share)
     assert all(0.0 <= distance <= 1.0 for distance in found)
@@ -126,7 +126,7 @@ def test_distances_are_within_0_and_1_and_0_for_equals(x: Seen, learnt: list[See
 
 
 @given(seens, seens, st.sampled_from((*JOB, "free_cpus", *VECTORS)))
-def test_one_attribute_is_compared_symmetrically(x: Seen, y: Seen, attribute: str) -> None:
+def test_one_attribute_is_compared_symmetrically(x: Instance, y: Instance, attribute: str) -> None:
     selection = Selection((attribute,), ("queue",), (attribute,))  # type: ignore[arg-type]
     share = 1.0 if attribute in JOB else 0.0
     assert distances(selection, x, [y], share) == distances(selection, y, [x], share)
@@ -136,12 +136,12 @@ def remembered(size: int, walltimes: Iterable[float]) -> Memory:
     """Jobs that differ in nothing but their walltimes, each predicting its number."""
     memory = Memory(size, Selection(("walltime",), (), ()))
     for number, walltime in enumerate(walltimes):
-        memory.push(Seen(request(walltime=walltime)), float(number))
+        memory.push(Instance(request(walltime=walltime)), float(number))
     return memory
 
 
 def near(memory: Memory, walltime: float, most: int, above: float = -1.0) -> list[float]:
-    point = memory.point(Seen(request(walltime=walltime)))
+    point = memory.point(Instance(request(walltime=walltime)))
     places, _ = nearest(point, memory.columns, memory.first, memory.count, most, 1.0, above)
     return [float(memory.columns.value[place]) for place in places]
 
@@ -159,7 +159,7 @@ def test_the_oldest_leave() -> None:
 
 
 @given(st.lists(seens, min_size=1, max_size=40), st.integers(1, 9), seens)
-def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Seen], size: int, x: Seen) -> None:
+def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Instance], size: int, x: Instance) -> None:
     ring, anew = (Memory(size, Selection(policy=("queue",))) for _ in range(2))
     for number, seen in enumerate(learnt):
         ring.push(seen, float(number))

@@ -10,7 +10,7 @@ from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
 from models.papers.run_template import RunTemplate
 from models.papers.search.genetic import SearchPlan
-from models.papers.search.templates.workload import Moment
+from models.papers.search.workload import Moment
 from models.papers.template import Templates
 from models.records import End
 from streams.cli.app import main

@@ -5,7 +5,7 @@ import pytest
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.papers.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Request, Seen
+from models.papers.ibl.attributes import JOB, POLICY, STATE, Category, CategoryState, Instance, Request
 from models.papers.ibl.method import Ibl, IblParameters
 from models.papers.search.genetic import Generation, Individual, SearchPlan, evolve
 from models.papers.search.ibl import (
@@ -35,7 +35,7 @@ def planted_runs(jobs: int = 200) -> Examples:
         request = Request(
             names[0], names[1], f"e{executable}", names[2], int(random.integers(6)), *(1e5 + random.random(2)).tolist()
         )
-        made.append((Seen(request), 1000.0 * executable + float(random.random())))
+        made.append((Instance(request), 1000.0 * executable + float(random.random())))
     asked = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
     return Examples("run", made, asked)
 
@@ -56,7 +56,7 @@ def planted_waits(jobs: int = 300) -> Examples:
         noise = random.integers(0, 400, (2, 6))
         noise[:, 5] = demand
         state = CategoryState(POLICY, int(random.integers(64)), categories, noise.tolist())
-        made.append((Seen(request, state), 60.0 * float(demand[0] - demand[1] + 400)))
+        made.append((Instance(request, state), 60.0 * float(demand[0] - demand[1] + 400)))
     asked = [Query(seen, number, value_s) for number, (seen, value_s) in enumerate(made)][-30:]
     return Examples("wait", made, asked)
 
@@ -213,7 +213,7 @@ def test_examples_are_collected_as_they_became_known() -> None:
     assert [(asked.learnt, asked.value_s) for asked in waits.asked] == [(1, 20.0), (1, 15.0), (2, 5.0)]
     assert [value_s for _, value_s in runs.learnt] == [40.0]
     assert [(asked.learnt, asked.value_s) for asked in runs.asked] == [(0, 100.0), (1, 30.0)]
-    found = waits.asked[1].seen.state
+    found = waits.asked[1].instance.state
     assert found is not None
     assert found.categories == [(None, "ada", "day")] and found.values[0][:2] == [1, 1]
     assert found.free_cpus == 6

@@ -7,9 +7,9 @@ from tests.support.template_searches import in_turn, workload
 def test_each_step_adds_the_best_template_of_one_attribute_more() -> None:
     work = workload(80)
     evaluate = in_turn(work)
-    steps = list(greedy.search(work, evaluate, "surest"))
-    assert len(steps) == greedy.steps(work)
+    steps = list(greedy(work, evaluate, "surest"))
     sizes = len(work.attributes) + 2
+    assert len(steps) == 4 * sizes
     for begin in range(0, len(steps), sizes):
         grown = steps[begin : begin + sizes]
         assert [[len(t.attributes) for t in step.templates] for step in grown] == [
@@ -23,7 +23,7 @@ def test_each_step_adds_the_best_template_of_one_attribute_more() -> None:
 
 def test_no_other_template_of_one_attribute_would_have_been_better() -> None:
     work = workload(80)
-    found = list(greedy.search(work, in_turn(work), "surest"))
+    found = list(greedy(work, in_turn(work), "surest"))
     site, first = found[0].templates[0], found[1]
     told = work.estimates(site)
     for name in (*work.attributes, *(f"cpus/{2**exponent}" for exponent in range(10))):

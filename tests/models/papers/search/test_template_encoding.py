@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.papers.run_template import RunTemplate
-from models.papers.search.templates.encoding import ELAPSED, HISTORY, NODES, Encoding
+from models.papers.search.templates import ELAPSED, HISTORY, NODES, Encoding
 
 ATTRIBUTES = ("type", "queue", "user", "walltime")
 FULL = Encoding(ATTRIBUTES, relative=True, running=True)

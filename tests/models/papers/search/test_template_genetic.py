@@ -20,9 +20,8 @@ from models.papers.search.genetic import (
     fitnesses,
     mutated,
 )
-from models.papers.search.templates.encoding import Encoding
-from models.papers.search.templates.genetic import MAX_SET_TEMPLATES, Evaluate, TemplateSets
-from models.papers.search.templates.workload import TemplateEstimates, TemplateSet, Workload, complete
+from models.papers.search.templates import MAX_SET_TEMPLATES, Encoding, Evaluate, TemplateSets
+from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
 from tests.support.template_searches import in_turn, workload
 
 BITS = 12

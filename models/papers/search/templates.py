@@ -1,0 +1,178 @@
+"""The searches for the templates by which a site's run times are predicted best (`models.papers.template`).
+
+**Genetic** (Smith, Taylor and Foster 1999, section 2.1.3): a template is a gene, a set of templates an individual.
+
+**Greedy** (Smith, Foster and Taylor 1998, sections 2.4.1 and 3.1): from the set of the one template without attributes,
+that template of one attribute is added which lowers the error most, then one of two attributes, and so on to all. A
+range of processors counts as an attribute of ten kinds. The predictor and the type of data are the same within a set,
+and each of them is tried; the history is not limited.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+
+from models.papers.run_template import MAX_HISTORY_RUNS, PREDICTORS, RunTemplate
+from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
+from models.papers.search.workload import TemplateEstimates, TemplateSet, Workload, complete
+from models.papers.template import Choice
+
+NODES = tuple(2**exponent for exponent in range(10))
+"""Ranges of processors, 1 to 512."""
+
+ELAPSED = tuple(2**exponent for exponent in range(6, 17))
+"""Ranges of the elapsed time, 64 to 65536 s."""
+
+HISTORY = tuple(2**exponent for exponent in range(1, 17))
+"""Lengths of the history, 2 to 65536; one that is not limited has the last."""
+
+MAX_SET_TEMPLATES = 10
+"""Templates of an individual at most."""
+
+Evaluate = Callable[[Sequence[RunTemplate]], Iterable[TemplateEstimates]]
+"""Gives what each of these templates says at the workload's predictions, in their order; maybe on many cores."""
+
+GREEDY_PREDICTORS = ("mean", "linear")
+
+
+class Encoding(msgspec.Struct, frozen=True):
+    """What the bits of a template stand for, in the paper's order.
+
+    The predictor (2 bits), absolute or relative data (1), a bit an attribute; and whether the processors, the elapsed
+    time and a limit of the history are used, with the power of two (5 bits each; 4 of them can count further than the
+    ranges go, and begin again there).
+
+    Where no job of the workload is predicted while it runs, the best range of the elapsed time cannot be found: then
+    those bits are not read, and templates use the finest range.
+
+    >>> encoding = Encoding(("queue", "user"))
+    >>> str(encoding.decode(encoding.gene(RunTemplate.parse("user,cpus/8,elapsed/64 mean relative 128"))))
+    'user,cpus/8,elapsed/64 mean relative 128'
+    """
+
+    attributes: tuple[str, ...]
+    relative: bool = True
+    running: bool = False
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Encoding":
+        """The encoding that a workload asks for: its attributes, and relative data where it has walltimes."""
+        return cls(workload.attributes, workload.has_walltimes, workload.has_running)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What a gene consists of."""
+        return (
+            Part("predictor", tuple(PREDICTORS)),
+            Part("relative", (False, True)),
+            Part("attributes", self.attributes, several=True),
+            Part("cpus", NODES, optional=True),
+            Part("elapsed", ELAPSED, optional=True),
+            Part("history", HISTORY, optional=True),
+        )
+
+    @property
+    def bits(self) -> int:
+        """The length of a gene."""
+        return sum(part.length for part in self.parts)
+
+    def decode(self, gene: Gene) -> RunTemplate:
+        """The template of a gene; each text of `bits` zeros and ones has one."""
+        found = read_gene(self.parts, gene)
+        attributes = found["attributes"]
+        return RunTemplate.of(
+            attributes if found["cpus"] is None else [*attributes, f"cpus/{found['cpus']}"],
+            predictor=found["predictor"],
+            relative=self.relative and found["relative"],
+            history=found["history"] or HISTORY[-1],
+            elapsed=found["elapsed"] if self.running else ELAPSED[0],
+        )
+
+    def gene(self, template: RunTemplate) -> Gene | None:
+        """The gene of a template; None where there is none: an attribute or a size is not one of those encoded."""
+        sizes = [int(name.partition("/")[2]) for name in template.attributes if name.startswith("cpus/")]
+        gene = write_gene(self.parts, msgspec.structs.asdict(template) | {"cpus": sizes[0] if sizes else None})
+        return gene if self.decode(gene) == template else None
+
+
+class TemplateSets:
+    """The sets of templates for a workload, as a `SearchProblem`; errors are in seconds.
+
+    What a template says is asked once for as long as it is in the population.
+
+    Parameters:
+        choice: how a set's estimates become one.
+    """
+
+    most_genes = MAX_SET_TEMPLATES
+    mutation = 0.01  # 0.001 in the paper of 1998
+
+    def __init__(self, workload: Workload, choice: Choice, evaluate: Evaluate) -> None:
+        self._workload = workload
+        self._encoding = Encoding.of(workload)
+        self._choice: Choice = choice
+        self._evaluate = evaluate
+        self._estimates: dict[RunTemplate, TemplateEstimates] = {}
+        self.bits = self._encoding.bits
+
+    def templates(self, individual: Individual) -> TemplateSet:
+        """The set of templates, with something to say of every job."""
+        return complete(tuple(map(self._encoding.decode, individual)), self._choice)
+
+    def individuals(self, sets: Iterable[TemplateSet]) -> list[Individual]:
+        """The sets as individuals; templates that the encoding cannot express are left out."""
+        genes = (tuple(filter(None, map(self._encoding.gene, one)))[:MAX_SET_TEMPLATES] for one in sets)
+        return [individual for individual in genes if individual]
+
+    def errors(self, individuals: Sequence[Individual]) -> list[float]:
+        """The mean absolute error of each set, in seconds."""
+        sets = list(map(self.templates, individuals))
+        needed = dict.fromkeys(template for templates in sets for template in templates)
+        known = {template: self._estimates[template] for template in needed if template in self._estimates}
+        new = [template for template in needed if template not in known]
+        self._estimates = known | dict(zip(new, self._evaluate(new), strict=True))
+        return [self._workload.error_s([self._estimates[one] for one in templates], self._choice) for templates in sets]
+
+
+class GreedyStep(msgspec.Struct, frozen=True):
+    """A set of the search, and its error in seconds."""
+
+    templates: TemplateSet
+    error_s: float
+
+
+def greedy(workload: Workload, evaluate: Evaluate, choice: Choice) -> Iterator[GreedyStep]:
+    """The sets as they grow, for each predictor and type of data; the one with the least error is the result."""
+    for predictor in GREEDY_PREDICTORS:
+        for relative in (False, True)[: 1 + workload.has_walltimes]:
+            yield from _grow(workload, evaluate, choice, predictor, relative)
+
+
+def _grow(
+    workload: Workload, evaluate: Evaluate, choice: Choice, predictor: str, relative: bool
+) -> Iterator[GreedyStep]:
+    chosen: TemplateSet = ()
+    told: list[TemplateEstimates] = []
+    for size in range(len(workload.attributes) + 2):
+        candidates = [
+            RunTemplate.of(names, predictor, relative, MAX_HISTORY_RUNS, ELAPSED[0])
+            for names in _named(workload.attributes, size)
+        ]
+        best: tuple[float, RunTemplate, TemplateEstimates] | None = None
+        for candidate, estimates in zip(candidates, evaluate(candidates), strict=True):
+            error_s = workload.error_s([*told, estimates], choice)
+            if best is None or error_s < best[0]:
+                best = (error_s, candidate, estimates)
+        assert best is not None
+        chosen, told = (*chosen, best[1]), [*told, best[2]]
+        yield GreedyStep(chosen, best[0])
+
+
+def _named(attributes: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
+    """The sets of `size` attributes, of which a range of processors may be one."""
+    plain = list(combinations(attributes, size))
+    ranged = (
+        [(*names, f"cpus/{nodes}") for names in combinations(attributes, size - 1) for nodes in NODES] if size else []
+    )
+    return plain + ranged
