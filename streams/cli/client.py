@@ -104,15 +104,8 @@ def feed(
         if math.isfinite(pace):
             tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
         with progress("events sent", total) as advance:
-            shown = _print_fed if as_json else _show_fed
-            publish(
-                settings,
-                feeding.paced(steps, pace, sleep=stop.sleep),
-                lambda event: advance(event.time),
-                shown,
-                stop,
-                sites,
-            )
+            paced = feeding.paced(steps, pace, sleep=stop.sleep)
+            publish(settings, paced, lambda event: advance(event.time), _shown(as_json), stop, sites)
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
     if wait:
@@ -157,8 +150,7 @@ def _feed_history(
             tell("no source goes on where this ends: what one tells of live jobs is sent again, and passed over")
         stop = stack.enter_context(stop_on_sigterm())
         with progress("events sent", past.events) as advance:
-            shown = _print_fed if as_json else _show_fed
-            publish(settings, past.steps(), lambda event: advance(event.time), shown, stop, [site])
+            publish(settings, past.steps(), lambda event: advance(event.time), _shown(as_json), stop, [site])
     if stop.requested:
         raise typer.Exit(128 + signal.SIGTERM)
 
@@ -243,18 +235,20 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _show_fed(publisher: "Publisher", seconds: float) -> None:
-    for site, count in publisher.events.items():
-        sys.stdout.write(printable(f"{site}: {count} events, {publisher.jobs.get(site, 0)} jobs") + "\n")
-    total = sum(publisher.events.values())
-    sys.stdout.write(f"{total} events sent in {seconds:.1f} s, {total / max(seconds, 1e-3):,.0f}/s\n")
+def _shown(as_json: bool) -> "Callable[[Publisher, float], None]":
+    """What prints what was sent, and in how many seconds."""
 
+    def show(publisher: "Publisher", seconds: float) -> None:
+        total, jobs = sum(publisher.events.values()), publisher.jobs
+        sites = [{"site": site, "events": n, "jobs": jobs.get(site, 0)} for site, n in publisher.events.items()]
+        if as_json:
+            print_json({"sites": sites, "events": total, "seconds": seconds})
+            return
+        lines = [printable(f"{one['site']}: {one['events']} events, {one['jobs']} jobs") for one in sites]
+        lines.append(f"{total} events sent in {seconds:.1f} s, {total / max(seconds, 1e-3):,.0f}/s")
+        sys.stdout.write("\n".join(lines) + "\n")
 
-def _print_fed(publisher: "Publisher", seconds: float) -> None:
-    sites = [
-        {"site": site, "events": count, "jobs": publisher.jobs.get(site, 0)} for site, count in publisher.events.items()
-    ]
-    print_json({"sites": sites, "events": sum(publisher.events.values()), "seconds": seconds})
+    return show
 
 
 @commands.command(epilog="Example: queuecast watch --site ctc --outcomes --from-beginning --count 20")

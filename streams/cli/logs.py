@@ -100,22 +100,30 @@ Earlier = Annotated[
 
 
 @contextmanager
-def opened(
-    files: Sequence[Path],
-    site: str | None,
-    format_name: str | None,
-    map_name: str | None,
-    skip_broken: bool,
-    options: Sequence[str] | None,
-) -> "Iterator[tuple[EventLog, Report]]":
-    """The log in these files."""
+def _opened(context: typer.Context) -> "Iterator[tuple[EventLog, Report]]":
+    """The log that a command's options name."""
     from streams.bulk.reading import read_log
 
-    if map_name is not None:
-        format_name, options = format_name or "table", [*(options or ()), f"map={map_name}"]
-    told = (lambda part: tell(str(part))) if skip_broken else None
-    with read_log(files, site, format_name, told, options or (), progress) as found:
+    given = context.params
+    options, format_name = given["options"] or [], given["format_name"]
+    if given["map_name"] is not None:
+        format_name, options = format_name or "table", [*options, f"map={given['map_name']}"]
+    told = (lambda part: tell(str(part))) if given["skip_broken"] else None
+    with read_log(given["files"], given["site"], format_name, told, options, progress) as found:
         yield found
+
+
+@contextmanager
+def _scored(context: typer.Context) -> "Iterator[tuple[EventLog, Report, JobRange, Excerpt]]":
+    """The log that a command's options name, which jobs of it are scored, and what of it is replayed."""
+    from streams.bulk.event_log import jobs_in
+
+    given = context.params
+    _check_ranges(given)
+    since = given["since"]
+    with _opened(context) as (log, report):
+        range_ = jobs_in(log, given["ids"], given["rows"], since.replace(tzinfo=UTC).timestamp() if since else None)
+        yield log, report, range_, _excerpt(log, range_, given["fast"])
 
 
 @commands.command(epilog="Example: queuecast replay sacct.txt --method qespera --rows 10001 20000")
@@ -173,23 +181,20 @@ def replay(
     at or below it (cov). A second table has the run times: mean absolute error in
     hours and as a share of the mean run time, and the share within its interval.
     """
-    from streams.bulk.event_log import jobs_in
     from streams.offline.prior import read_prior
     from streams.offline.replay import settings_for
     from streams.offline.scored import ScoredReplay
 
-    _check_ranges(ids, rows, since, fast)
     _check_names(anonymise, key, earlier)
     settings = settings_for(settings_without_servers(context).engine, method or (), runtimes or ())
     if prior is not None and settings.prior != "grid":
         raise UserError(f"--prior {prior}: engine.prior is {settings.prior!r}; only with 'grid' is another one taken")
     others = None if prior is None else read_prior(prior)
-    with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
-        if anonymise is not None:
+    if anonymise is not None:
+        with _opened(context) as (log, report):
             _anonymise(log, report, anonymise, key, earlier)
-            return
-        range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
-        excerpt = _excerpt(log, range_, fast)
+        return
+    with _scored(context) as (log, report, range_, excerpt):
         written = None if shadows else settings.method
         run = ScoredReplay(excerpt, settings, range_, not started, (out, outcomes), written, resume, prior=others)
         with progress("jobs", excerpt.jobs) as advance:
@@ -239,9 +244,6 @@ def compare(
     options: Options = None,
     skip_broken: SkipBroken = False,
     html: Html = None,
-    anonymise: Anonymise = None,
-    key: Key = None,
-    earlier: Earlier = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report and the tables as JSON.")] = False,
 ) -> None:
     """Run every method over a log, and print how good each was: waits, run times, bounds on waits.
@@ -251,18 +253,10 @@ def compare(
     log has them. The columns are those of `queuecast replay`; of a bound, the
     share of jobs at or below it, its mean, and its mean quantile loss.
     """
-    from streams.bulk.event_log import jobs_in
     from streams.offline.compare import compare as compared
 
-    _check_ranges(ids, rows, since, fast)
-    _check_names(anonymise, key, earlier)
     settings = settings_without_servers(context).engine
-    with opened(files, site, format_name, map_name, skip_broken, options) as (log, report):
-        if anonymise is not None:
-            _anonymise(log, report, anonymise, key, earlier)
-            return
-        range_ = jobs_in(log, ids, rows, since.replace(tzinfo=UTC).timestamp() if since else None)
-        excerpt = _excerpt(log, range_, fast)
+    with _scored(context) as (log, report, range_, excerpt):
         _show_findings(log, report, as_json)
         with _share_of_work() as advance:
             processes = workers or os.cpu_count() or 1
@@ -282,14 +276,14 @@ def compare(
     _show_verdict(found.breakdowns, ours, found.rivals)
 
 
-def _check_ranges(ids: Range | None, rows: Range | None, since: datetime | None, fast: bool) -> None:
-    given = [option for option, value in (("--ids", ids), ("--rows", rows), ("--since", since)) if value]
-    if len(given) > 1:
-        raise typer.BadParameter(f"{' and '.join(given)} exclude each other.")
-    for option, range_ in (("--ids", ids), ("--rows", rows)):
-        if range_ and range_[0] > range_[1]:
-            raise typer.BadParameter(f"{option} {range_[0]} {range_[1]}: expected the last not to be before the first.")
-    if fast and (ids or rows or since):
+def _check_ranges(given: Mapping[str, Any]) -> None:
+    ranges = [name for name in ("ids", "rows", "since") if given[name]]
+    if len(ranges) > 1:
+        raise typer.BadParameter(f"{' and '.join(f'--{name}' for name in ranges)} exclude each other.")
+    for name in ("ids", "rows"):
+        if (range_ := given[name]) and range_[0] > range_[1]:
+            raise typer.BadParameter(f"--{name} {range_[0]} {range_[1]}: expected the last not to be before the first.")
+    if given["fast"] and ranges:
         raise typer.BadParameter("--fast chooses the jobs itself, without --ids, --rows and --since.")
 
 
@@ -314,7 +308,7 @@ def _excerpt(log: "EventLog", jobs: "JobRange", fast: bool) -> "Excerpt":
 @contextmanager
 def _share_of_work() -> Iterator[Callable[[int], None]]:
     """A bar of thousandths; gives what moves it on to so many."""
-    with progress("‰", 1000) as advance:
+    with progress("thousandths", 1000) as advance:
         told = 0
 
         def move(share: int) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.look import Sites
-from streams.cli.options import names, settings_of
+from streams.cli.options import changed, names, settings_of
 from streams.cli.output import print_json
-from streams.errors import place_and_problem, read_as
+from streams.errors import read_as
 from streams.text.terminal import minute, show_line
 
 if TYPE_CHECKING:
@@ -47,8 +47,6 @@ def notify(
     """
     import asyncio
 
-    import msgspec
-
     from streams.notify.run import configure_logs, run_notify
     from streams.notify.watching import NoticeFilter
     from streams.text.durations import seconds_of
@@ -57,20 +55,9 @@ def notify(
         raise typer.BadParameter("--webhook: expected an address that begins with http:// or https://.")
     chosen = (names("--site", site or ()), names("--user", user or ()), names("--job", job or ()))
     wanted = NoticeFilter(*map(frozenset, chosen))
-    settings = settings_of(context)
-    changes = {
-        "webhook": webhook,
-        "name": name,
-        "before_seconds": None if before is None else read_as("--before", seconds_of, before),
-        "web_port": web_port,
-        "web_host": web_host,
-    }
-    own = msgspec.structs.asdict(settings.notify) | {key: value for key, value in changes.items() if value is not None}
-    try:
-        settings = msgspec.structs.replace(settings, notify=msgspec.convert(own, type(settings.notify)))
-    except msgspec.ValidationError as error:
-        place, problem = place_and_problem(error)
-        raise typer.BadParameter(f"--{place}: {problem}.") from None
+    before_s = None if before is None else read_as("--before", seconds_of, before)
+    own = {"webhook": webhook, "name": name, "web_port": web_port, "web_host": web_host}
+    settings = changed(settings_of(context), "notify", before_seconds=before_s, **own)
     configure_logs(settings)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streams.cli.output import tell
-from streams.errors import UserError
+from streams.errors import UserError, in_words, place_and_problem
 
 if TYPE_CHECKING:
     from streams.settings import Settings
@@ -56,11 +56,20 @@ def settings_without_servers(context: typer.Context) -> "Settings":
 
 
 def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
-    """The settings, with these fields of a section where the command line gave them."""
-    from msgspec.structs import replace
+    """The settings, with these fields of a section where the command line gave them.
 
-    own = {name: value for name, value in given.items() if value is not None}
-    return replace(settings, **{section: replace(getattr(settings, section), **own)})
+    Raises:
+        typer.BadParameter: one is out of its bounds.
+    """
+    from msgspec import ValidationError, convert
+    from msgspec.structs import asdict, replace
+
+    before, own = getattr(settings, section), {name: value for name, value in given.items() if value is not None}
+    try:
+        return replace(settings, **{section: convert(asdict(before) | own, type(before))})
+    except ValidationError as error:
+        place, problem = place_and_problem(error)
+        raise typer.BadParameter(f"--{place.replace('_', '-')}: {in_words(problem)}.") from None
 
 
 def names(option: str, given: Sequence[str]) -> Sequence[str]:

@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ site_commands = typer.Typer(no_args_is_help=True)
 commands.add_typer(site_commands, name="site")
 
 Why = Annotated[str, typer.Option(help="Why; it is kept with the change.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it.")]
 
 
 @site_commands.callback(epilog="Example: queuecast site ctc show")
@@ -41,11 +42,13 @@ def _split(context: typer.Context) -> str:
     return str(name)
 
 
-def _send(context: typer.Context, operation: "AnyOperation") -> None:
-    from streams.operate.site import send
+def _send(context: typer.Context, kind: "type[AnyOperation]", why: str, **fields: Any) -> None:
+    """Send a change of this kind to the site, with the time and who makes it."""
+    from streams.operate.site import operator, send
 
-    send(settings_of(context), operation)
-    said = f"sent; `queuecast site {shlex.quote(operation.site)} show` says what became of it"
+    site, settings = _split(context), settings_of(context)
+    send(settings, kind(site=site, time=time.time(), by=operator(settings), why=why, **fields))
+    said = f"sent; `queuecast site {shlex.quote(site)} show` says what became of it"
     sys.stdout.write(printable(said) + "\n")
 
 
@@ -74,10 +77,8 @@ def forget_job(
 ) -> None:
     """Take a job out that queues or runs no longer: neither scored nor learnt, and no later event revives it."""
     from models.records import ForgetJob
-    from streams.operate.site import operator
 
-    name, by = _split(context), operator(settings_of(context))
-    _send(context, ForgetJob(site=name, time=time.time(), by=by, why=why, job=job, attempt=attempt))
+    _send(context, ForgetJob, why, job=job, attempt=attempt)
 
 
 @site_commands.command("set-capacity", epilog="Example: queuecast site ctc set-capacity --cpus 430 --why 'grown'")
@@ -90,11 +91,8 @@ def set_capacity(
 ) -> None:
     """Say how large the site is; its own next capacity event counts again."""
     from models.records import SetCapacity
-    from streams.operate.site import operator
 
-    name, by = _split(context), operator(settings_of(context))
-    sizes = {"cpus": cpus, "down_nodes": down_nodes}
-    _send(context, SetCapacity(site=name, time=time.time(), by=by, why=why, nodes=nodes, **sizes))
+    _send(context, SetCapacity, why, cpus=cpus, nodes=nodes, down_nodes=down_nodes)
 
 
 @site_commands.command("use-prior", epilog="Example: queuecast site ctc use-prior grid.prior --why 'as new'")
@@ -109,43 +107,29 @@ def use_prior(
     """
     from models.records import UsePrior
     from streams.offline.prior import read_prior
-    from streams.operate.site import operator
 
-    name, by = _split(context), operator(settings_of(context))
-    _send(context, UsePrior(site=name, time=time.time(), by=by, why=why, prior=read_prior(file)))
+    _send(context, UsePrior, why, prior=read_prior(file))
 
 
 @site_commands.command("begin-anew", epilog="Example: queuecast site ctc begin-anew --yes --why 'another machine'")
-def begin_anew(
-    context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    why: Why = "",
-) -> None:
+def begin_anew(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
     """Forget all that was learnt of the site, where another machine has its name; its size and live jobs stay."""
     from models.records import BeginAnew
-    from streams.operate.site import operator
 
-    name = _split(context)
     if not yes:
         raise UserError("all that it has learnt will be lost; say --yes to do it")
-    _send(context, BeginAnew(site=name, time=time.time(), by=operator(settings_of(context)), why=why))
+    _send(context, BeginAnew, why)
 
 
 @site_commands.command(epilog="Example: queuecast site ctc rebuild --yes --why 'engine_failed in the dead letters'")
-def rebuild(
-    context: typer.Context,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    why: Why = "",
-) -> None:
+def rebuild(context: typer.Context, yes: Yes = False, why: Why = "") -> None:
     """Make the site's state and histories again from its events.
 
     What it learnt before the oldest event that the topic still has is lost. Its worker reads some 2500 events a
     second meanwhile, and processes no others.
     """
     from models.records import Rebuild
-    from streams.operate.site import operator
 
-    name = _split(context)
     if not yes:
         raise UserError("what it learnt before its oldest event on the topic will be lost; say --yes to do it")
-    _send(context, Rebuild(site=name, time=time.time(), by=operator(settings_of(context)), why=why))
+    _send(context, Rebuild, why)

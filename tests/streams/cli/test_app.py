@@ -99,7 +99,7 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["watch", "--count", "0"], "'--count': 0 is not 1 or more."),
         (["tune", "t.swf", "--method", "x"], "'--method': 'x' is none of qespera, ibl."),
         (["replay", "t.swf", "--earlier", "5d"], "--earlier goes with --anonymise."),
-        (["compare", "t.swf", "--key", "key"], "--key goes with --anonymise."),
+        (["replay", "t.swf", "--key", "key"], "--key goes with --anonymise."),
         (["ask", "--job", "3", "--gpu-type", "a100"], "--gpu-type says nothing of a job that was submitted: --job."),
         (["ask", "--mem", "64"], "--mem 64 has no unit; expected 64M, 64G"),
         (["watch", "--count", "many"], "'--count': 'many' is no whole number."),
