@@ -64,24 +64,35 @@ def source(
 
 @commands.command(epilog="Example: queuecast capture slurm looks --looks 20")
 def capture(
-    scheduler: Annotated[str, typer.Argument(help="Which scheduler: slurm.")],
+    scheduler: Annotated[
+        str, typer.Argument(help="Which scheduler: slurm, pbs, lsf, gridengine, htcondor, flux or kueue.")
+    ],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the answers.")],
-    looks: Annotated[int, typer.Option(min=1, help="How many looks.")] = 5,
+    looks: Annotated[int, typer.Option(min=1, help="How many looks, at Slurm.")] = 5,
     every: Annotated[str, typer.Option(metavar="DURATION", help="From one look to the next.")] = "30s",
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Record the end of this log; repeatable. Default: what a command answers."),
+    ] = None,
 ) -> None:
-    """Record what a scheduler answers, with other names: a folder that can be sent to us, and replayed.
+    """Record what a scheduler answers or logs, with other names: a folder that can be sent to us, and replayed.
 
     Names of users, accounts, jobs, partitions, nodes and all that is not known to
     have none become hashes with a random key that is kept nowhere. Numbers of
-    jobs, times and sizes stay.
+    jobs, times and sizes stay. PBS, HTCondor and Kueue are asked by a command;
+    of the others, and of these with --log, the last 8 MB of logs are taken.
     """
     from streams.errors import NotUnderstood, read_as
     from streams.operate.capture import capture as captured
+    from streams.operate.capture_log import SCHEDULERS, capture_logs
     from streams.text.durations import seconds_of
 
+    if scheduler in SCHEDULERS:
+        capture_logs(scheduler, directory, log or (), tell)
+        return
     if scheduler != "slurm":
-        raise NotUnderstood(
-            f"{scheduler}: only the answers of slurm can be captured; of others send a piece of the log"
-        )
+        raise NotUnderstood(f"{scheduler}: cannot be captured; expected slurm, {', '.join(SCHEDULERS)}")
+    if log:
+        raise NotUnderstood("slurm: its programs are asked, and no log is read")
     captured(directory, looks, read_as("--every", seconds_of, every), tell)
     tell(f"`queuecast replay {directory} --site here` reads it")

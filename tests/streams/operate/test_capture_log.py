@@ -1,0 +1,102 @@
+"""What `queuecast capture` records of schedulers with logs: no name is left, and the sources read the same of it."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from models.records import Submit
+from streams.cli.app import app
+from streams.operate.capture_log import SCHEDULERS, capture_logs
+from streams.sources.contract import Source
+from tests.streams.sources.schedulers import (
+    test_flux,
+    test_gridengine,
+    test_htcondor,
+    test_kueue,
+    test_lsf,
+    test_pbs,
+    test_pbs_qstat,
+)
+from tests.support.source_contract import SourceContract, events_there
+
+KINDS: list[tuple[str, SourceContract]] = [
+    ("flux", test_flux.TestFluxLog()),
+    ("gridengine", test_gridengine.TestGridEngine()),
+    ("htcondor", test_htcondor.TestHTCondor()),
+    ("kueue", test_kueue.TestKueueLog()),
+    ("lsf", test_lsf.TestLsf()),
+    ("pbs", test_pbs.TestPbs()),
+    ("pbs", test_pbs_qstat.TestQstat()),
+]
+
+
+def written(contract: SourceContract, directory: Path) -> Path:
+    directory.mkdir()
+    path = Path(contract.write(directory))
+    return min(path.iterdir()) if path.is_dir() else path
+
+
+@pytest.mark.parametrize(("scheduler", "contract"), KINDS, ids=lambda one: getattr(one, "name", one))
+def test_a_log_is_read_as_before_and_names_nobody(scheduler: str, contract: SourceContract, tmp_path: Path) -> None:
+    log, folder = written(contract, tmp_path / "in"), tmp_path / "out"
+    capture_logs(scheduler, folder, [log], lambda _: None)
+    about = msgspec.json.decode((folder / "about.json").read_bytes())
+    assert (about["sources"], about["otherwise"]) == ([contract.name], 0) and about["events"]
+    (path,) = folder.glob("0001-*")
+    names = set(names_in(contract.open(str(log))))
+    assert names and not names & set(re.findall(r"\w+", path.read_text()))
+
+
+def names_in(source: Source) -> Iterator[str]:
+    """The names of people and of what they run, longer than a letter."""
+    for event in source.whole():
+        if isinstance(event, Submit):
+            found = (event.user, event.group, event.account, event.executable)
+            yield from (name for name in found if name and len(name) > 1 and not name.isdecimal())
+
+
+@pytest.mark.parametrize(("scheduler", "contract"), KINDS, ids=lambda one: getattr(one, "name", one))
+def test_from_every_cursor_of_it_the_source_goes_on(scheduler: str, contract: SourceContract, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("TESTS_CAPTURED_LOGS", tmp_path / "out"))
+    if not folder.exists():
+        capture_logs(scheduler, folder, [written(contract, tmp_path / "in")], lambda _: None)
+    for path in folder.glob(f"0*-{contract.name}.txt"):
+        whole = events_there(contract.open(str(path)))
+        assert whole
+        for place, (_, cursor) in enumerate(whole, 1):
+            if cursor is not None:
+                rest = [event for event, _ in events_there(contract.open(str(path)), cursor)]
+                assert rest == [event for event, _ in whole[place:]]
+
+
+def test_what_a_command_answers_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = written(test_pbs_qstat.TestQstat(), tmp_path / "in")
+    program = tmp_path / "qstat"
+    program.write_text(f'#!/bin/sh\ntest "$1" = --version && echo "pbs_version = 23.06" || cat {answer}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    done = CliRunner().invoke(app, ["capture", "pbs", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["0001-qstat.txt", "about.json"]
+    assert "23.06" in (tmp_path / "out" / "about.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["lsf", "out"], "name its log with --log"),
+        (["moab", "out"], f"expected slurm, {', '.join(SCHEDULERS)}"),
+        (["slurm", "out", "--log", "squeue.json"], "slurm: its programs are asked"),
+        (["pbs", "out", "--log", "absent"], "absent: cannot be read"),
+    ],
+)
+def test_what_cannot_be_captured_is_told(words: list[str], told: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tmp_path)
+        done = CliRunner().invoke(app, ["capture", *words])
+    assert done.exit_code != 0 and told in " ".join(str(done.exception or done.output).split())
