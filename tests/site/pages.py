@@ -15,6 +15,7 @@ READMES = {
     "deploy/slurm/README.md": "howto/sbatch.md",
     "deploy/ondemand/README.md": "howto/ondemand.md",
     "deploy/jupyterhub/README.md": "howto/jupyterhub.md",
+    "deploy/kueue/README.md": "howto/kueue.md",
     "models/README.md": "models.md",
     "CONTRIBUTING.md": "contributing.md",
 }
