@@ -1,6 +1,5 @@
 """Schedulers that start a later job early where, by the estimates, it delays no reservation of an earlier one."""
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,40 +26,27 @@ class Backfilling(Scheduler):
     A job that outlives its estimate is estimated again, given how long it has run.
     """
 
-    def _set_up(self, **rules: Any) -> None:
-        super()._set_up(**rules)
-        self._releases: list[tuple[int, int, int]] = []  # of running jobs, sorted: (limit, ordinal, cpus)
-
     def _limit(self, job: SimulatedJob) -> int:
         return self.now + self.planned[job.job]
+
+    def _releases(self) -> list[tuple[int, int]]:
+        """When each running job is planned to give back its processors, ascending, and how many."""
+        return sorted((running.limit, running.job.cpus) for running in self.running.values())
 
     def _reserve(self, head: SimulatedJob) -> Reservation:
         """When a job that does not fit can start, if all that run do so for as long as is estimated."""
         free = self.free
         time = self.now
-        for limit, _, cpus in self._releases:
+        for limit, cpus in self._releases():
             if free >= head.cpus and limit > time:
                 break
             free += cpus
             time = limit
         return Reservation(head, time, free - head.cpus)
 
-    def _place(self, running: Running) -> None:
-        super()._place(running)
-        insort(self._releases, _release(running))
-
-    def _lift(self, running: Running) -> None:
-        super()._lift(running)
-        del self._releases[bisect_left(self._releases, _release(running))]
-
     def _expire(self, running: Running) -> None:
-        self._lift(running)
         running.limit = running.since + self.estimates.of(running.job, self.now - running.since)
-        self._place(running)
-
-
-def _release(running: Running) -> tuple[int, int, int]:
-    return running.limit, running.ordinal, running.job.cpus
+        self._watch(running)
 
 
 class Easy(Backfilling):
@@ -139,17 +125,13 @@ class Conservative(Backfilling):
         """Before when no processors are reserved for a job: now, or the limit of a running job."""
         return self.now
 
-    def reservations(self) -> dict[str, int]:
-        """When each queued job starts, if nothing else comes and all estimates are true."""
-        starts = self._schedule(list(self.queue.values()), whole=True)
-        return {name: int(start) for name, start in zip(self.queue, starts, strict=True)}
-
     def _schedule(self, jobs: Sequence[SimulatedJob], whole: bool) -> Floats:
+        releases = self._releases()
         starts: Floats = plan(
             float(self.now),
             self.free,
-            np.array([limit for limit, _, _ in self._releases], np.float64),
-            np.array([cpus for _, _, cpus in self._releases], np.int64),
+            np.array([limit for limit, _ in releases], np.float64),
+            np.array([cpus for _, cpus in releases], np.int64),
             np.array([job.cpus for job in jobs], np.int64),
             np.array([self.planned[job.job] for job in jobs], np.float64),
             np.array([self._earliest(job) for job in jobs], np.float64),

@@ -7,7 +7,6 @@ take no time here; on his system resuming took up to 30 seconds.
 
 from collections import Counter
 from collections.abc import Iterable
-from heapq import merge
 from itertools import chain
 from typing import Any
 
@@ -117,23 +116,24 @@ class Lerwf(Preemptive, Ordered):
             (self._remaining(each.job, each.done + self.now - each.since), self._arrivals[name], each.job)
             for name, each in self.running.items()
         )
-        likely = self._walk(running, None)
+        every = sorted(self._ranked() + running)
+        likely = self._walk(every, None)
         pending = (job for _, _, job in running if job.job not in likely)
-        queued = (job for _, _, job in self._order) if self.suspended else ()
+        queued = (job for _, _, job in every if job.job in self.queue) if self.suspended else ()
         reluctance = self._reluctance(chain(pending, queued))
         for place, (_, _, job) in enumerate(reversed(running), 2):
             if job.job in likely:
                 reluctance[self.processors[job.job]] = place
-        return self._walk(running, reluctance)
+        return self._walk(every, reluctance)
 
     def _walk(
-        self, running: list[tuple[int, int, SimulatedJob]], reluctance: NDArray[np.int64] | None
+        self, every: list[tuple[int, int, SimulatedJob]], reluctance: NDArray[np.int64] | None
     ) -> dict[str, SimulatedJob]:
         """Give all jobs their processors, in order; while `reluctance` is None those of new ones are only counted."""
         chosen: dict[str, SimulatedJob] = {}
         free = np.ones(self.cpus, dtype=np.bool_)
         left, blocked = self.cpus, False
-        for _, _, job in merge(self._order, running):
+        for _, _, job in every:
             if not left or (job.cpus > left and not self.filling):
                 break
             if job.cpus > left or (blocked and job.job not in self.running):

@@ -7,8 +7,7 @@ submission followed by the starts that it allows.
 
 import heapq
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -73,7 +72,6 @@ class Scheduler(ABC):
         self.planned: dict[str, int] = {}
         """How long each queued job is planned to hold its processors once it gets them."""
         self.running: dict[str, Running] = {}
-        self._queued_of: defaultdict[str | None, dict[str, SimulatedJob]] = defaultdict(dict)
         self._alarms: list[tuple[int, int, Running]] = []  # heap: (end or limit, ordinal, job), also of suspended jobs
         self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
         self._ordinals = count()
@@ -159,8 +157,6 @@ class Scheduler(ABC):
     def _enter(self, job: SimulatedJob) -> None:
         self.queue[job.job] = job
         self._plan(job)
-        if self.plans and self.estimates.learns:
-            self._queued_of[job.user][job.job] = job
 
     def _plan(self, job: SimulatedJob) -> None:
         """Estimate a queued job, for the first time or again."""
@@ -170,12 +166,13 @@ class Scheduler(ABC):
     def _leave(self, job: SimulatedJob) -> None:
         del self.queue[job.job]
         self.planned.pop(job.job, None)
-        self._queued_of[job.user].pop(job.job, None)
 
     def _learn(self, job: SimulatedJob, run: int) -> None:
         self.estimates.learn(job, run)
-        for alike in tuple(self._queued_of[job.user].values()):
-            self._plan(alike)
+        if self.plans and self.estimates.learns:
+            for other in self.queue.values():
+                if other.user == job.user:
+                    self._plan(other)
 
     # The machine.
 
@@ -298,37 +295,27 @@ class Ordered(Scheduler):
         super()._set_up(**rules)
         self.plans, self.filling = rank is not None, filling
         self._rank = rank
-        self._order: list[tuple[int, int, SimulatedJob]] = []  # of the queue, sorted: (rank, arrival, job)
-        self._entries: dict[str, tuple[int, int, SimulatedJob]] = {}
         self._arrivals: dict[str, int] = {}  # of queued and running jobs
 
     def _dispatch(self) -> None:
-        place = 0
-        while self.free and place < len(self._order):
-            job = self._order[place][2]
+        for _, _, job in self._ranked():
+            if not self.free:
+                return
             if job.cpus <= self.free:
                 self._start(job)
-            elif self.filling:
-                place += 1
-            else:
+            elif not self.filling:
                 return
 
-    def _plan(self, job: SimulatedJob) -> None:
-        super()._plan(job)
-        self._drop(job)
-        arrival = self._arrivals.setdefault(job.job, next(self._ordinals))
-        rank = 0 if self._rank is None else self._rank(job, self.planned[job.job])
-        entry = self._entries[job.job] = (rank, arrival, job)
-        insort(self._order, entry)
+    def _ranked(self) -> list[tuple[int, int, SimulatedJob]]:
+        """The queue, sorted: rank, arrival, and job."""
+        rank, planned, arrivals = self._rank, self.planned, self._arrivals
+        if rank is None:
+            return [(0, arrivals[name], job) for name, job in self.queue.items()]
+        return sorted((rank(job, planned[name]), arrivals[name], job) for name, job in self.queue.items())
 
-    def _leave(self, job: SimulatedJob) -> None:
-        self._drop(job)
-        super()._leave(job)
-
-    def _drop(self, job: SimulatedJob) -> None:
-        entry = self._entries.pop(job.job, None)
-        if entry is not None:
-            del self._order[bisect_left(self._order, entry)]
+    def _enter(self, job: SimulatedJob) -> None:
+        self._arrivals.setdefault(job.job, next(self._ordinals))
+        super()._enter(job)
 
     def _end(self, running: Running, state: str) -> None:
         super()._end(running, state)

@@ -1,6 +1,6 @@
 """Simulated schedulers in tests: copies that run ahead, further policies, and changes of policy."""
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import partial
@@ -115,7 +115,6 @@ def fork(scheduler: Scheduler, lasts: Estimates | None = None) -> Scheduler:
         if isinstance(value, dict | list | np.ndarray) or name == "reservation":
             setattr(other, name, copy(value))
     other.estimates = Settled(scheduler.estimates)
-    other._queued_of = defaultdict(dict)
     other._alarms = []
     if lasts is not None:
         other._seconds = lasts.of

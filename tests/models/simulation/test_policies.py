@@ -153,7 +153,8 @@ def test_with_true_run_times_conservative_backfilling_delays_nobody(workload: Wo
         for event in events:
             if isinstance(event, Start):
                 assert event.time <= promised.get(event.job, event.time)
-        for name, start in site.reservations().items():  # type: ignore[attr-defined]
+        starts = site._schedule(list(site.queue.values()), whole=True)  # type: ignore[attr-defined]
+        for name, start in zip(site.queue, starts.tolist(), strict=True):
             assert site.now <= start <= promised.get(name, start)
             promised[name] = start
 
