@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from statistics import median
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
 from models.chances import chance_within, chances_of_least, spread
 from models.durations import duration
+from models.engine.settings import SiteSettings
 from models.records import (
     Bytes,
     Count,
@@ -25,18 +25,6 @@ from models.records import (
 
 Said = WaitAnswer | StandingEstimate | str
 """What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
-
-
-class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a ranking has to know of a site beyond its events: `[serve.sites.NAME]`.
-
-    `speed`: how many times faster than the reference jobs run there. `max_cpus` and `max_walltime` (seconds): the
-    largest job that it takes.
-    """
-
-    speed: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    max_cpus: Annotated[int, Meta(ge=1)] | None = None
-    max_walltime: Annotated[float, Meta(gt=0.0)] | None = None
 
 
 class JobRequest(msgspec.Struct, kw_only=True, frozen=True):

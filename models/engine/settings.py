@@ -1,4 +1,4 @@
-"""How a site is predicted: which methods run, with which parameters, and how much is kept."""
+"""How a site is predicted: which methods run, with which parameters, and how much is kept; and what rankings know."""
 
 from typing import Annotated, Literal
 
@@ -62,3 +62,15 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     def run_methods(self) -> tuple[str, ...]:
         """Every method for run times that runs, the one that counts first."""
         return tuple(dict.fromkeys((self.runtimes, *self.run_shadows)))
+
+
+class SiteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a ranking has to know of a site beyond its events: `[serve.sites.NAME]`.
+
+    `speed`: how many times faster than the reference jobs run there. `max_cpus` and `max_walltime` (seconds): the
+    largest job that it takes.
+    """
+
+    speed: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
+    max_cpus: Annotated[int, Meta(ge=1)] | None = None
+    max_walltime: Annotated[float, Meta(gt=0.0)] | None = None

@@ -73,20 +73,17 @@ class Ran(msgspec.Struct, array_like=True, frozen=True, gc=False):
     run_s: float
 
 
-class Entry:
+class Entry(msgspec.Struct):
     """Figure 4.4's RunEntry: how many runs are in a range, and the sums of their run times, squares and processors.
 
     Run times are whole microseconds, or whole millionths of the walltime: integers, so that what was added can be
     taken away without a trace, and no order of adding matters.
     """
 
-    __slots__ = ("count", "cpus", "squares", "time")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.time = 0
-        self.squares = 0
-        self.cpus = 0
+    count: int = 0
+    time: int = 0
+    squares: int = 0
+    cpus: int = 0
 
     def add(self, time: int, cpus: int, sign: int) -> None:
         """Count one run in (`sign` 1) or out (-1)."""

@@ -123,17 +123,18 @@ class _StartedJob(msgspec.Struct, array_like=True, frozen=True):
     wait_s: float
 
 
-class _Series:
-    """The waits of one category since its last change: in the order of the starts, and sorted."""
+class _Series(msgspec.Struct):
+    """The waits of one category since its last change: in the order of the starts, and sorted.
 
-    __slots__ = ("estimate", "first", "misses", "ordered", "waits")
+    They count from the row with number `first` on; `misses` are in a row; `estimate` is the last prediction, while it
+    is still valid.
+    """
 
-    def __init__(self) -> None:
-        self.waits: deque[tuple[int, float]] = deque()
-        self.ordered: list[float] = []
-        self.first = 0  # number of the row from which on they count
-        self.misses = 0  # in a row
-        self.estimate: Estimate | None = None  # the last prediction, while it is still valid
+    waits: deque[tuple[int, float]] = msgspec.field(default_factory=deque)
+    ordered: list[float] = []
+    first: int = 0
+    misses: int = 0
+    estimate: Estimate | None = None
 
     def append(self, row: tuple[int, float]) -> None:
         self.waits.append(row)
@@ -259,8 +260,7 @@ class Qbets(WaitMethod):
         """Take back what was saved; the waits are in the rows."""
         self._series = {}
         for category, first, misses in _decode_categories(saved):
-            series = self._series[category] = _Series()
-            series.first, series.misses = first, misses
+            self._series[category] = _Series(first=first, misses=misses)
         for row in self.rows.kept:
             started = _decode_row(row.value)
             waited = (row.number, started.wait_s)

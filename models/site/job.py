@@ -43,28 +43,6 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     degraded: str | None = None
 
 
-REQUEST = (
-    "user",
-    "group",
-    "account",
-    "queue",
-    "executable",
-    "cpus",
-    "nodes",
-    "gpus",
-    "memory",
-    "walltime",
-    "job_type",
-    "job_class",
-    "script",
-    "arguments",
-    "network",
-)
-"""What a job asks for, by the fields' names in a submit event and here; what few jobs do is in its `extras`."""
-
-_request_of = attrgetter(*REQUEST)
-
-
 class RunEstimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What one method says of a job's run time: seconds or None, why, and the interval it is expected in."""
 
@@ -201,20 +179,12 @@ class Job(msgspec.Struct, array_like=True, gc=False):
         return "eligible" if self.before_eligible_s else "submit"
 
 
-_TEXTS = (
-    "user",
-    "group",
-    "account",
-    "queue",
-    "executable",
-    "job_type",
-    "job_class",
-    "script",
-    "arguments",
-    "network",
-)
+REQUEST = tuple(name for name in Submit.__struct_fields__ if name in {*Job.__struct_fields__} - {"attempt", "eligible"})
+"""What a job asks for, by the fields' names in a submit event and here; what few jobs do is in its `extras`."""
 
+_TEXTS = tuple(name for name in REQUEST if name not in ("cpus", "nodes", "gpus", "memory", "walltime"))
 
+_request_of = attrgetter(*REQUEST)
 _texts_of = attrgetter(*_TEXTS)
 _set = msgspec.structs.force_setattr
 

@@ -50,7 +50,7 @@ class RollingSpearman:
     """Rank correlation of each of `features` columns with a target, over the last `size` rows.
 
     Values must be finite; -0.0 is kept as 0.0. A refused row raises ValueError and leaves the window as it was.
-    To persist a window, store `rows()`; `from_rows` gives it back with the very same correlations.
+    `from_rows` makes a window of stored rows again, with the very same correlations.
     """
 
     def __init__(self, features: int, size: int = 6000) -> None:
@@ -155,16 +155,6 @@ class RollingSpearman:
     def targets(self) -> Floats:
         """The targets (n) in the order of `values`: a live, read-only view."""
         return _read_only(self._columns[-1, : self._count])
-
-    def rows(self) -> tuple[Floats, Floats]:
-        """A copy of the features (n, features) and targets (n), oldest first: what `from_rows` takes."""
-        columns = np.roll(self._columns[:, : self._count], -self._next, axis=1)
-        return np.ascontiguousarray(columns[:-1].T), columns[-1]
-
-
-def warm_up() -> None:
-    """Compiles the kernels, or loads them from numba's cache, so that no push in earnest has to wait for it."""
-    RollingSpearman.from_rows([[0.0]], [0.0], size=2).push([0.0], 0.0)
 
 
 def _checked(columns: Floats) -> Floats:

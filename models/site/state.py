@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator
 from math import nan
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from models.records import JobKey
@@ -23,17 +24,16 @@ def micros(seconds: float) -> int:
     return round(seconds * MICRO)
 
 
-class Totals:
-    """Exact sums over a set of jobs: how many, their processors, estimated run times, work, and since when."""
+class Totals(msgspec.Struct, gc=False):
+    """Exact sums over some jobs: how many, their processors, estimated run times, work (processors times these), and
+    the times at which they came in; in microseconds.
+    """
 
-    __slots__ = ("count", "cpus", "planned_run_us", "since", "work")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.cpus = 0
-        self.planned_run_us = 0  # µs
-        self.work = 0  # cpus·µs
-        self.since = 0  # µs: the sum of the times at which the jobs came in
+    count: int = 0
+    cpus: int = 0
+    planned_run_us: int = 0
+    work: int = 0
+    since: int = 0
 
     def add(self, cpus: int, planned_run_us: int, since: int, sign: int = 1) -> None:
         """Count one job in (`sign` 1) or out (-1); `planned_run_us` and `since` in microseconds."""
@@ -46,12 +46,6 @@ class Totals:
     def elapsed_s(self, now: float) -> float:
         """Sum of the jobs' times in here up to `now`, seconds; never negative."""
         return max(self.count * micros(now) - self.since, 0) / MICRO
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Totals) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
-
-    def __repr__(self) -> str:
-        return "Totals(" + ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__) + ")"
 
 
 Scope = tuple[str, str]
@@ -79,7 +73,7 @@ class SiteState:
     >>> state = SiteState()
     >>> state.enter(Job(id="1", attempt=0, submit=10.0, user="ada", cpus=4, planned_run_s=60.0))
     >>> state.totals(SITE, Phase.QUEUED)
-    Totals(count=1, cpus=4, planned_run_us=60000000, since=10000000, work=240000000)
+    Totals(count=1, cpus=4, planned_run_us=60000000, work=240000000, since=10000000)
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from models.ranking import JobRequest, Ranking, Said, SiteSettings, exclusion, rank
+from models.engine.settings import SiteSettings
+from models.ranking import JobRequest, Ranking, Said, exclusion, rank
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, WaitAnswer
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout, new_id

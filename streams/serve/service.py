@@ -7,7 +7,8 @@ from typing import TypeVar
 import msgspec
 
 from models.engine.asking.told import told
-from models.ranking import JobRequest, Ranking, SiteSettings
+from models.engine.settings import SiteSettings
+from models.ranking import JobRequest, Ranking
 from models.records import (
     Answer,
     AnswerAccuracy,

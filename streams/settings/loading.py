@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import fields
 
-from models.engine.settings import EngineSettings
+from models.engine.settings import EngineSettings, SiteSettings
 from models.plugins import Registry
-from models.ranking import SiteSettings
 from models.registry import METHODS, RUN_METHODS, check_parameters
 from streams.errors import NotUnderstood, place_and_problem
 from streams.settings.sections import SECTIONS, Settings
-from streams.settings.tokens import ServeToken, check_secret, check_tokens
+from streams.settings.tokens import ServeToken, check_secret, check_tokens, checked_tables
 from streams.text.toml import read_toml
 
 PREFIX = "QUEUECAST"
@@ -79,18 +78,10 @@ def _from_file(path: Path) -> dict[str, dict[str, Any]]:
                 raise NotUnderstood(f"{path}: [{name}] {field} is not a setting; there are: {', '.join(names)}")
     _check_parameters(path, values.get("engine", {}).get("parameters", {}))
     for name, kind in (("sites", SiteSettings), ("tokens", ServeToken)):
-        _check_tables(path, f"serve.{name}", values.get("serve", {}).get(name, {}), kind)
+        tables = values.get("serve", {}).get(name)
+        if isinstance(tables, dict):
+            checked_tables(path, f"serve.{name}", tables, kind)
     return values
-
-
-def _check_tables(path: Path, place: str, tables: Any, kind: type[msgspec.Struct]) -> None:
-    """Make sure of each of these tables; by itself msgspec does not name the one that is wrong."""
-    for name, values in tables.items() if isinstance(tables, dict) else ():
-        try:
-            msgspec.convert(values, kind)
-        except msgspec.ValidationError as error:
-            within, problem = place_and_problem(error)
-            raise NotUnderstood(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
 
 
 def _check_parameters(path: Path, parameters: Any) -> None:

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from models.engine.settings import EngineSettings
-from models.ranking import SiteSettings
+from models.engine.settings import EngineSettings, SiteSettings
 from models.site.shapes import MOST_QUEUES, WALLTIMES
 from streams.errors import UserError
 from streams.settings.tokens import ServeToken, check_tokens, read_tokens

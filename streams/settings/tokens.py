@@ -1,14 +1,17 @@
 """The tokens of the HTTP service and what each may see; which passwords and tokens are none."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from streams.errors import NotUnderstood, place_and_problem
 from streams.text.toml import read_toml
+
+S = TypeVar("S")
 
 Rights = Literal["rank", "own", "all"]
 
@@ -64,14 +67,23 @@ def read_tokens(path: Path) -> dict[str, ServeToken]:
     Raises:
         UserError: the file cannot be read or is wrong; no token is shown.
     """
-    values = read_toml(path)
-    found = {}
-    for name, value in values.items():
-        try:
-            found[name] = msgspec.convert(value, ServeToken)
-        except msgspec.ValidationError as error:
-            place, problem = place_and_problem(error)
-            raise NotUnderstood(f"{path}: {'.'.join(filter(None, (name, place)))}: {problem}") from None
+    found = checked_tables(path, "", read_toml(path), ServeToken)
     if not found:
         raise NotUnderstood(f"{path}: there are no tokens in it; expected a table for each, [NAME] token = …")
+    return found
+
+
+def checked_tables(path: Path, place: str, tables: Mapping[str, Any], kind: type[S]) -> dict[str, S]:
+    """Each of these tables as what it is to be; by itself msgspec does not name the one that is wrong.
+
+    Raises:
+        UserError: names the file, the place in it, the table and the field.
+    """
+    found = {}
+    for name, values in tables.items():
+        try:
+            found[name] = msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            within, problem = place_and_problem(error)
+            raise NotUnderstood(f"{path}: {'.'.join(filter(None, (place, name, within)))}: {problem}") from None
     return found

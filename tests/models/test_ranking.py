@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from models.ranking import JobRequest, RankedSite, Ranking, Said, SiteSettings, rank
+from models.engine.settings import SiteSettings
+from models.ranking import JobRequest, RankedSite, Ranking, Said, rank
 from models.records import LiveState, StandingEstimate, WaitAnswer
 
 LIVE = LiveState(queued_jobs=3, running_jobs=4, free_cpus=5)

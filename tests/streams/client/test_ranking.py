@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from models.ranking import JobRequest, SiteSettings
+from models.engine.settings import SiteSettings
+from models.ranking import JobRequest
 from models.records import AnyAnswer, NoAnswer, WaitQuestion
 from streams.client.ranking import ask_all, ask_ranking
 from tests.support.asked import FakeClient, engine

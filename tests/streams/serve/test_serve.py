@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
-from models.ranking import SiteSettings
+from models.engine.settings import SiteSettings
 from models.records import AnyAnswer, AnyQuestion, NoAnswer, SiteAnswer, SiteQuestion
 from models.registry import DEFAULT
 from streams.client.questions import TooManyQuestions, asking_for
