@@ -84,17 +84,6 @@ def running_config() -> Path | None:
     return None
 
 
-def is_news(config: Path) -> bool:
-    """Whether this is the first command that finds this `up` since its start: it says so, and the others do not."""
-    note, told = note_path(), note_path().with_suffix(".told")
-    with suppress(OSError):
-        now = f"{config} {note.stat().st_mtime_ns}"
-        if told.exists() and told.read_text(encoding="utf-8") == now:
-            return False
-        told.write_text(now, encoding="utf-8")
-    return True
-
-
 def config_here(file: Path | None = None) -> Path | None:
     """The settings' file: the one given, named by QUEUECAST_CONFIG or here, else that of the `up` that runs.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.cli.look import By, Sites, Token, Url, ask_job, seconds_until
+from streams.cli.look import By, Sites, Token, Url, seconds_until
 from streams.cli.options import Format, Site, is_given, name, names, read_trace, settings_of
 from streams.cli.output import print_json, progress, tell, told_if_silent
 from streams.errors import UserError, read_as
@@ -37,10 +37,6 @@ def feed(
     speed: Annotated[
         str, typer.Option(metavar="max|N", help="N times the pace at which it happened, or as fast as it goes.")
     ] = "max",
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="The first jobs of each trace only, and leave them there."),
-    ] = None,
     until: Annotated[
         float | None, typer.Option(min=0, metavar="HOURS", help="The first hours only, and leave the jobs there.")
     ] = None,
@@ -89,7 +85,7 @@ def feed(
     with ExitStack() as stack:
         sources = _recorded(stack, traces, site or (), format_name, skip_broken, options or ())
         sites = [source.site for source in sources]
-        total = sum(source.count for source in sources) if until is None and limit is None and cursors is None else None
+        total = sum(source.count for source in sources) if until is None and cursors is None else None
         files = stack.enter_context(feeding.cursor_files(settings, sources, cursors)) if cursors else []
         for source, file in zip(sources, files, strict=False):
             if file.cursor is not None:
@@ -98,8 +94,6 @@ def feed(
         known = _warn_of_known(settings, begins, [file.path.name for file in files if file.cursor is not None])
         steps = feeding.until(feeding.timeline(sources, files), math.inf if until is None else until * 3600)
         steps = feeding.without(steps, [source.guessed for source in sources if source.site in known])
-        if limit is not None:
-            steps = feeding.first_jobs(steps, limit, len(sites))
         stop = stack.enter_context(stop_on_sigterm())
         if math.isfinite(pace):
             tell(f"feeds {', '.join(sites)}, {pace:g} times as fast as it happened; Ctrl-C ends it")
@@ -120,7 +114,7 @@ def _one_site(context: typer.Context, sites: Sequence[str]) -> list[str]:
     """
     if len(sites) != 1:
         raise typer.BadParameter("--history is that of one site: name it with --site.")
-    for option in ("speed", "limit", "until"):
+    for option in ("speed", "until"):
         if is_given(context, option):
             raise typer.BadParameter(f"--{option} does not go with --history.")
     return list(sites)
@@ -320,9 +314,6 @@ def ask(
         typer.Option(metavar="DURATION", help="How long it runs at a site of speed 1. Default: as predicted."),
     ] = None,
     by: By = None,
-    job_id: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="When this job starts, which was submitted already.")
-    ] = None,
     site: Sites = None,
     url: Url = None,
     token: Token = None,
@@ -332,8 +323,7 @@ def ask(
 
     The sites by response time: the wait and the run time. Nothing is submitted,
     and asking changes nothing. The exit code is 1 where no site has an estimate.
-    With --job it says when that job starts, and why not yet; of the other options
-    it has --by, --site, --url, --token and --json.
+    `queuecast job` asks about one that was submitted already.
     """
     from models.ranking import JobRequest
     from streams.client import either
@@ -341,10 +331,6 @@ def ask(
     from streams.client.grid import job_request
     from streams.text.durations import seconds_of
 
-    if job_id is not None:
-        _check_ask_job(context)
-        ask_job(context, job_id, site or (), url, token, as_json, by)
-        return
     fields = JobRequest.__struct_fields__
     described = {field: value for field, value in context.params.items() if field in fields and value is not None}
     names("--site", site or ())
@@ -360,13 +346,3 @@ def ask(
     else:
         show(found)
     check(found)
-
-
-OF_SUBMITTED = frozenset({"job_id", "by", "site", "url", "token", "as_json"})
-"""The options of `ask` that go with --job: a job that was submitted has asked for the rest already."""
-
-
-def _check_ask_job(context: typer.Context) -> None:
-    for option in context.params:
-        if option not in OF_SUBMITTED and is_given(context, option):
-            raise typer.BadParameter(f"--{option.replace('_', '-')} says nothing of a job that was submitted: --job.")

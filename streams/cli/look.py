@@ -1,6 +1,6 @@
 """The commands of who looks at what is known: jobs, job, sites, letters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from typing import Annotated, TypeVar
 
@@ -68,40 +68,22 @@ def job(
     as_json: AsJson = False,
 ) -> None:
     """Say when a job starts that was submitted, by when at the latest, since when it queues, and why not yet."""
-    if told and url:
-        raise typer.BadParameter("--told reads Kafka: it does not go with --url.")
-    ask_job(context, job_id, site or (), url, token, as_json, by, told)
-
-
-def ask_job(
-    context: typer.Context,
-    job: str,
-    sites: Sequence[str],
-    url: str | None,
-    token: str | None,
-    as_json: bool,
-    by: str | None = None,
-    told: bool = False,
-) -> None:
-    """Ask about a job and print the answer, with `told` also what was said of it before.
-
-    Raises:
-        UserError: no site knows it, or nobody could be asked.
-    """
     from msgspec import to_builtins
 
     from streams.client import either
     from streams.client.job import check, show
 
+    if told and url:
+        raise typer.BadParameter("--told reads Kafka: it does not go with --url.")
     if told:  # the light client, which asks a service, has no Kafka
         from streams.client.watch import told_of
 
-    names("--job", [job])
-    names("--site", sites)
+    names("ID", [job_id])
+    sites = names("--site", site or ())
     within_s = None if by is None else seconds_until(by)
     settings = settings_of(context, url)
     with either.asked_of(settings, url, token) as grid:
-        found = either.answered(grid.job(job, sites))
+        found = either.answered(grid.job(job_id, sites))
     before = {one.site: told_of(settings, one.site, one.live) for one in found if told and one.live is not None}
     if told and as_json:
         print_json([to_builtins(one) | {"told": before.get(one.site, [])} for one in found])

@@ -20,26 +20,22 @@ Range = tuple[int, int]
 TraceFile = Annotated[Path, typer.Argument(metavar="TRACE", help="Standard Workload Format, plain or gzip.")]
 
 
-def settings_of(context: typer.Context, url: str | None = None, say: bool = True) -> "Settings":
+def settings_of(context: typer.Context, url: str | None = None) -> "Settings":
     """The settings in force: where none are named, those of the `queuecast up` that runs here.
 
     Parameters:
         url: the HTTP service that is asked, if one is. The token of the `up` that runs here is for its own service.
-        say: whether the first command that finds an `up` says so on stderr.
 
     Raises:
         UserError: the settings cannot be read, or are wrong.
     """
-    from streams.running import config_here, is_news, serves
+    from streams.running import config_here, serves
     from streams.settings import load_settings, settings_file
 
     named, found = settings_file(context.obj), config_here(context.obj)
     settings = load_settings(found)
-    if named is None and found is not None:
-        if url and not serves(settings.serve, url):
-            return load_settings()
-        if say and is_news(found):
-            tell(f"using the queuecast that runs here: {found}")
+    if named is None and found is not None and url and not serves(settings.serve, url):
+        return load_settings()
     context.obj = found
     return settings
 
@@ -118,7 +114,7 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
     url, token = context.params.get("url"), context.params.get("token")
     context.obj = context.find_root().params.get("config")
     try:
-        with asked_of(settings_of(context, url, say=False), url, token) as grid:
+        with asked_of(settings_of(context, url), url, token) as grid:
             return [site for site in grid.sites if site.startswith(incomplete)]
     except UserError:
         return []

@@ -26,12 +26,8 @@ def check(ranking: Ranking) -> None:
     raise UserError("no site has an estimate for this job")
 
 
-def show(ranking: Ranking, width: int | None = None) -> None:
-    """Print what was asked, the ranking as a table, and below it each site's state, the reasons and who is left out.
-
-    Parameters:
-        width: in columns, of what is below the table; by default the terminal's.
-    """
+def show(ranking: Ranking) -> None:
+    """Print what was asked, the ranking as a table, and below it each site's state, the reasons and who is left out."""
     within_s = ranking.start_within_s
     deadline = "" if within_s is None else f", to start within {span(within_s)}"
     sys.stdout.write(printable(understood(ranking.job) + deadline) + "\n")
@@ -40,10 +36,10 @@ def show(ranking: Ranking, width: int | None = None) -> None:
         heads = ["site", "starts (UTC)", "wait", "90 % within", "run", last, "best"]
         sys.stdout.write("\n")
         show_table(heads, [_row(ranked, within_s is not None) for ranked in ranking.ranking])
-    show_listed("now", [(ranked.site, _state(ranked)) for ranked in ranking.ranking], width)
-    show_listed("why", [(ranked.site, _why(ranked)) for ranked in ranking.ranking], width)
-    show_listed("sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)], width)
-    show_listed("left out", [(_place(out), out.reason) for out in ranking.left_out], width)
+    show_listed("now", [(ranked.site, _state(ranked)) for ranked in ranking.ranking])
+    show_listed("why", [(ranked.site, _why(ranked)) for ranked in ranking.ranking])
+    show_listed("sooner", [(ranked.site, _sooner(ranked)) for ranked in ranking.ranking if _sooner(ranked)])
+    show_listed("left out", [(_place(out), out.reason) for out in ranking.left_out])
 
 
 def _place(out: LeftOut) -> str:

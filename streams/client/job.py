@@ -1,4 +1,4 @@
-"""The commands `job` and `ask --job`: print when a live job starts."""
+"""The command `job`: prints when a live job starts."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence

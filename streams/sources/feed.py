@@ -3,7 +3,6 @@
 import heapq
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
@@ -11,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
-from models.records import AnyEvent, Submit
+from models.records import AnyEvent
 from streams.errors import NotUnderstood
 from streams.settings import Settings
 from streams.sources.contract import Recorded
@@ -72,28 +71,6 @@ def without(
 ) -> Iterator[tuple[float, OutgoingEvent]]:
     """The steps but those of these events."""
     return ((since_s, step) for since_s, step in steps if step.event is None or step.event not in events)
-
-
-def first_jobs(
-    steps: Iterable[tuple[float, OutgoingEvent]], jobs: int, sites: int
-) -> Iterator[tuple[float, OutgoingEvent]]:
-    """The steps until so many jobs of each site have been submitted; these are left there.
-
-    Parameters:
-        sites: how many sites there are.
-    """
-    submitted: Counter[str] = Counter()
-    full = 0
-    for since_s, step in steps:
-        event = step.event
-        if event is None or submitted[event.site] >= jobs:
-            continue
-        if isinstance(event, Submit):
-            submitted[event.site] += 1
-            full += submitted[event.site] == jobs
-        yield since_s, step
-        if full == sites:
-            return
 
 
 @contextmanager

@@ -133,18 +133,18 @@ def show_wrapped(text: str) -> None:
     sys.stdout.write(whole.fill(printable(text)) + "\n")
 
 
-def show_listed(head: str, lines: Iterable[tuple[str, str]], width: int | None = None) -> None:
+def show_listed(head: str, lines: Iterable[tuple[str, str]]) -> None:
     """Print texts under a heading, as `show_named` does; nothing where there is none."""
     found = list(lines)
     if found:
         sys.stdout.write(f"\n{head}:\n")
-        show_named(found, width)
+        show_named(found)
 
 
-def show_named(lines: Iterable[tuple[str, str]], width: int | None = None) -> None:
+def show_named(lines: Iterable[tuple[str, str]]) -> None:
     """Print texts, each behind its name, broken within the terminal's width."""
     found = [(printable(name), printable(text)) for name, text in lines]
-    room = width or columns()
+    room = columns()
     names = min(max((_width(name) for name, _ in found), default=0), room // 3)
     for name, text in found:
         begin = f"  {_padded(name, names, False)}  "

@@ -113,7 +113,7 @@ def questions(queued: int) -> dict[str, AnyQuestion]:
     return {
         "what-if": request,
         "what-if and why": WaitQuestion(id="1", site="s", cpus=8, walltime=3600.0, user="u1", queue="a", why=True),
-        "ask --job": JobQuestion(id="1", site="s", job=f"q{queued - 10}"),
+        "job": JobQuestion(id="1", site="s", job=f"q{queued - 10}"),
         "a user's jobs": JobsQuestion(id="1", site="s", user="u3"),
         "the site": SiteQuestion(id="1", site="s"),
     }

@@ -100,7 +100,6 @@ def test_the_version_is_printed(capsys: Capture) -> None:
         (["tune", "t.swf", "--method", "x"], "'--method': 'x' is none of qespera, ibl."),
         (["replay", "t.swf", "--earlier", "5d"], "--earlier goes with --anonymise."),
         (["replay", "t.swf", "--key", "key"], "--key goes with --anonymise."),
-        (["ask", "--job", "3", "--gpu-type", "a100"], "--gpu-type says nothing of a job that was submitted: --job."),
         (["ask", "--mem", "64"], "--mem 64 has no unit; expected 64M, 64G"),
         (["watch", "--count", "many"], "'--count': 'many' is no whole number."),
     ],

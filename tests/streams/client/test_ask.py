@@ -52,7 +52,7 @@ GRID = ranking(
 
 
 def test_it_says_how_likely_a_site_is_the_best(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ranking(site("ctc", p_best=0.724), site("kth", p_best=None), site("elm", p_best=1.0)), width=200)
+    show(ranking(site("ctc", p_best=0.724), site("kth", p_best=None), site("elm", p_best=1.0)))
     rows = capsys.readouterr().out.splitlines()[2:7]
     assert [row[-5:].strip() for row in (rows[0], *rows[2:])] == ["best", "72 %", "–", "100 %"]
 
@@ -88,14 +88,14 @@ def test_why_it_waits_and_what_starts_sooner_are_told(capsys: pytest.CaptureFixt
         Alternative(walltime=7200.0, predicted_wait_s=3000.0, sooner_s=2400.0),
         Alternative(queue="short", predicted_wait_s=4000.0, sooner_s=1400.0),
     ]
-    show(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))), width=100)
+    show(ranking(site("ctc", why=Why(text="12 jobs ahead of it", free_cpus=0, instead=instead))))
     told = capsys.readouterr().out
     assert "12 jobs ahead of it" in told
     assert "ask for 2h: 40m sooner; queue short: 23m sooner" in told
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show(ranking(site("\x1b[2Jevil", reason="[red]\x1b]"), left_out=(("\x07", "\x9b"),)), 120)
+    show(ranking(site("\x1b[2Jevil", reason="[red]\x1b]"), left_out=(("\x07", "\x9b"),)))
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
     assert "[red]" in out

@@ -1,4 +1,4 @@
-"""`ask --job`: when a live job starts, from a service or from the workers."""
+"""`job`: when a live job starts, from a service or from the workers."""
 
 import json
 from typing import Any
@@ -128,9 +128,9 @@ def test_a_service_is_asked_of_its_sites(monkeypatch: pytest.MonkeyPatch, capsys
         ("/v1/sites/c%2Ftc/jobs/4711", "abc"),
         ("/v1/sites/kth/jobs/4711", "abc"),
     ]
-    assert main(["ask", "--job", "4711", "--url", "http://x", "--json"]) == 0
+    assert main(["job", "4711", "--url", "http://x", "--json"]) == 0
     assert [one["site"] for one in json.loads(capsys.readouterr().out)] == ["ctc", "kth"]
-    assert main(["ask", "--job", "", "--url", "http://x"]) == 2
+    assert main(["job", "", "--url", "http://x"]) == 2
     monkeypatch.setattr(HttpClient, "_get", lambda *_: UNKNOWN)
     assert [main(["job", "4711", "--url", "http://x", "--site", "ctc", *more]) for more in ([], ["--json"])] == [1, 1]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from streams.errors import UserError
-from streams.sources.feed import first_jobs, paced, sources_of, timeline, until
+from streams.sources.feed import paced, sources_of, timeline, until
 from streams.sources.swf import SwfSource, Trace, events_of, read_swf
 from tests.support.traces import HEADER, made_trace, swf_line
 
@@ -47,13 +47,6 @@ def test_a_sites_own_events_stay_in_their_order(tmp_path: Path) -> None:
     for source in sources:
         own = [event for event in mixed if event and event.site == source.site]
         assert own == list(events_of(source.trace, source.site))
-
-
-def test_after_the_first_jobs_were_submitted_they_are_left_there(two: list[SwfSource]) -> None:
-    found = [(step.event.site, step.event.job, step.event.kind) for _, step in first_jobs(timeline(two), 1, 2)]
-    assert found == [("early", "1", "submit"), ("late", "1", "submit")]
-    kinds = [(step.event.job, step.event.kind) for _, step in first_jobs(timeline(two[1:]), 2, 1)]
-    assert kinds == [("1", "submit"), ("1", "start"), ("2", "submit")]
 
 
 def test_the_first_hours_end_in_the_midst(two: list[SwfSource]) -> None:
