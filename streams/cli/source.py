@@ -68,7 +68,7 @@ def capture(
         str, typer.Argument(help="Which scheduler: slurm, pbs, lsf, gridengine, htcondor, flux or kueue.")
     ],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the answers.")],
-    looks: Annotated[int, typer.Option(min=1, help="How many looks, at Slurm.")] = 5,
+    looks: Annotated[int | None, typer.Option(min=1, help="How many looks. Default: 5 at Slurm, else one.")] = None,
     every: Annotated[str, typer.Option(metavar="DURATION", help="From one look to the next.")] = "30s",
     log: Annotated[
         list[Path] | None,
@@ -77,22 +77,17 @@ def capture(
 ) -> None:
     """Record what a scheduler answers or logs, with other names: a folder that can be sent to us, and replayed.
 
-    Names of users, accounts, jobs, partitions, nodes and all that is not known to
-    have none become hashes with a random key that is kept nowhere. Numbers of
-    jobs, times and sizes stay. PBS, HTCondor and Kueue are asked by a command;
-    of the others, and of these with --log, the last 8 MB of logs are taken.
+    Names of users, accounts, jobs, partitions, nodes and all words that are not
+    the scheduler's own become hashes with a random key that is kept nowhere.
+    Numbers of jobs, times and sizes stay. Slurm, PBS, HTCondor and Kueue are asked
+    by commands; of the others, and with --log, the last 8 MB of logs are taken.
     """
     from streams.errors import NotUnderstood, read_as
+    from streams.operate.capture import SCHEDULERS
     from streams.operate.capture import capture as captured
-    from streams.operate.capture_log import SCHEDULERS, capture_logs
     from streams.text.durations import seconds_of
 
-    if scheduler in SCHEDULERS:
-        capture_logs(scheduler, directory, log or (), tell)
-        return
-    if scheduler != "slurm":
-        raise NotUnderstood(f"{scheduler}: cannot be captured; expected slurm, {', '.join(SCHEDULERS)}")
-    if log:
-        raise NotUnderstood("slurm: its programs are asked, and no log is read")
-    captured(directory, looks, read_as("--every", seconds_of, every), tell)
+    if scheduler not in SCHEDULERS:
+        raise NotUnderstood(f"{scheduler}: cannot be captured; expected {', '.join(SCHEDULERS)}")
+    captured(scheduler, directory, log or (), tell, looks, read_as("--every", seconds_of, every))
     tell(f"`queuecast replay {directory} --site here` reads it")

@@ -1,145 +1,280 @@
-"""What a site's Slurm answers, recorded with other names: a folder that the source `slurm` reads, to be sent to us.
+"""What a site's scheduler answers or logs, recorded as text with other words: a folder that its source reads.
 
-Names are hidden unless a field is known to have none: what a later release adds is hidden too.
+A word stays where the format's own vocabulary has it, or where it is the name of a field; each other one becomes a
+hash, the same everywhere. Numbers stay, but users' and addresses. What the source makes of both texts is compared.
 """
 
+import os
 import re
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from streams.bulk.anonymise import Anonymiser
+from models.site.reasons import is_known
+from streams.bulk.anonymise import STATES, Anonymiser
+from streams.bulk.event_log import number_of
 from streams.errors import UserError
-from streams.sources.slurm.calls import COLUMNS, SEPARATOR, CallFailed, Commands
+from streams.sources.contract import Source
+from streams.sources.formats import head_of
+from streams.sources.registry import source_named
+from streams.sources.slurm.calls import COLUMNS, ENVIRONMENT, SEPARATOR
 from streams.sources.slurm.machine.capacity import hosts
-from streams.sources.slurm.machine.text import pairs_of
 
-_PLAIN = """
-job_state state current state_reason reason flags shared exclusive tres_req_str tres_alloc_str tres_per_node type
-tres_per_job tres_per_task tres_per_socket gres_detail array_task_string dependency release task plugin data_parser
-jobid jobidraw submit eligible start end restarts timelimitraw nnodes ncpus reqcpus reqmem reqtres alloctres priority
-cputot cpueffctv realmemory weight gres maxtime maxnodes prioritytier default starttime endtime major minor micro
+MAX_BYTES = 8 << 20
+"""The most that is taken of a log, from its end."""
+
+TIMEOUT_S = 300.0
+
+Words = tuple[str, ...]
+
+
+class Scheduler(msgspec.Struct, frozen=True):
+    """The sources that read its texts, the vocabulary of these, and the commands that tell its version and answer.
+
+    Answers are by the ends of their files' names; one alone of them has to be there, the first. None where there are
+    logs alone. `looks` is how often they are asked for where nobody says it. Where `as_folder`, they are read together.
+    """
+
+    sources: tuple[str, ...]
+    words: str
+    version: Words
+    answers: Mapping[str, Words] = MappingProxyType({})
+    looks: int = 1
+    as_folder: bool = False
+
+    def source_of(self, path: Path) -> type[Source]:
+        """The source that recognises a file, else the first one."""
+        found, head = [source_named(name) for name in self.sources], b"" if path.is_dir() else head_of(path)
+        return next((source for source in found if source.recognises(head)), found[0])
+
+
+_COMMON = """
+Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec Mon Tue Wed Thu Fri Sat Sun UTC kb mb gb tb KB MB GB TB Ki Mi Gi Ti
+true false null True False TRUE FALSE NONE none UNDEFINED undefined UNLIMITED unlimited type name job gpu gpus cpu mem
 """
-PLAIN = frozenset(_PLAIN.split())
-"""Fields, in small letters, in which nobody is named."""
+_PBS = """
+Resource_List resources_used select place ncpus mem vmem pmem walltime ngpus mpiprocs ppn nodes nodect procs mppwidth
+lprocs excl exclhost scatter pack free shared vscatter depend afterok afterany afternotok beforeok qos advres
+_pbs_project_default
+"""
+_LSF = """
+select rusage span hosts ptile order same cu affinity ngpus_physical num mode exclusive_process shared mps block gmodel
+any local done ended started exit post_done numdone userId userName numProcessors numAskedHosts numExHosts options
+jStatus submitTime beginTime termTime startTime endTime resReq effectiveResReq execHosts jobName command dependCond
+exitStatus exitInfo projectName runLimit idx jobId queue fromHost rLimits userGroup
+"""
+_GRIDENGINE = """
+new_job job_log acct pending sent delivered deleted finished error suspended unsuspended released held hold migrated
+restart host queue host_consumable queue_consumable sge pe h_rt s_rt h_vmem s_vmem mem_free slots defaultdepartment
+"""
+_HTCONDOR = """
+Job submitted from host executing on was held released terminated evicted aborted suspended unsuspended Normal Abnormal
+termination return value signal not checkpointed by the user Usr Sys Run Remote Local Total Usage Bytes Sent Received By
+Partitionable Resources Request Allocated Cpus Disk Memory GPUs Assigned Image size of updated MemoryUsage MB KB Shadow
+exception Code Subcode reconnection failed Number processes actually Event Trigger SubmitEvent ExecuteEvent
+JobTerminatedEvent JobTerminated TerminatedNormally JobAdInformationEvent JobHeldEvent JobReleasedEvent JobEvictedEvent
+JobAbortedEvent eventlog classads
+"""
+_FLUX = """
+submit validate depend priority alloc start finish release free clean exception annotations memo urgency flux-restart
+cancel timeout preempt node-failure jobspec-update dependency-add dependency-remove attributes system duration bank
+project node core slot socket rank children R_lite jobspec status severity after-start begin-time
+"""
+_SLURM = f"""
+{COLUMNS} ALL YES NO N/A UP DOWN INACTIVE IDLE MIXED ALLOCATED DRAIN DRAINED DRAINING FAIL FAILING MAINT RESERVED INVAL
+PLANNED CLOUD UNKNOWN Unknown PENDING RUNNING COMPLETED COMPLETING CONFIGURING CANCELLED FAILED TIMEOUT PREEMPTED HOLD
+SUSPENDED DEADLINE REQUEUED RESIZING REVOKED SIGNALING STOPPED STAGING EXPEDITING by assigned cpus node nodes billing
+gres license energy disk vmem fs afterok afterany afternotok aftercorr after singleton unfulfilled fulfilled slurm
+"""
+_KUEUE = """
+List Workload Job PodGroup JobSet ADDED MODIFIED DELETED kueue x-k8s io v1 v1beta1 v1beta2 nvidia com amd intel memory
+PodsReady QuotaReserved Admitted Evicted Finished Requeued Preempted Pending Inadmissible Succeeded Failed JobFinished
+OutOfSync Deactivated AdmissionCheck
+"""
+_SHOW = ("scontrol", "--oneliner", "show")
+_SACCT = ("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2", f"--delimiter={SEPARATOR}")
 
-KINDS = {
-    "user_name": "user",
-    "users": "user",
-    "allowgroups": "group",
-    "accounts": "account",
-    "allowaccounts": "account",
-    "denyaccounts": "account",
-    "partitions": "partition",
-    "partitionname": "partition",
-    "allowqos": "qos",
-    "denyqos": "qos",
-    "nodename": "node",
-    "nodes": "node",
-    "nodelist": "node",
-    "required_nodes": "node",
-    "excluded_nodes": "node",
-    "features": "node_features",
-    "constraints": "node_features",
-    "activefeatures": "node_features",
-    "reservationname": "reservation",
-}
-"""What the names in a field are, where it is not called so itself."""
+SCHEDULERS: Mapping[str, Scheduler] = MappingProxyType(
+    {
+        "slurm": Scheduler(
+            ("slurm",),
+            _SLURM,
+            ("squeue", "--version"),
+            {
+                "squeue.json": ("squeue", "--json", "--all", "--states=all"),
+                "nodes.txt": (*_SHOW, "node"),
+                "partitions.txt": (*_SHOW, "partition"),
+                "reservations.txt": (*_SHOW, "reservation"),
+                "sacct.txt": (*_SACCT, "--format=ALL", "--starttime=now-1hour"),
+            },
+            5,
+            True,
+        ),
+        "pbs": Scheduler(
+            ("qstat", "pbs"), _PBS, ("qstat", "--version"), {"qstat.txt": ("qstat", "-x", "-f", "-F", "json")}
+        ),
+        "lsf": Scheduler(("lsf",), _LSF, ("lsid",)),
+        "gridengine": Scheduler(("gridengine",), _GRIDENGINE, ("qstat", "-help")),
+        "htcondor": Scheduler(
+            ("htcondor",),
+            _HTCONDOR,
+            ("condor_version",),
+            {"history.txt": ("condor_history", "-long", "-limit", "1000")},
+        ),
+        "flux": Scheduler(("flux-log",), _FLUX, ("flux", "version")),
+        "kueue": Scheduler(
+            ("kueue-log",),
+            _KUEUE,
+            ("kubectl", "version"),
+            {"workloads.txt": ("kubectl", "get", "workloads", "-A", "-o", "json")},
+        ),
+    }
+)
 
-WORDS = frozenset({"", "ALL", "(null)", "N/A", "None", "None assigned", "Unknown", "none", "NO", "YES", "UNLIMITED"})
-NUMBERED = frozenset({"user_id", "group_id", "uid", "gid"})
+_WORD = re.compile(
+    r'(?P<key>(?<=")[A-Za-z_]\w*(?="\s*:)|(?<![\w./@-])[A-Za-z_][\w.]*(?=\s?=(?!=)))'
+    r"|\d{4}-\d\d-\d\dT[\d:.]+|(?P<address>\b\d{1,3}(?:\.\d{1,3}){3}\b)|(?P<word>[^\W\d_][\w@]*(?:-(?=[^\W\d])[\w@]+)*|_\w+)"
+)
+_USERS = re.compile(
+    r'("(?:userid|uid|user_id|gid)"\s*:\s*|"userId" "|CANCELLED by |^"JOB_(?:SWITCH|MOVE)" "[^"]*" \d+ '
+    r'|^"JOB_(?:NEW|EXECUTE|FINISH|SIGNAL)" "[^"]*" \d+ \d+ )\d+(?=[",\s}|])',
+    re.MULTILINE,
+)
+"""Numbers of users: in JSON, by name, and where LSF's records have them without one."""
 
-_MACHINE = ("nodes", "partitions", "reservations")
-_OF_MACHINE = (PLAIN - {"reason"}) | KINDS.keys() | {"qos"}  # why a node is down is an operator's own text
+_TYPE = re.compile(r"[A-Z]+(?:_[A-Z0-9]+)+")
+"""Types of LSF's records, such as JOB_NEW, and flags of Slurm's."""
 
-
-class Hiding:
-    """Replaces the names in answers; the same name has the same hash in all of them."""
-
-    def __init__(self, key: bytes | None = None) -> None:
-        self._names = Anonymiser(key)
-
-    def text(self, field: str, text: str) -> str:
-        """A value: as it is, or the names in its list replaced."""
-        field = field.lower()
-        if field in PLAIN or text in WORDS:
-            return text
-        kind = KINDS.get(field, field)
-        if kind == "node_features":
-            return re.sub(r"[^&|()\[\],*]*[A-Za-z_][^&|()\[\],*]*", lambda name: self._names.name(kind, name[0]), text)
-        names = hosts(text) if kind == "node" else text.split(",")
-        return ",".join(self._names.name(kind, name) for name in names)
-
-    def json(self, found: Any, field: str = "") -> Any:
-        """A document, or a part of it."""
-        if isinstance(found, dict):
-            return {name: self.json(value, name) for name, value in found.items()}
-        if isinstance(found, list):
-            return [self.json(value, field) for value in found]
-        if isinstance(found, str):
-            return self.text(field, found)
-        return 0 if field in NUMBERED and isinstance(found, int) else found
-
-    def line(self, line: str) -> str:
-        """A line of `scontrol --oneliner`, with what the source reads of it."""
-        pairs = pairs_of(line).items()
-        return " ".join(f"{name}={self.text(name, value)}" for name, value in pairs if name.lower() in _OF_MACHINE)
-
-    def table(self, text: str) -> Iterator[str]:
-        """What sacct prints, with bars between its columns."""
-        header, *rows = text.splitlines()
-        names = header.split(SEPARATOR)
-        yield "|".join(names)
-        for row in rows:
-            cells = row.split(SEPARATOR)
-            if len(cells) == len(names):  # others are parts of a job's name
-                yield "|".join(
-                    re.sub(r" by \d+", "", self.text(name, cell)) for name, cell in zip(names, cells, strict=True)
-                )
+_HOSTS = re.compile(r"[A-Za-z][\w.-]*\[[\d,-]+\][\w.-]*")
+"""Several nodes of Slurm's by one name."""
 
 
-def capture(directory: Path, looks: int, every_s: float, told: Callable[[str], None], key: bytes | None = None) -> None:
-    """Record looks at the queue, the machine and the accounting.
+def hidden(text: str, scheduler: Scheduler, names: Anonymiser) -> str:
+    """The text with other words."""
+    known = frozenset(f"{_COMMON} {scheduler.words}".split()) | STATES
+
+    def replace(found: re.Match[str]) -> str:
+        word = found["word"]
+        if found["address"]:
+            return "0.0.0.0"
+        if word is None or len(word) == 1 or word in known or _TYPE.fullmatch(word) or is_known(word):
+            return found[0]
+        return names.name("word", word)
+
+    return _USERS.sub(r"\g<1>0", _WORD.sub(replace, text))
+
+
+def capture(
+    name: str,
+    directory: Path,
+    logs: Sequence[Path],
+    told: Callable[[str], None],
+    looks: int | None = None,
+    every_s: float = 30.0,
+) -> None:
+    """Record what a scheduler's commands answer, some times, or the ends of its logs.
 
     Raises:
-        UserError: the folder cannot be written, or squeue gives nothing.
+        UserError: the folder cannot be written, the first command fails, a log cannot be read, or there is no job.
     """
-    calls, hiding = Commands({}), Hiding(key)
+    scheduler, names = SCHEDULERS[name], Anonymiser()
+    if logs and scheduler.as_folder:
+        raise UserError(f"{name}: its programs are asked, and no log is read")
+    if not logs and not scheduler.answers:
+        raise UserError(f"{name}: nothing can be asked; name its log with --log")
     directory.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="queuecast-") as original:
+        asked = _looks(scheduler, looks or scheduler.looks, every_s, told)
+        for file, text in ((f"log{n}.txt", _end_of(path)) for n, path in enumerate(logs, 1)) if logs else asked:
+            plain = _plain(text) if name == "slurm" else text
+            (Path(original) / file).write_text(plain)
+            (directory / file).write_text(hidden(plain, scheduler, names))
+        pairs = [(Path(original), directory)]
+        if not scheduler.as_folder:
+            pairs = [(path, directory / path.name) for path in sorted(Path(original).iterdir())]
+        events, otherwise, sources = 0, 0, set[str]()
+        for before, after in pairs:
+            source = scheduler.source_of(before)
+            shapes = list(_shapes(source, before))
+            sources.add(source.name)
+            events += len(shapes)
+            otherwise += sum(one != other for one, other in zip_longest(shapes, _shapes(source, after)))
+    about = {
+        "scheduler": name,
+        "sources": sorted(sources),
+        "version": hidden(_answer(*scheduler.version) or "", scheduler, names).splitlines()[:3],
+        "events": events,
+        "otherwise": otherwise,
+    }
+    (directory / "about.json").write_bytes(msgspec.json.format(msgspec.json.encode(about)))
+    told(f"{directory}: {events} events" + (f", {otherwise} of which are read otherwise" if otherwise else ""))
+
+
+def _looks(scheduler: Scheduler, looks: int, every_s: float, told: Callable[[str], None]) -> Iterator[tuple[str, str]]:
+    """The answers by the names of their files."""
     for number in range(1, looks + 1):
         if number > 1:
             time.sleep(every_s)
-        try:
-            queue = calls.run("squeue", "--json", "--all", "--states=all")
-            document = msgspec.json.decode(queue.decode("utf-8", "replace"))
-        except (CallFailed, msgspec.DecodeError) as error:
-            raise UserError(f"squeue: {error}") from None
-        (directory / f"{number:04}-squeue.json").write_bytes(msgspec.json.encode(hiding.json(document)))
-        for name, text in _others(calls, hiding, told):
-            (directory / f"{number:04}-{name}.txt").write_text(text)
-        told(f"{directory}: look {number} of {looks}")
-    version = calls.run("squeue", "--version").decode("utf-8", "replace").strip()
-    seconds = {name: round(made.seconds / max(made.count, 1), 3) for name, made in calls.measured.items()}
-    about = {"slurm": version, "looks": looks, "every_s": every_s, "seconds_a_call": seconds}
-    (directory / "about.json").write_bytes(msgspec.json.format(msgspec.json.encode(about)))
+        for place, (ending, words) in enumerate(scheduler.answers.items()):
+            text = _answer(*words)
+            if text is not None:
+                yield f"{number:04}-{ending}", text
+            elif not place:
+                raise UserError(f"{words[0]}: cannot be run, or fails")
+            else:
+                told(f"{' '.join(words[:4])}: cannot be run, or fails")
+        told(f"look {number} of {looks}")
 
 
-def _others(calls: Commands, hiding: Hiding, told: Callable[[str], None]) -> Iterator[tuple[str, str]]:
-    """The machine and the accounting, as far as this Slurm tells them."""
-    for what in _MACHINE:
-        try:
-            lines = calls.run("scontrol", "--oneliner", "show", what.removesuffix("s")).decode("utf-8", "replace")
-            yield what, "\n".join(filter(None, map(hiding.line, lines.splitlines()))) + "\n"
-        except CallFailed as error:
-            told(f"{error.call}: {error}")
+def _plain(text: str) -> str:
+    """What Slurm's programs print, with bars between sacct's columns, and with each node's own name."""
+    if SEPARATOR in text:
+        text = text.replace("|", " ").replace(SEPARATOR, "|")
+    return _HOSTS.sub(lambda found: ",".join(hosts(found[0])), text)
+
+
+def _shapes(source: type[Source], location: Path) -> Iterator[Any]:
+    """What a source reads, without names."""
+    for event in source.open(str(location), "here", lambda _: None).whole():
+        yield _without_names(msgspec.to_builtins(event), "")
+
+
+def _without_names(value: Any, field: str) -> Any:
+    if isinstance(value, dict):  # a record; one within it says how many of each name there are
+        return {
+            name: sorted(one.values()) if isinstance(one, dict) else _without_names(one, name)
+            for name, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_names(one, field) for one in value]
+    if field in ("job", "array"):
+        return number_of(value)
+    return "…" if isinstance(value, str) and field not in ("type", "state") else value
+
+
+def _end_of(path: Path) -> str:
+    """The last whole lines of a log."""
     try:
-        known = calls.run("sacct", "--helpformat").decode().split()
-        columns = ",".join(column for column in COLUMNS.split() if column in known)
-        words = ("--allusers", "--allocations", "--duplicates", "--parsable2", f"--delimiter={SEPARATOR}")
-        rows = calls.run("sacct", *words, f"--format={columns}", "--starttime=now-1hour").decode("utf-8", "replace")
-        yield "sacct", "\n".join(hiding.table(rows)) + "\n"
-    except CallFailed as error:
-        told(f"{error.call}: {error}")
+        with path.open("rb") as file:
+            start = max(file.seek(0, os.SEEK_END) - MAX_BYTES, 0)
+            file.seek(start)
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return text.partition("\n")[2] if start else text
+
+
+def _answer(*words: str) -> str | None:
+    """What a command prints, with times in UTC; None where it cannot be run, or fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=True, env=os.environ | ENVIRONMENT)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")

@@ -55,7 +55,7 @@ def captured(directory: Path) -> Path:
     answers(directory / "bin")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PATH", f"{directory / 'bin'}:/usr/bin:/bin")
-        capture(directory / "looks", 2, 0.0, lambda _: None)
+        capture("slurm", directory / "looks", (), lambda _: None, 2, 0.0)
     return directory / "looks"
 
 
@@ -75,13 +75,14 @@ def test_it_is_read_as_what_was_answered(tmp_path: Path) -> None:
     assert capacity.partitions[0].name == submits["1"].queue
     assert capacity.reservations[0].users == [submits["2"].user]
     assert [event.job for event in found if isinstance(event, Start)] == ["1"]
-    assert msgspec.json.decode((tmp_path / "looks" / "about.json").read_bytes())["slurm"] == "slurm 99.1"
+    about = msgspec.json.decode((tmp_path / "looks" / "about.json").read_bytes())
+    assert (about["version"], about["otherwise"]) == (["slurm 99.1"], 0)
 
 
 def test_a_queue_that_cannot_be_asked_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="squeue: cannot be run"):
-        capture(tmp_path / "looks", 1, 0.0, lambda _: None)
+        capture("slurm", tmp_path / "looks", (), lambda _: None, 1)
 
 
 def test_from_every_cursor_of_it_the_source_goes_on(tmp_path: Path) -> None:
