@@ -1,5 +1,7 @@
 """Compiling beforehand what the methods compile."""
 
+import numpy as np
+
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -7,7 +9,8 @@ from models.records import Capacity, End, JobQuestion, Pool, SiteQuestion, Start
 from models.site import seen
 from models.site.job import Job
 from models.site.topology import fitting
-from models.waits.blend.conditional import Told
+from models.waits.blend.conditional import waits_after
+from models.waits.blend.mixture import scaled, seconds
 from models.waits.boosted import forest
 from models.waits.simulated import SimulatedEasy
 
@@ -20,7 +23,8 @@ def warm_up(settings: EngineSettings | None = None) -> None:
     seen.warm_up()
     fitting.warm_up()
     forest.warm_up()
-    Told({"0.5": 0.0, "0.9": 60.0}).after(0.0, [0.5])
+    seconds(scaled(0.0))
+    waits_after(np.zeros(1), np.array([0.5, 0.9]), np.zeros((1, 2)), np.array([0.5]))
     _run(settings)
     _run(settings, Pool(name="nodes", nodes=4, cpus=4))
 

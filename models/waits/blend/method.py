@@ -20,7 +20,7 @@ from models.site.seen import Seen
 from models.site.size import MIN_STARTED_JOBS
 from models.site.table import QUEUED
 from models.waits.blend.at_once import AtOnce
-from models.waits.blend.conditional import Told, medians_after
+from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard
 from models.waits.blend.mixture import Floats
@@ -322,7 +322,8 @@ class Blend(WaitMethod):
         """When the queued jobs will start: what is left of their waits, given that they waited so long. 1 µs a job."""
         rows, ready = context.state.table.seen().rows, context.state.table.columns().ready
         waited_s = np.maximum(now - ready[rows], 0.0)
-        return np.asarray(ready[rows] + medians_after(waited_s, np.array(PROBABILITIES), self._bounds(context)))
+        medians_s = waits_after(waited_s, np.array(PROBABILITIES), self._bounds(context), np.array([0.5]))[:, 0]
+        return np.asarray(ready[rows] + medians_s)
 
     def _bounds(self, context: SiteContext) -> Floats:
         """The bounds that the jobs that are looked at were told, (seen, probabilities); nan for those that were not.
@@ -350,8 +351,10 @@ class Blend(WaitMethod):
         first = job.estimates.get(self.name)
         if first is None or first.wait_s is None or first.bounds is None:
             return None
-        waits = Told(first.bounds).after(max(now - job.ready, 0.0), PROBABILITIES)
-        return Estimate(waits[MEDIAN], "given how long it has waited", dict(zip(BOUNDS, waits, strict=True)))
+        waited_s, probabilities = np.array([max(now - job.ready, 0.0)]), np.array(PROBABILITIES)
+        told_s = np.array([list(first.bounds.values())])
+        waits_s: list[float] = waits_after(waited_s, probabilities, told_s, probabilities)[0].tolist()
+        return Estimate(waits_s[MEDIAN], "given how long it has waited", dict(zip(BOUNDS, waits_s, strict=True)))
 
     def save(self) -> bytes:
         """What was learnt, and what the experts keep; up to 30 KB."""

@@ -16,7 +16,6 @@ from models.site.job import Estimate, Job, Phase
 from models.site.rows import Rows
 from models.site.size import MIN_STARTED_JOBS
 from models.waits.blend import Blend, quantiles
-from models.waits.blend.conditional import Told, medians_after
 from models.waits.blend.method import consistent
 from models.waits.boosted.method import Boosted
 from tests.support.engines import engine_after, outcome, predicted, workload
@@ -247,15 +246,3 @@ def test_the_rows_of_what_a_method_is_made_of_are_stored(monkeypatch: pytest.Mon
     }
     again = Engine.load(state, changes.started, changes.runs, settings, changes.rows)
     assert predicted(again, submit("3", 2.0)).predicted_wait_s == 3.0
-
-
-def test_what_is_left_of_many_waits_is_what_is_left_of_each() -> None:
-    dice = np.random.default_rng(7)
-    bounds_s = np.sort(np.exp(dice.uniform(-2.0, 12.0, (300, 4))), axis=1)
-    bounds_s[::7, 0], bounds_s[::11] = 0.0, 30.0
-    waited_s = np.where(dice.random(300) < 0.2, 0.0, np.exp(dice.uniform(-2.0, 14.0, 300)))
-    told = [Told({"0.1": a, "0.5": b, "0.9": c, "0.95": d}) for a, b, c, d in bounds_s.tolist()]
-    each = [one.after(waited, [0.5])[0] for one, waited in zip(told, waited_s.tolist(), strict=True)]
-    many = medians_after(waited_s, np.array([0.1, 0.5, 0.9, 0.95]), bounds_s)
-    np.testing.assert_allclose(many, each, rtol=1e-9, atol=1e-9)
-    assert np.isnan(medians_after(waited_s[:1], np.array([0.1, 0.5, 0.9, 0.95]), np.full((1, 4), np.nan))).all()

@@ -1,10 +1,12 @@
 """The mixture of the experts' quantiles, its shifts, and the probability to start at once."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from models.waits.blend.at_once import AtOnce
-from models.waits.blend.conditional import Told
+from models.waits.blend.conditional import waits_after
 from models.waits.blend.deadlines import Deadlines
 from models.waits.blend.quantiles import (
     MEDIAN,
@@ -199,22 +201,26 @@ def test_the_probability_to_start_at_once_is_calibrated() -> None:
     assert other.probability(inputs) == at_once.probability(inputs)
 
 
+def left(waited_s: float, wanted: Sequence[float], bounds_s: Sequence[float]) -> list[float]:
+    told = np.array([bounds_s, [np.nan] * QUANTILES])
+    found = waits_after(np.array([waited_s, 0.0]), np.array(PROBABILITIES), told, np.array(wanted))
+    assert np.isnan(found[1]).all()
+    return list(found[0])
+
+
 def test_what_is_left_of_a_wait_is_conditional_on_what_has_passed() -> None:
-    bounds = {"0.1": 60.0, "0.5": 600.0, "0.9": 7200.0, "0.95": 14_400.0}
-    distribution = Told(bounds)
-    assert distribution.after(0.0, PROBABILITIES) == pytest.approx(list(bounds.values()))
+    bounds_s = [60.0, 600.0, 7200.0, 14_400.0]
+    assert left(0.0, PROBABILITIES, bounds_s) == pytest.approx(bounds_s)
     before = [0.0] * QUANTILES
-    for waited in (60.0, 600.0, 5000.0, 14_400.0, 1e6):
-        after = distribution.after(waited, PROBABILITIES)
-        assert after == sorted(after) and after[0] >= waited and all(np.array(after) >= before)
+    for waited_s in (60.0, 600.0, 5000.0, 14_400.0, 1e6):
+        after = left(waited_s, PROBABILITIES, bounds_s)
+        assert after == sorted(after) and after[0] >= waited_s and all(np.array(after) >= before)
         before = after
-    assert distribution.after(600.0, [0.0, 0.8])[0] == pytest.approx(600.0)
-    assert distribution.after(600.0, [0.8])[0] == pytest.approx(7200.0)
+    assert left(600.0, [0.0, 0.8], bounds_s) == pytest.approx([600.0, 7200.0])
 
 
 def test_a_distribution_without_width_has_a_tail() -> None:
-    distribution = Told(dict.fromkeys(("0.1", "0.5", "0.9", "0.95"), 0.0))
-    assert distribution.after(100.0, [0.5])[0] > 100.0
+    assert left(100.0, [0.5], [0.0] * QUANTILES)[0] > 100.0
 
 
 def test_deadlines_before_the_time_that_has_passed_are_not_watched() -> None:
