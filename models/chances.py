@@ -9,8 +9,22 @@ from itertools import accumulate, groupby
 POINTS = 40
 """Equally likely values that a distribution is taken as."""
 
+CAUTION = 0.1
+"""How much of its bound of 0.9 is added to a wait by which sites are compared."""
+
 SMALLEST = 1e-9
 """What is left of a share is none where it is less than this."""
+
+
+def cautious_s(wait_s: float, bounds_s: Mapping[str, float] | None) -> float:
+    """By what to choose the site for a job: the wait in seconds, the longer the less sure it is.
+
+    An estimate is a median: where it says nothing of the risk, and is the same at several sites, the bound decides.
+
+    >>> cautious_s(60.0, {"0.5": 60.0, "0.9": 600.0}), cautious_s(60.0, None)
+    (120.0, 66.0)
+    """
+    return wait_s + CAUTION * (bounds_s or {}).get("0.9", wait_s)
 
 
 def spread(median_s: float, bounds_s: Mapping[str, float]) -> list[float]:

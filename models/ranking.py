@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from models.chances import chance_within, chances_of_least, spread
+from models.chances import cautious_s, chance_within, chances_of_least, spread
 from models.durations import duration
 from models.engine.settings import SiteSettings
 from models.records import (
@@ -127,8 +127,9 @@ class LeftOut(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Ranking(msgspec.Struct, kw_only=True, frozen=True):
-    """The sites for a job, sorted by response time. Behind those whose estimates rest on enough come those whose do not
-    (`weak`), then those without an estimate, then stale ones.
+    """The sites for a job, sorted by response time, a less sure wait counting as a longer one (`cautious_s`). Behind
+    those whose estimates rest on enough come those whose do not (`weak`), then those without an estimate, then stale
+    ones.
 
     `reference_run_s` is the job's run time at a site of speed 1, in seconds. `start_within_s` is what was asked for.
     """
@@ -264,6 +265,8 @@ def _with_chances(ranking: list[RankedSite]) -> Iterable[RankedSite]:
 
 
 def _order(ranked: RankedSite) -> tuple[bool, bool, bool, float, bool, float, str]:
-    response_s, wait_s = ranked.predicted_response_s, ranked.predicted_wait_s
-    trusted = (ranked.stale is not None, response_s is None, ranked.weak is not None)
-    return *trusted, response_s or 0.0, wait_s is None, wait_s or 0.0, ranked.site
+    wait_s, run_s = ranked.predicted_wait_s, ranked.predicted_run_s
+    trusted = (ranked.stale is not None, ranked.predicted_response_s is None, ranked.weak is not None)
+    compared_s = 0.0 if wait_s is None else cautious_s(wait_s, ranked.bounds)
+    response_s = 0.0 if ranked.predicted_response_s is None else compared_s + (run_s or 0.0)
+    return *trusted, response_s, wait_s is None, compared_s, ranked.site

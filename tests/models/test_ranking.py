@@ -41,6 +41,12 @@ def test_the_shortest_response_time_comes_first() -> None:
     assert (near.bounds, near.live, near.site_cpus, near.source) == ({"0.9": 99.0}, LIVE, 64, "what-if")
 
 
+def test_of_two_estimates_much_alike_the_surer_one_comes_first() -> None:
+    bold = msgspec.structs.replace(said(0.0), bounds={"0.9": 9000.0})
+    found = rank(JOB, {"bold": bold, "sure": said(60.0), "far": said(1800.0)}, {})
+    assert responses(found) == [("sure", 3660.0), ("bold", 3600.0), ("far", 5400.0)]
+
+
 def test_a_fast_site_may_make_up_for_its_wait() -> None:
     told = {"fast": said(1200.0, run_s=1800.0), "slow": said(0.0)}
     found = rank(JOB, told, {"fast": SiteSettings(speed=2.0)})

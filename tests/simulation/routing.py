@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
+from models.chances import cautious_s
 from models.engine.asking.what_if import consider
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
@@ -111,7 +112,7 @@ class Everywhere:
 
 
 class ByWhatIf:
-    """To the site whose engine predicts the least wait for this job.
+    """To the site whose engine predicts the least wait for this job, compared as in a ranking (`cautious_s`).
 
     Parameters:
         settings: the engines', which say by which method they answer.
@@ -131,9 +132,10 @@ class ByWhatIf:
         return min(sites, key=lambda site: self.wait_s(job, site))
 
     def wait_s(self, job: Job, site: str) -> float:
-        """The wait that a site predicts, in seconds; infinity where it predicts none."""
+        """The wait that a site predicts, in seconds, as waits are compared; infinity where it predicts none."""
         (told,) = consider(self._engine(site), [job])
-        return float("inf") if told.predicted_wait_s is None else told.predicted_wait_s
+        wait_s = told.predicted_wait_s
+        return float("inf") if wait_s is None else cautious_s(wait_s, told.bounds)
 
     def _engine(self, site: str) -> Engine:
         if site not in self.engines:
