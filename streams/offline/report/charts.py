@@ -1,4 +1,4 @@
-"""Charts as SVG inside a page: colours come from the page's style, so that they suit light and dark."""
+"""Charts as SVG, and bars as HTML, inside a page: its style has their colours, which suit light and dark."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,12 +9,7 @@ import msgspec
 from models.durations import duration
 
 WIDTH = 720
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
-BAR_LEFT = 190
-"""Where bars begin: beside their names."""
-
-MAX_LABEL = 26
-"""Characters of a name beside a bar; a longer one is cut, and whole in its tooltip."""
+LEFT, RIGHT, TOP, BOTTOM = 64, 40, 12, 44
 
 LOG_FLOOR_S = 10.0
 """What a logarithmic axis begins with, seconds."""
@@ -28,32 +23,19 @@ class Series(msgspec.Struct, frozen=True):
     values: Sequence[float | None]
 
 
-def bars(names: Sequence[str], series: Sequence[Series], title: str, kinds: Sequence[str] = ()) -> str:
-    """Horizontal bars of durations: for each name one of each series.
+def bar(one: Series, row: int, largest: float, kind: str = "") -> str:
+    """A value of the series as a bar in HTML, whose length is its share of the largest; `kind` as in `Series`."""
+    value = one.values[row]
+    if value is None:
+        return ""
+    hint = escape(f"{one.name}: {duration(value)}")
+    style = f"--share:{value / (largest or 1.0):.3f}"
+    return f'<div title="{hint}"><i class="{kind or one.kind}" style="{style}"></i>{duration(value)}</div>'
 
-    Parameters:
-        kinds: the class of each name's bars, where they are not those of the series.
-    """
-    thick = 14 if len(series) > 1 else 18
-    step = thick * len(series) + 12
-    height = TOP + step * len(names) + 8
-    largest = max((value for one in series for value in one.values if value is not None), default=0.0) or 1.0
-    room = WIDTH - BAR_LEFT - 80
-    parts = []
-    for row, name in enumerate(names):
-        y = TOP + row * step
-        parts.append(_text(BAR_LEFT - 8, y + step / 2 - 2, _short(name), "end", hint=name))
-        for place, one in enumerate(series):
-            value = one.values[row]
-            if value is None:
-                continue
-            width, top = max(room * value / largest, 1.0), y + place * thick
-            hint = escape(f"{name}, {one.name}: {duration(value)}")
-            place_of = f'x="{BAR_LEFT}" y="{top:.1f}" width="{width:.1f}" height="{thick - 3}" rx="2"'
-            kind = kinds[row] if kinds else one.kind
-            parts.append(f'<rect class="{kind}" {place_of}><title>{hint}</title></rect>')
-            parts.append(_text(BAR_LEFT + width + 6, top + thick - 5, duration(value), "start"))
-    return _svg(height, title, parts)
+
+def largest_of(series: Sequence[Series]) -> float:
+    """The largest value of all."""
+    return max((value for one in series for value in one.values if value is not None), default=0.0)
 
 
 def dots(names: Sequence[str], series: Sequence[Series], title: str) -> str:
@@ -82,7 +64,7 @@ def dots(names: Sequence[str], series: Sequence[Series], title: str) -> str:
 
 def lines(names: Sequence[str], series: Sequence[Series], title: str) -> str:
     """Durations one after the other, as lines from zero; every few names are written below."""
-    largest = max((value for one in series for value in one.values if value is not None), default=0.0) or 1.0
+    largest = largest_of(series) or 1.0
     height, step = 260, (WIDTH - LEFT - RIGHT) / max(len(names) - 1, 1)
 
     def y_of(value: float) -> float:
@@ -91,7 +73,7 @@ def lines(names: Sequence[str], series: Sequence[Series], title: str) -> str:
     parts = [_rule(y_of(tick), duration(tick)) for tick in _ticks(largest)]
     every = ceil(len(names) / 8)
     parts += [
-        _text(LEFT + place * step, height - BOTTOM + 20, name, "middle" if place < len(names) - 1 else "end")
+        _text(LEFT + place * step, height - BOTTOM + 20, name, "middle")
         for place, name in enumerate(names)
         if place % every == 0
     ]
@@ -148,13 +130,8 @@ def _dot(kind: str, x: float, y: float, hint: str) -> str:
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{escape(hint)}</title></circle>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, hint: str | None = None) -> str:
-    title = f"<title>{escape(hint)}</title>" if hint is not None and hint != text else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}{title}</text>'
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 1]}…"
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _svg(height: float, title: str, parts: Sequence[str], width: float = WIDTH) -> str:

@@ -1,13 +1,12 @@
 """The report as a page: one file that needs no other, light or dark as its reader likes it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from models.durations import duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
-from streams.offline.report.charts import Series, bars, coverage, dots, lines
+from streams.offline.report.charts import Series, bar, coverage, dots, largest_of, lines
 from streams.offline.report.findings import findings
 from streams.offline.report.verdict import RULES, better_rule, verdict
 from streams.text.terminal import minute, printable
@@ -37,10 +36,16 @@ svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font-size: 
 .key span::before { content: "●"; margin-right: .3em; } .key span { margin-right: 1.2em; }
 .key .ours::before { color: var(--ours); } .key .rule::before { color: var(--rule); }
 .key .rival::before { color: var(--rival); } .key .rival2::before { color: var(--rival2); }
-table { border-collapse: collapse; font-size: .9rem; overflow-wrap: normal; }
+table { width: 100%; border-collapse: collapse; font-size: .9rem; overflow-wrap: normal; }
 th, td { padding: .2rem .7rem; text-align: right; } td + td { white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; } tr + tr { border-top: 1px solid var(--edge); }
-@media (max-width: 34rem) { figure { overflow-x: auto; } svg { min-width: 32rem; } th, td { padding: .2rem .3rem; } }
+th:first-child, td:first-child, th + th:nth-child(2), td:nth-child(2) { text-align: left; }
+td:nth-child(2) { width: 55%; } th:first-child, td:first-child { padding-left: 0; max-width: 12rem; }
+tr + tr { border-top: 1px solid var(--edge); }
+i { display: inline-block; height: .7em; min-width: 1px; margin-right: .4em; border-radius: 2px;
+  width: calc((100% - 4.2em) * var(--share)); background: var(--edge); } i.ours { background: var(--ours); } i.rule { background: var(--rule); }
+i.rival { background: var(--rival); } i.rival2 { background: var(--rival2); }
+@media (max-width: 34rem) { figure { overflow-x: auto; } svg { min-width: 32rem; } th, td { padding: .2rem .3rem; }
+  td:nth-child(2) { width: 40%; } }
 """
 
 
@@ -90,26 +95,30 @@ def _paragraphs(sentences: Sequence[str]) -> str:
 
 
 def _methods(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
-    """The methods by their errors, with a table of figures."""
+    """The methods by their errors, with figures."""
     names = sorted(breakdowns, key=lambda name: breakdowns[name].every.error_h)
+    errors = Series("mean error", "other", [_mean(breakdowns[name].every) for name in names])
     rows = []
-    for name in names:
+    for row, name in enumerate(names):
         cell = breakdowns[name].every
         held = cell.held("0.9")
-        figures = (
-            f"{cell.jobs:,}",
-            duration(_mean(cell) or 0.0),
-            f"{100 * cell.within_x2 / max(cell.jobs, 1):.0f} %",
-            "–" if held is None else f"{100 * held:.0f} %",
+        rows.append(
+            (
+                escape(printable(_name(name))),
+                bar(errors, row, largest_of([errors]), shown.get(name, "")),
+                f"{cell.jobs:,}",
+                f"{100 * cell.within_x2 / max(cell.jobs, 1):.0f} %",
+                "–" if held is None else f"{100 * held:.0f} %",
+            )
         )
-        cells = "".join(f"<td>{figure}</td>" for figure in figures)
-        rows.append(f"<tr><td>{escape(printable(_name(name)))}</td>{cells}</tr>")
-    heads = ("method", "jobs", "mean error", "within a factor of 2", "within the bound of 0.9")
-    table = "".join(f"<th>{head}</th>" for head in heads)
-    errors = Series("mean error", "other", [_mean(breakdowns[name].every) for name in names])
-    kinds = [shown.get(name, "other") for name in names]
-    chart = bars([_name(name) for name in names], [errors], "mean error by method", kinds)
-    return f"{chart}<table><tr>{table}</tr>{''.join(rows)}</table>"
+    return _table(("method", "mean error", "jobs", "within ×2", "in the bound of 0.9"), rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose second column has bars; the cells are HTML."""
+    head = "".join(f"<th>{head}</th>" for head in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _by_wait(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
@@ -159,7 +168,11 @@ def _by_queue(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> 
         Series(_name(name), kind, [_mean(breakdowns[name].by_queue.get(queue, Cell())) for queue in names])
         for name, kind in shown.items()
     ]
-    return _key(series) + bars([printable(name) for name in names], series, "mean error by queue")
+    largest = largest_of(series)
+    rows = [
+        (escape(printable(name)), "".join(bar(one, row, largest) for one in series)) for row, name in enumerate(names)
+    ]
+    return _key(series) + _table(("queue", "mean error"), rows)
 
 
 def _findings(log: EventLog, report: Report) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
 from streams.offline.breakdown import NO_QUEUE, WAIT_NAMES, WEEK_S, Breakdowns
+from streams.offline.report.charts import Series, lines
 from streams.offline.report.findings import findings, text_of
 from streams.offline.report.page import _by_week, page_of
 from streams.offline.report.verdict import verdict
@@ -195,7 +197,9 @@ def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
     assert {tag for tag, _ in tags.found}.isdisjoint({"script", "img", "link", "iframe", "a", "br"})
     assert not any(name in ("src", "href", "onload", "onerror") for _, attributes in tags.found for name in attributes)
     assert not re.search(r"https?://|@import|url\(", page)
-    assert sum(tag == "svg" for tag, _ in tags.found) == 4
+    assert sum(tag == "svg" for tag, _ in tags.found) == 2
+    bars = [attributes["style"] for tag, attributes in tags.found if tag == "i"]  # as HTML, for phones
+    assert len(bars) == 4 + 4 * 3 and max(bars) == "--share:1.000"
     assert "prefers-color-scheme: dark" in page
     assert len(page) < 30_000
 
@@ -209,6 +213,13 @@ def test_the_commands_write_the_page(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert page.read_text(encoding="utf-8") == once
     assert main(["replay", str(trace), "--method", "zero", "--html", str(tmp_path / "no" / "such")]) == 1
     assert "such: cannot be written" in capsys.readouterr().err
+
+
+def test_the_names_of_weeks_do_not_overlap() -> None:
+    drawn = lines([f"2026-01-{week:02}" for week in range(8)], [Series("blend", "ours", [60.0] * 8)], "weeks")
+    places = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="(\w+)">2026', drawn)
+    assert len(places) == 8 and {anchor for _, anchor in places} == {"middle"}
+    assert all(float(right) - float(left) > 80 for (left, _), (right, _) in pairwise(places))
 
 
 def test_weeks_before_what_is_scored_are_not_drawn(log: EventLog) -> None:
