@@ -1,12 +1,13 @@
-"""How a site has been: its queue by the hour, and predicted beside actual waits by the day. Bounded, and part of its
-state, so that it is the same after a crash."""
+"""How a site has been: its queue by the hour, and predicted beside actual waits by the day and the week. Bounded, and
+part of its state, so that it is the same after a crash."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
-from models.records import DayState, HourState, SitePast
+from models.records import HourState, LeftJobs, SitePast
+from models.site.expiry import WEEK_S
 from models.site.job import Phase
 from models.site.state import SITE, SiteState
 
@@ -15,20 +16,24 @@ S = TypeVar("S", bound=msgspec.Struct)
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
 PAST_BOUND = "0.9"
-"""The bound whose coverage is kept by the day."""
+"""The bound whose coverage is kept."""
 
-MAX_HOURS, MAX_DAYS = 168, 28
-"""So many hours and days are kept: one week and four."""
+MAX_HOURS, MAX_DAYS, MAX_WEEKS = 168, 28, 53
+"""So many hours, days and weeks are kept: a week, four weeks, and a year."""
 
-SavedPast = tuple[list[tuple[float, int, int, int, int]], list[tuple[float, int, float, float, float, int, int]]]
-"""As it is stored: the fields of the hours and of the days, 20 and 40 bytes each."""
+MONDAY_S = 4 * DAY_S
+"""When the first week began, which hours and days are counted from too (Unix seconds, UTC)."""
+
+SavedSums = tuple[float, int, float, float, float, int, int]
+SavedPast = tuple[list[tuple[float, int, int, int, int]], list[SavedSums], list[SavedSums]]
+"""As it is stored: the fields of the hours, days and weeks; 20 bytes an hour, 40 a day or week."""
 
 
 class Past:
-    """The last hours and days of a site; an event costs a comparison, a job that leaves the queue some additions."""
+    """The last hours, days, weeks of a site; an event costs a comparison, a job that leaves the queue additions."""
 
     def __init__(self) -> None:
-        self._kept = SitePast(hours=[], days=[])
+        self._kept = SitePast(hours=[], days=[], weeks=[])
         self._next = 0.0  # when the next hour begins
 
     @property
@@ -38,15 +43,15 @@ class Past:
 
     def save(self) -> SavedPast:
         """What there is, to be stored; 0.1 ms."""
-        hours = [msgspec.structs.astuple(hour) for hour in self._kept.hours]
-        days = [msgspec.structs.astuple(day) for day in self._kept.days]
-        return hours, days
+        hours, days, weeks = ([*map(msgspec.structs.astuple, kept)] for kept in msgspec.structs.astuple(self._kept))
+        return hours, days, weeks
 
     def restore(self, saved: SavedPast) -> None:
         """Take back what was saved."""
-        hours, days = saved
+        hours, days, weeks = saved
         self._kept.hours[:] = (_filled(HourState, hour) for hour in hours)
-        self._kept.days[:] = (_filled(DayState, day) for day in days)
+        self._kept.days[:] = (_filled(LeftJobs, day) for day in days)
+        self._kept.weeks[:] = (_filled(LeftJobs, week) for week in weeks)
         self._next = _begin(hours[-1][0], HOUR_S) + HOUR_S if hours else 0.0
 
     def pass_to(self, now: float, state: SiteState) -> None:
@@ -69,18 +74,22 @@ class Past:
 
     def left(self, now: float, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
         """A job left the queue `now` after `waited_s`; no estimate counts as a prediction of none."""
-        days, begin = self._kept.days, _begin(now, DAY_S)
-        if not days or begin > days[-1].begin:
-            days.append(DayState(begin=begin))
-            del days[:-MAX_DAYS]
-        day = days[-1]  # also of an event that comes late
-        day.jobs += 1
-        day.predicted_s += predicted_s or 0.0
-        day.waited_s += waited_s
-        day.error_s += abs((predicted_s or 0.0) - waited_s)
-        if bound_s is not None:
-            day.bounded += 1
-            day.held += waited_s <= bound_s
+        for kept, length_s, most in ((self._kept.days, DAY_S, MAX_DAYS), (self._kept.weeks, WEEK_S, MAX_WEEKS)):
+            begin = _begin(now, length_s)
+            if not kept or begin > kept[-1].begin:
+                kept.append(LeftJobs(begin=begin))
+                del kept[:-most]
+            _add(kept[-1], predicted_s, bound_s, waited_s)  # also an event that comes late
+
+
+def _add(sums: LeftJobs, predicted_s: float | None, bound_s: float | None, waited_s: float) -> None:
+    sums.jobs += 1
+    sums.predicted_s += predicted_s or 0.0
+    sums.waited_s += waited_s
+    sums.error_s += abs((predicted_s or 0.0) - waited_s)
+    if bound_s is not None:
+        sums.bounded += 1
+        sums.held += waited_s <= bound_s
 
 
 def _filled(kind: type[S], values: Iterable[Any]) -> S:
@@ -88,4 +97,4 @@ def _filled(kind: type[S], values: Iterable[Any]) -> S:
 
 
 def _begin(time: float, length_s: float) -> float:
-    return time // length_s * length_s
+    return (time - MONDAY_S) // length_s * length_s + MONDAY_S

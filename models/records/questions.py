@@ -215,11 +215,20 @@ class JobsAnswer(Answer, tag="jobs", kw_only=True, frozen=True):
     more: int
 
 
+class ToldStart(msgspec.Struct, kw_only=True, frozen=True):
+    """When a job was said to start, and `starts_by` with a probability, in an estimate of it that went out at `at`."""
+
+    at: float
+    start: float | None
+    starts_by: dict[str, float]
+
+
 class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
     """A job, when it starts, and why not yet; `live` is null where no such job queues or runs.
 
     `text` says it in a line. `expected_start`, and `starts_by` with a probability, are Unix seconds, of a job that
-    queues. `ahead_jobs` queued jobs are expected to start before it.
+    queues. `ahead_jobs` queued jobs are expected to start before it. `told` is what went out of it: the prediction at
+    its submission, and the last later estimate.
     """
 
     job: str
@@ -228,6 +237,7 @@ class JobAnswer(Answer, tag="job", kw_only=True, frozen=True):
     expected_start: float | None = None
     starts_by: dict[str, float] = {}
     ahead_jobs: int = 0
+    told: list[ToldStart] = []
 
 
 class WeekAccuracy(msgspec.Struct, kw_only=True, frozen=True):
@@ -270,8 +280,8 @@ class HourState(msgspec.Struct, kw_only=True, frozen=True):
     running_cpus: int
 
 
-class DayState(msgspec.Struct, kw_only=True):
-    """Sums over the jobs that left the queue in the day from `begin` (Unix seconds, UTC), by the site's method.
+class LeftJobs(msgspec.Struct, kw_only=True):
+    """Sums over the jobs that left the queue in the day or week from `begin` (Unix seconds, UTC), by the site's method.
 
     `held` of `bounded` jobs waited no longer than their bound of 0.9. Durations in seconds; a withheld estimate counts
     as a prediction of none, a cancelled job as if it had started then.
@@ -287,10 +297,11 @@ class DayState(msgspec.Struct, kw_only=True):
 
 
 class SitePast(msgspec.Struct, kw_only=True, frozen=True):
-    """How a site has been, the oldest first: the hours of a week, and the days of four."""
+    """How a site has been, the oldest first: a week's hours, the days of four, the weeks (from Monday) of a year."""
 
     hours: list[HourState]
-    days: list[DayState]
+    days: list[LeftJobs]
+    weeks: list[LeftJobs]
 
 
 class WorkerState(msgspec.Struct, kw_only=True, frozen=True):

@@ -46,6 +46,7 @@ PAGES = {
     "/job": Page("job.html", "A job – queuecast", "job-page.js"),
     "/site": Page("site.html", "A site – queuecast", "site-page.js", head=CHARTS),
     "/status": Page("status.html", "Status – queuecast", "status-page.js"),
+    "/http": Page("http.html", "HTTP interface – queuecast", "http-page.js"),
 }
 """The pages by their paths."""
 

@@ -246,7 +246,7 @@ class Service:
     async def past(self, site: str) -> SitePast:
         """How a site has been: its queue by the hour, predicted and actual waits by the day."""
         answer = await self._ask(SiteQuestion(id=new_id(), site=site, most=0, past=True), SiteAnswer)
-        return answer.past or SitePast(hours=[], days=[])
+        return answer.past or SitePast(hours=[], days=[], weeks=[])
 
     async def status(self) -> Status:
         """How all sites are served."""

@@ -189,7 +189,7 @@ async def jobs(
 
 @get("/sites/{site:str}/past", responses=_errors(404, 504), opt=RANK)
 async def past(site: NamedSite, service: Served) -> SitePast:
-    """How a site has been: its jobs by the hour of the last week, predicted and actual waits by day of four."""
+    """How a site has been: its jobs by the hour of a week, its waits by the day of four weeks, the week of a year."""
     return await service.past(site)
 
 

@@ -155,6 +155,41 @@ def test_a_site_has_a_page_of_its_own(browser: Browser, served: Served) -> None:
     assert browser.complaints() == []
 
 
+def test_a_job_has_a_page_with_its_estimates_over_time(browser: Browser, served: Served) -> None:
+    browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'held'})}")
+    browser.until(lambda: browser.all("#job-now table"))
+    told = served.get(f"sites/{quote(SLASHED, safe='')}/jobs/held")["told"]
+    assert len(browser.texts("#job-now tbody tr")) == len(told) + 1  # what is told now is another
+    assert browser.texts("#job-now tbody th")[-1].startswith("At its submission, 1 Jan 1970")
+    browser.open(f"{served.url}job?{urlencode({'site': SLASHED, 'name': 'gone'})}")
+    browser.until(lambda: browser.all("#job-said.wrong"))
+    assert browser.one("#job-now a").get_attribute("href").endswith(f"site?{urlencode({'name': SLASHED})}")
+
+
+def test_what_a_page_shows_can_be_saved(browser: Browser, served: Served) -> None:
+    browser.open(f"{served.url}site?name=alder")
+    browser.until(lambda: browser.all("#by-hour canvas"))
+    browser.run("URL.createObjectURL = (made) => { made.text().then((text) => (window.saved = text)); return '#'; }")
+    browser.run("document.getElementById('saving').open = true")
+    browser.until(lambda: browser.all("#saving button"))
+    assert {*browser.texts("#saving a")} == {"v1/sites/alder", "v1/sites/alder/outcomes", "v1/sites/alder/past"}
+    assert browser.texts("#saving button")[0] == "Jobs by the hour.csv"
+    browser.run("document.querySelector('#saving button').click()")
+    browser.until(lambda: browser.run("return window.saved"))
+    heading, *rows = browser.run("return window.saved").splitlines()
+    hours = served.get("sites/alder/past")["hours"]
+    assert heading == '"Hour","Queued","Running"'
+    assert [row.split(",")[1] for row in rows] == [f'"{hour["queued_jobs"]}"' for hour in reversed(hours)]
+
+
+def test_the_http_interface_is_told_by_what_the_service_says_of_itself(browser: Browser, served: Served) -> None:
+    browser.open(f"{served.url}http#Ranking")
+    browser.until(lambda: browser.all("#Ranking[open]"))
+    assert "GET /v1/rank" in browser.texts("#http-paths h2")
+    assert "left_out" in browser.texts("#Ranking tbody th")
+    assert browser.complaints() == []
+
+
 def test_who_operates_it_sees_how_it_does(browser: Browser, served: Served) -> None:
     browser.open(f"{served.url}status")
     browser.until(lambda: len(browser.all("table")) >= 2)

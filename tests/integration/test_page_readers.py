@@ -40,6 +40,7 @@ PAGES = {
     f"site?{urlencode({'name': 'alder'})}": "#by-hour canvas",
     "status": "table",
     f"job?{urlencode({'site': HOSTILE, 'name': '<b>0</b>'})}": "dl",
+    "http": ".reference",
 }
 """The pages' addresses, and what is there once they are filled."""
 
@@ -55,7 +56,7 @@ return [...document.querySelectorAll("main *")].filter((at) =>
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 820, 1400])
-@pytest.mark.parametrize("page", PAGES, ids=["ask", "jobs", "site", "status", "job"])
+@pytest.mark.parametrize("page", PAGES, ids=["ask", "jobs", "site", "status", "job", "http"])
 def test_everybody_can_read_it(browser: Browser, served: Served, page: str, width: int, dark: bool) -> None:
     browser.open(f"{served.url}{page}", width, dark=dark)
     browser.until(lambda: browser.all(PAGES[page]))

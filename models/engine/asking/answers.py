@@ -1,6 +1,6 @@
 """What an engine answers to a question. Asking changes nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from models.records import (
     SiteAnswer,
     SiteQuestion,
     StandingEstimate,
+    ToldStart,
     WaitAnswer,
     WaitQuestion,
     WeekAccuracy,
@@ -177,8 +178,28 @@ def _job(question: JobQuestion, engine: Engine, now: float) -> JobAnswer:
     held_back = None if live.held_back is msgspec.UNSET else live.held_back
     text = told(live.phase, left_s, {q: time - now for q, time in by.items()}, ahead, live.reason, held_back)
     return msgspec.structs.replace(
-        answered, text=text, live=live, expected_start=expected, starts_by=by, ahead_jobs=ahead
+        answered,
+        text=text,
+        live=live,
+        expected_start=expected,
+        starts_by=by,
+        ahead_jobs=ahead,
+        told=[_told_start(job, *estimate) for estimate in _estimates(engine, job)],
     )
+
+
+def _estimates(engine: Engine, job: Job) -> Iterator[tuple[float, float | None, dict[str, float] | None]]:
+    """The estimates of a job that went out: when, the wait, and its bounds."""
+    method = engine.settings.method
+    if (first := job.estimates.get(method)) is not None:
+        yield job.submit, first.wait_s, bounds_of(job, method, engine.settings.bounds)
+    if job.later is not None:
+        yield job.later.made_at, job.later.estimate.wait_s, job.later.estimate.bounds
+
+
+def _told_start(job: Job, at: float, wait_s: float | None, bounds: Mapping[str, float] | None) -> ToldStart:
+    by = {q: job.ready + bound_s for q, bound_s in (bounds or {}).items()}
+    return ToldStart(at=at, start=start_of(job, wait_s), starts_by=by)
 
 
 def live_jobs(engine: Engine, jobs: list[Job], now: float) -> list[LiveJob]:
@@ -231,10 +252,16 @@ def passed(job: Job, bounds: Mapping[str, float] | None, now: float) -> float:
 
 
 def waits_unusually(engine: Engine, most: int) -> int:
-    """How many of the `most` jobs that have queued longest have waited longer than nearly all like them."""
-    method, lender = engine.settings.method, engine.settings.bounds
-    jobs = engine.context.state.first_queued(most)
-    return sum(passed(job, bounds_of(job, method, lender), engine.time) >= UNUSUAL for job in jobs)
+    """How many of the `most` jobs that have queued longest have waited longer than nearly all alike; 0.4 µs a job."""
+    method, lender, now = engine.settings.method, engine.settings.bounds, engine.time
+    count = 0
+    for job in engine.context.state.first_queued(most):
+        waited_s = now - job.ready
+        for q, bound_s in (bounds_of(job, method, lender) or {}).items():
+            if waited_s > bound_s and float(q) >= UNUSUAL:
+                count += 1
+                break
+    return count
 
 
 def _known(value: T | None) -> T | msgspec.UnsetType:

@@ -93,7 +93,7 @@ class Freshness:
 
 def _stale(arrivals: Arrivals, age_s: float | None, unread: int, lag_s: float) -> str | None:
     if unread > MAX_UNREAD_EVENTS or (unread and lag_s > arrivals.bound_s):
-        return f"{unread} events are unread, {duration(lag_s)} behind"
+        return f"{unread:,} events are unread, {duration(lag_s)} behind"
     if age_s is not None and age_s > arrivals.bound_s:
         return f"its last event came at {moment(arrivals.last)}; it is stale after {duration(arrivals.bound_s)}"
     return None

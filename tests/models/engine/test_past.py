@@ -1,8 +1,8 @@
-"""How a site has been: by the hour and by the day, bounded, and the same after a crash."""
+"""How a site has been: by the hour, the day and the week, bounded, and the same after a crash."""
 
 from models.engine.asking.answers import answer
 from models.engine.engine import Engine
-from models.engine.past import MAX_DAYS, MAX_HOURS, Past
+from models.engine.past import MAX_DAYS, MAX_HOURS, MAX_WEEKS, Past
 from models.records import SiteAnswer, SitePast, SiteQuestion
 from models.site.state import SiteState
 from tests.support.engines import SMALL, engine_after, nodes_at, workload
@@ -45,6 +45,8 @@ def test_what_was_predicted_stands_beside_what_was_by_the_day() -> None:
     assert (first.begin, first.jobs, first.waited_s) == (MONDAY, 2, 400.0)
     assert first.predicted_s == 100.0 and first.error_s == 100.0 + 200.0  # nothing was known of the first
     assert (second.begin, second.jobs, second.waited_s) == (MONDAY + DAY, 1, 50.0)
+    [week] = past_of(engine).weeks
+    assert (week.begin, week.jobs, week.waited_s, week.error_s) == (MONDAY, 3, 450.0, first.error_s + second.error_s)
 
 
 def test_bounds_are_counted_where_there_are_any() -> None:
@@ -58,11 +60,13 @@ def test_bounds_are_counted_where_there_are_any() -> None:
 
 def test_it_is_bounded_and_a_wrong_clock_is_got_over() -> None:
     past, state = Past(), SiteState()
-    for hour in range(40 * 24):
+    for hour in range(400 * 24):
         past.pass_to(MONDAY + hour * HOUR, state)
         past.left(MONDAY + hour * HOUR, 1.0, 1.0, 1.0)
-    assert (len(past.kept.hours), len(past.kept.days)) == (MAX_HOURS, MAX_DAYS)
-    earlier = MONDAY + 35 * DAY
+    assert (len(past.kept.hours), len(past.kept.days), len(past.kept.weeks)) == (MAX_HOURS, MAX_DAYS, MAX_WEEKS)
+    assert {week.begin % (7 * DAY) for week in past.kept.weeks} == {MONDAY % (7 * DAY)}
+    assert {week.jobs for week in past.kept.weeks[:-1]} == {7 * 24}
+    earlier = MONDAY + 395 * DAY
     past.pass_to(earlier, state)
     assert past.kept.hours[-1].time == earlier
     assert [hour.time for hour in past.kept.hours] == sorted(hour.time for hour in past.kept.hours)
@@ -79,4 +83,4 @@ def test_it_is_the_same_after_a_crash() -> None:
         one.apply(later)
         one.past.left(later.time, 60.0, 90.0, 100.0)
     assert again.past.save() == engine.past.save()
-    assert len(past_of(again).hours) > 1 and past_of(again).days
+    assert len(past_of(again).hours) > 1 and past_of(again).days and past_of(again).weeks

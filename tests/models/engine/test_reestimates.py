@@ -5,11 +5,12 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from models.engine.asking.answers import answer
 from models.engine.engine import Engine
 from models.engine.outgoing import Record
 from models.engine.reestimates import FIRST_LOOK_S, MAX_LOOKS_PER_EVENT, MAX_TAKEN_PER_EVENT, MIN_ENTRIES
 from models.method import SiteContext, WaitMethod
-from models.records import Alter, Hold, Outcome, Prediction, Release
+from models.records import Alter, Hold, JobAnswer, JobQuestion, Outcome, Prediction, Release
 from models.registry import METHODS
 from models.site.job import Estimate, Job
 from tests.support.engines import MEDIAN, encoded, nodes_at
@@ -56,6 +57,12 @@ def test_a_job_that_queues_is_estimated_anew_where_its_start_has_moved() -> None
     assert again(tick(engine, 2100.0)) == []  # its next turn comes later
     [later] = again(tick(engine, 2500.0))
     assert later.predicted_wait_s == 3000.0
+    answered = answer(JobQuestion(id="1", site="s", job="1"), engine, 2600.0)
+    assert isinstance(answered, JobAnswer)
+    assert [(told.at, told.start, told.starts_by) for told in answered.told] == [
+        (1000.0, 4600.0, {"0.9": 8200.0}),
+        (2500.0, 4000.0, {"0.9": 5500.0}),
+    ]
     [outcome] = [record for record in engine.apply(start("1", 4000.0)) if isinstance(record, Outcome)]
     assert outcome.predicted_wait_s == 3600.0  # what was said at its submission is what is scored
     assert engine.scores.later_first.error.total == 600.0

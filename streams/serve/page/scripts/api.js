@@ -2,6 +2,9 @@
 
 const PATIENCE_MS = 30_000;
 
+/** The paths that this page has had an answer of, with what was asked. */
+export const answered = new Set();
+
 /** What was said instead of an answer; `status` 0 where the service could not be reached. */
 export class Refused extends Error {
   constructor(status, detail = "") {
@@ -22,11 +25,12 @@ export const leave = () => fetch("login", { method: "DELETE" });
 /** The answer to GET `v1/…`; `parts` of the path are names as they are, empty parameters are left out. */
 export async function get(parts, parameters = {}, signal = null) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
-  const path = ["v1", ...parts].map(encodeURIComponent).join("/");
+  const names = ["v1", ...parts].map(encodeURIComponent).join("/");
+  const path = query.size ? `${names}?${query}` : names;
   const patience = AbortSignal.timeout(PATIENCE_MS);
   let response, body;
   try {
-    response = await fetch(query.size ? `${path}?${query}` : path, {
+    response = await fetch(path, {
       signal: signal ? AbortSignal.any([signal, patience]) : patience,
       cache: "no-store",
     });
@@ -36,7 +40,10 @@ export async function get(parts, parameters = {}, signal = null) {
     throw new Refused(0);
   }
   const found = parsed(body);
-  if (response.ok && found !== null) return found;
+  if (response.ok && found !== null) {
+    answered.add(path);
+    return found;
+  }
   throw new Refused(response.status, String(found?.detail ?? ""));
 }
 

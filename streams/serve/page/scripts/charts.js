@@ -39,7 +39,7 @@ export function chart(place, { times, series, words, apart, day = false, least =
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     scales: { x: { time: true }, y: { range } },
     axes: [
-      { ...axis, space: 56, gap: 10, incrs: DAYS, values: (_, ticks) => ticks.map((at) => short.format(at * 1000)) },
+      { ...axis, size: 32, space: 56, gap: 10, incrs: DAYS, values: (_, ticks) => ticks.map((at) => short.format(at * 1000)) },
       { ...axis, size: 74, space: 34, ...(apart ? { incrs: apart } : {}), values: (_, ticks) => ticks.map(words) },
     ],
     series: [{}, ...series.map(({ color, dashed, steps }) => ({

@@ -1,5 +1,6 @@
 // What every page has: the question for the token, and the round of refreshes.
 
+import "./saving.js";
 import { Refused, enter, get, leave } from "./api.js";
 
 const REFRESH_MS = 20_000;

@@ -3,7 +3,7 @@
 import { explained, get } from "./api.js";
 import { open, refused, say } from "./door.js";
 import { cell, table, update } from "./table.js";
-import { clockText, clockTime, duration, fromNow, h, name, plural, probability, sitePage } from "./text.js";
+import { clockTime, duration, fromNow, h, name, plural, probability, sitePage } from "./text.js";
 
 const asked = new URLSearchParams(location.search);
 const [site, job] = [asked.get("site") ?? "", asked.get("name") ?? ""];
@@ -23,19 +23,25 @@ async function refresh() {
     update(place, h("div", { id: "job-now" }, ...contents(found)));
   } catch (error) {
     say(said, explained(error, site), true);
+    update(place, h("div", { id: "job-now" }, h("p", {}, "It may be over: see ",
+      h("a", { href: sitePage(site) }, "the last predictions of ", name(site)), ".")));
     refused(error);
   }
 }
 
 /** Keep what was told while this page is open, where it is another than before. */
-function remember({ as_of: at, made_at: made, expected_start: start, starts_by: by }) {
-  const latest = Object.entries(by ?? {}).at(-1)?.[1] ?? null;
+function remember({ live, as_of: at, made_at: made, expected_start: start, starts_by: by }) {
+  if (live?.start != null) return;
+  const latest = atLatest(by);
   if (told.length && told[0].start === start && told[0].latest === latest) return;
   told.unshift({ at: at ?? made, start, latest });
 }
 
-function contents({ live, as_of: at, made_at: made, expected_start: start, starts_by: by, ahead_jobs: ahead, stale }) {
-  const now = at ?? made;
+const atLatest = (by) => by?.["0.9"] ?? Object.values(by ?? {}).at(-1) ?? null;
+
+function contents(found) {
+  const { live, expected_start: start, starts_by: by, ahead_jobs: ahead, stale } = found;
+  const now = found.as_of ?? found.made_at;
   const bounds = Object.entries(by ?? {}).filter(([q]) => q > 0.5).map(([q, time]) =>
     [`With ${probability(q)} by`, [clockTime(time)]]);
   const facts = [
@@ -56,18 +62,20 @@ function contents({ live, as_of: at, made_at: made, expected_start: start, start
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(live?.why ? [h("p", {}, `${live.why[0].toUpperCase()}${live.why.slice(1)}.`)] : []),
     ...(stale ? [h("p", { class: "wrong" }, `Stale: ${stale}.`)] : []),
-    ...changes(),
+    ...changes(found.told),
   ];
 }
 
-function changes() {
-  if (told.length < 2) return [];
-  const rows = told.map(({ at, start, latest }) => [
-    cell(clockTime(at), { head: true }),
-    cell(start == null ? "–" : clockText(start)),
-    cell(latest == null ? "–" : clockText(latest)),
+/** Its estimates over time: those that went out, and below them those of now as this page was told. */
+function changes(sent) {
+  const out = sent.map(({ at, start, starts_by: by }) => ({ at, start, latest: atLatest(by) }));
+  const rows = [...told, ...out.toReversed()].map(({ at, start, latest }, place) => [
+    cell([place === told.length + out.length - 1 ? "At its submission, " : null, clockTime(at)], { head: true }),
+    cell(start == null ? "–" : clockTime(start)),
+    cell(latest == null ? "–" : clockTime(latest)),
   ]);
-  return [table("As it was told since this page was opened", [["Told"], ["Expected"], ["At the latest"]], rows, "blocks")];
+  const columns = [["Told"], ["Expected"], ["At the latest (90 %)"]];
+  return rows.length > 1 ? [table("Its estimates over time", columns, rows, "jobs blocks")] : [];
 }
 
 open(refresh, refresh);

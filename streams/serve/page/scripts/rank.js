@@ -228,7 +228,7 @@ function about({ predicted_wait_s: wait, live, site_cpus: cpus, reason, degraded
   if (live?.gpus) state.push(`${count(live.free_gpus)} of ${plural(live.gpus, "GPU")} free`);
   if (live) state.push(`${plural(live.queued_jobs, "job")} queued`);
   if (speed != null && speed !== 1) state.push(`speed ${speed}`);
-  if (age.as_of) state.push(`as of ${clockText(age.as_of)}${behind(age)}`);
+  if (age.as_of) state.push(`as of ${clockText(age.as_of)}${age.stale ? "" : behind(age)}`);
   const facts = state.length ? [`${sentence(state.join(", "))}.`] : [];
   if (source === "standing") facts.push("From its standing estimate: no worker answered in time.");
   if (weak) facts.push(`Ranked behind the others, for it rests on little: ${weak}.`);

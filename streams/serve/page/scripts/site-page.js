@@ -5,12 +5,12 @@ import { chart } from "./charts.js";
 import { open, refused, say } from "./door.js";
 import { contents } from "./site.js";
 import { cell, table, update, wide } from "./table.js";
-import { clockTime, dayOf, days, duration, h, localClock, number, percent, seconds } from "./text.js";
+import { clockTime, datum, dayOf, days, duration, h, localClock, number, percent, seconds } from "./text.js";
 
 const site = new URLSearchParams(location.search).get("name") ?? "";
 const said = document.getElementById("site-said");
 const place = document.getElementById("site-now");
-const SHARES = ["0.9", "0.95"];
+const LAST_DAY_S = 6 * 86_400;
 const DURATIONS = [60, 300, 600, 1800, ...[1, 2, 3, 6, 12, 24, 48, 120, 240].map((hours) => hours * 3600)];
 let known = null, outcomes = null;
 
@@ -30,7 +30,6 @@ async function refresh() {
   block("now-title").hidden = !known && !outcomes;
   update(place, h("div", { id: "site-now" }, ...contents(site, known, outcomes, "h3")));
   if (past.value) draw(past.value);
-  if (known) coverage(known);
 }
 
 const block = (id) => document.getElementById(id);
@@ -43,68 +42,73 @@ function fill(id, used, caption, columns, rows) {
   return figure.querySelector(".chart");
 }
 
-function draw({ hours, days: kept }) {
-  const count = [["Hour"], ["Queued", "figure"], ["Running", "figure"]];
-  const queue = fill("by-hour", hours.length > 1, "Jobs by the hour", count, hours.toReversed().map((hour) => [
+function draw({ hours, days: kept, weeks }) {
+  queue(hours);
+  const ofDay = ({ begin }) => dayOf(begin);
+  const ofWeek = ({ begin }) => days(begin, begin + LAST_DAY_S);
+  waits("by-day", kept, "Mean waits by the day", "Day (UTC)", ofDay);
+  waits("by-week", weeks, "Mean waits by the week", "Week (UTC)", ofWeek);
+  coverage(weeks.filter(({ bounded }) => bounded), ofWeek);
+}
+
+function queue(hours) {
+  const columns = [["Hour"], ["Queued", "figure"], ["Running", "figure"]];
+  const place = fill("by-hour", hours.length > 1, "Jobs by the hour", columns, hours.toReversed().map((hour) => [
     cell(clockTime(hour.time), { head: true }),
     cell(number(hour.queued_jobs), { kind: "figure" }),
     cell(number(hour.running_jobs), { kind: "figure" }),
   ]));
-  if (queue) {
-    chart(queue, {
-      times: hours.map(({ time }) => time),
-      series: [
-        { name: "queued", color: "--tint", values: hours.map((hour) => hour.queued_jobs), steps: true },
-        { name: "running", color: "--other", values: hours.map((hour) => hour.running_jobs), steps: true },
-      ],
-      words: (jobs) => (Number.isInteger(jobs) ? `${jobs.toLocaleString("en")} jobs` : ""),
-    });
-  }
-  const means = kept.filter(({ jobs }) => jobs);
-  const names = ["Jobs", "Predicted", "Actual", "Off by"];
-  const columns = [["Day (UTC)"], ...names.map((heading) => [heading, "figure"])];
-  const waits = fill("by-day", means.length > 1, "Mean waits by the day", columns, means.toReversed().map((day) => [
-    cell(dayOf(day.begin), { head: true }),
-    cell(number(day.jobs), { kind: "figure" }),
-    ...[day.predicted_s, day.waited_s, day.error_s].map((sum) => cell(seconds(sum / day.jobs), { kind: "figure" })),
-  ]));
-  if (waits) {
-    chart(waits, {
-      times: means.map(({ begin }) => begin),
-      series: [
-        { name: "predicted", color: "--tint", values: means.map((day) => day.predicted_s / day.jobs) },
-        { name: "actual", color: "--other", values: means.map((day) => day.waited_s / day.jobs) },
-      ],
-      words: duration,
-      apart: DURATIONS,
-      day: true,
-    });
-  }
+  if (!place) return;
+  chart(place, {
+    times: hours.map(({ time }) => time),
+    series: [
+      { name: "queued", color: "--tint", values: hours.map((hour) => hour.queued_jobs), steps: true },
+      { name: "running", color: "--other", values: hours.map((hour) => hour.running_jobs), steps: true },
+    ],
+    words: (jobs) => (Number.isInteger(jobs) ? `${jobs.toLocaleString("en")} jobs` : ""),
+  });
 }
 
-function coverage({ weeks, method }) {
-  const measured = weeks
-    .map(({ begin, end, methods }) => ({ begin, end, own: methods.find((one) => one.method === method) }))
-    .filter(({ own }) => own?.jobs && SHARES.some((q) => q in own.coverage));
-  const columns = [["Week"], ["Jobs", "figure"], ["In 90 % bound", "figure"], ["In 95 % bound", "figure"]];
-  const rows = measured.toReversed().map((week) => [
-    cell(days(week.begin, week.end), { head: true }),
-    cell(number(week.own.jobs), { kind: "figure" }),
-    ...SHARES.map((q) => cell(percent(week.own.coverage[q]), { kind: "figure" })),
-  ]);
-  const shares = fill("by-week", measured.length > 1, "Coverage by the week", columns, rows);
-  if (!shares) return;
-  chart(shares, {
-    times: measured.map(({ begin }) => begin),
+/** Mean waits by a length of time, as predicted at submission and as they were. */
+function waits(id, kept, caption, first, named) {
+  const means = kept.filter(({ jobs }) => jobs);
+  const columns = [[first], ...["Jobs", "Predicted", "Actual", "Off by"].map((heading) => [heading, "figure"])];
+  const place = fill(id, means.length > 1, caption, columns, means.toReversed().map((sums) => [
+    cell(named(sums), { head: true }),
+    cell(number(sums.jobs), { kind: "figure" }),
+    ...[sums.predicted_s, sums.waited_s, sums.error_s].map((sum) => cell(seconds(sum / sums.jobs), { kind: "figure" })),
+  ]));
+  if (!place) return;
+  chart(place, {
+    times: means.map(({ begin }) => begin),
     series: [
-      { name: "in the 90 % bound", color: "--tint", values: measured.map(({ own }) => own.coverage["0.9"] ?? null) },
-      { name: "90 %", color: "--tint", values: measured.map(() => 0.9), dashed: true },
-      { name: "in the 95 % bound", color: "--other", values: measured.map(({ own }) => own.coverage["0.95"] ?? null) },
-      { name: "95 %", color: "--other", values: measured.map(() => 0.95), dashed: true },
+      { name: "predicted", color: "--tint", values: means.map((sums) => sums.predicted_s / sums.jobs) },
+      { name: "actual", color: "--other", values: means.map((sums) => sums.waited_s / sums.jobs) },
+    ],
+    words: duration,
+    apart: DURATIONS,
+    day: true,
+  });
+}
+
+function coverage(weeks, named) {
+  const shares = weeks.map(({ held, bounded }) => held / bounded);
+  const columns = [["Week (UTC)"], ["Jobs with a bound", "figure"], ["In 90 % bound", "figure"]];
+  const place = fill("bounds", weeks.length > 1, "Coverage by the week", columns, weeks.map((week, at) => [
+    cell(named(week), { head: true }),
+    cell(number(week.bounded), { kind: "figure" }),
+    cell(datum(shares[at], percent(shares[at])), { kind: "figure" }),
+  ]).toReversed());
+  if (!place) return;
+  chart(place, {
+    times: weeks.map(({ begin }) => begin),
+    series: [
+      { name: "in the 90 % bound", color: "--tint", values: shares },
+      { name: "promised", color: "--rule", values: weeks.map(() => 0.9), dashed: true },
     ],
     words: percent,
     day: true,
-    least: Math.min(0.7, ...measured.flatMap(({ own }) => SHARES.map((q) => own.coverage[q] ?? 1))),
+    least: Math.min(0.7, ...shares),
     most: 1,
   });
 }

@@ -6,7 +6,8 @@ import { cell, table, wide } from "./table.js";
 import { behind, clockTime, datum, days, duration, h, name, number } from "./text.js";
 import { percent, plural, probability, seconds, utcText } from "./text.js";
 
-const HEAD = window.matchMedia("(max-width: 40rem)").matches ? 3 : 8;
+const NARROW = window.matchMedia("(max-width: 40rem)").matches;
+const HEAD = NARROW ? 3 : 8;
 const RULES = { zero: "always zero", median: "recent median" };
 const BOUNDS = ["0.9", "0.95"];
 
@@ -16,6 +17,10 @@ export const contents = (site, known, outcomes, heading) => [
   h("section", { class: "chapter" }, ...(known ? accuracy(known, heading) : [])),
   h("section", { class: "chapter" }, ...(outcomes ? happened(outcomes, site, heading) : [])),
 ];
+
+/** What stands below its heading; on a phone one opens it. */
+const folded = (heading, ...content) => (NARROW
+  ? h("details", { class: "numbers" }, h("summary", {}, heading), ...content) : h("div", {}, ...content));
 
 /** The time in UTC too, where the reader's clock shows another. */
 const inUtc = (time) => (new Date(time * 1000).getTimezoneOffset() ? ` (${utcText(time)})` : "");
@@ -33,12 +38,13 @@ function about(known) {
     ["Method", [known.method]],
     ["Site’s time", [clockTime(known.made_at), inUtc(known.made_at)]],
     !known.as_of || (known.as_of === known.made_at && !known.lag_events) ? null
-      : ["Last event", [clockTime(known.as_of), behind(known)]],
+      : ["Last event", [clockTime(known.as_of), known.stale ? "" : behind(known)]],
   ];
   const { queued, live } = known;
   const [head, rest] = [queued.slice(0, HEAD), queued.slice(HEAD)];
   return [
-    h("p", { class: "wrong", hidden: known.degraded ? null : "" }, `Less sure than usual: ${known.degraded}.`),
+    h("p", { class: "wrong", hidden: known.stale || known.degraded ? null : "" },
+      known.stale ? `Stale: ${known.stale}.` : `Less sure than usual: ${known.degraded}.`),
     h("dl", { class: "facts" }, facts.filter(Boolean).map(([term, value]) =>
       h("div", {}, h("dt", {}, term), h("dd", {}, ...value)))),
     ...(known.partitions ? [partitionTable(known.partitions)] : []),
@@ -94,8 +100,7 @@ function accuracy({ weeks, method, answers }, heading) {
   return [
     title,
     h("p", {}, verdict(told, rules)),
-    table(caption, columns, rows, "weeks blocks"),
-    h("p", { class: "hint" }, note),
+    folded(caption, table(caption, columns, rows, "weeks blocks"), h("p", { class: "hint" }, note)),
     ...acted(answers),
   ];
 }
@@ -111,19 +116,22 @@ const KINDS = {
 function acted(answers) {
   if (!answers?.length) return [];
   const columns = [
-    ["What was told"], ["Jobs", "figure"], ["Off by", "figure"], ["Predicted at submission", "figure"],
-    ["Within ×2", "figure"], ["In 90 % bound", "figure"], ["Regret", "figure"],
+    ["What was told"], ["Jobs", "figure"], ["Off by", "figure"], ["Off at submission by", "figure"],
+    ["Within ×2", "figure"], ["In 90 % bound", "figure"],
   ];
+  const regret = answers.some(({ regret_s: one }) => one != null);
+  if (regret) columns.push(["Regret", "figure"]);
   const rows = answers.map((one) => [
     cell(KINDS[one.kind] ?? one.kind, { head: true }),
     cell(number(one.jobs), { kind: "figure" }),
     cell(seconds(one.mean_error_s), { kind: "figure" }),
-    cell(["off by ", seconds(one.predicted_error_s)], { kind: "figure" }),
+    cell(seconds(one.predicted_error_s), { kind: "figure" }),
     cell(datum(one.within_factor_2, percent(one.within_factor_2)), { kind: "figure" }),
     cell(datum(one.coverage["0.9"], percent(one.coverage["0.9"])), { kind: "figure" }),
-    cell(seconds(one.regret_s), { kind: "figure" }),
+    ...(regret ? [cell(seconds(one.regret_s), { kind: "figure" })] : []),
   ]);
-  return [table("What people act on, by what then happened", columns, rows, "answers blocks")];
+  const caption = "What people act on, by what then happened";
+  return [folded(caption, table(caption, columns, rows, "answers blocks"))];
 }
 
 function verdict(weeks, rules) {

@@ -38,24 +38,9 @@ function row(cells, labels) {
   }));
 }
 
-/** A wide table's own place to be moved sideways in, also by keys; below it what saves its numbers. */
-export const wide = (label, ...children) => h("div", { class: "saved" },
-  h("div", { class: "wide", role: "region", "aria-label": label, tabindex: 0 }, ...children),
-  h("button", { type: "button", class: "plain", "data-save": label }, "Save as CSV"));
-
-/** A table's cells as CSV: the numbers and times that machines read, where a cell has any. */
-function csv(shown) {
-  const plain = (at) => at.querySelector("data")?.value ?? at.querySelector("time")?.dateTime ?? at.textContent;
-  const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
-  return [...shown.rows].map((row) => [...row.cells].map((at) => quoted(plain(at))).join(",")).join("\r\n");
-}
-
-document.addEventListener("click", ({ target }) => {
-  if (!target.dataset?.save) return;
-  const href = URL.createObjectURL(new Blob([csv(target.parentNode.querySelector("table"))], { type: "text/csv" }));
-  h("a", { href, download: `${target.dataset.save}.csv` }).click();
-  URL.revokeObjectURL(href);
-});
+/** A wide table's own place to be moved sideways in, also by keys. */
+export const wide = (label, ...children) =>
+  h("div", { class: "wide", role: "region", "aria-label": label, tabindex: 0 }, ...children);
 
 /** Make `old` what `fresh` is and leave alone what has not changed, so that focus, selection and scrolling stay. */
 export function update(old, fresh) {

@@ -76,7 +76,7 @@ def test_a_state_of_an_earlier_version_does_not_know() -> None:
         (0, 5000.0, None),
         (20, 300.0, None),
         (20, 700.0, "20 events are unread, 12m behind"),
-        (MAX_UNREAD_EVENTS + 1, 2.0, "10001 events are unread, 2s behind"),
+        (MAX_UNREAD_EVENTS + 1, 2.0, "10,001 events are unread, 2s behind"),
     ],
 )
 def test_unread_events_are_said(unread: int, behind_s: float, stale: str | None) -> None:

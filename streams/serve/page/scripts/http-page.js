@@ -1,0 +1,77 @@
+// What can be asked over HTTP, as the service's OpenAPI document says it: paths with their parameters, and what comes.
+
+import "./saving.js";
+import { say } from "./door.js";
+import { cell, table } from "./table.js";
+import { h } from "./text.js";
+
+const said = document.getElementById("http-said");
+
+/** Text in which words between backticks are code. */
+const prose = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));
+const paragraphs = (text = "") => text.split("\n\n").map((one) => h("p", {}, prose(one)));
+const target = (reference) => reference.split("/").at(-1);
+
+/** A type in words, with links to those that are told of below. */
+function kind(schema = {}) {
+  if (schema.$ref) return [h("a", { href: `#${target(schema.$ref)}` }, target(schema.$ref))];
+  if (schema.const != null) return [JSON.stringify(schema.const)];
+  if (schema.enum) return [schema.enum.map((one) => JSON.stringify(one)).join(" or ")];
+  const choices = schema.oneOf ?? schema.anyOf;
+  if (choices) return choices.flatMap((one, place) => [...(place ? [" or "] : []), ...kind(one)]);
+  if (schema.prefixItems) return ["list of ", ...kind(schema.prefixItems[0])];
+  if (schema.type === "array") return ["list of ", ...kind(schema.items)];
+  if (schema.additionalProperties) return ["by name: ", ...kind(schema.additionalProperties)];
+  return [schema.type ?? "anything"];
+}
+
+const folded = (summary, ...content) => h("details", { class: "numbers" }, h("summary", {}, summary), ...content);
+const contentOf = (response) => kind(Object.values(response.content ?? {})[0]?.schema);
+
+function pathSection(path, { parameters = [], description, responses }) {
+  const given = parameters.map(({ name, in: where, required, schema, description: about }) => [
+    cell(h("code", {}, name), { head: true }),
+    cell(where === "path" ? "in the path" : required ? "yes" : "no"),
+    cell(kind(schema)),
+    cell(about ? prose(about) : "–"),
+  ]);
+  const columns = [["Parameter"], ["Needed"], ["Type"], ["What it is"]];
+  const told = Object.entries(responses).map(([status, response]) => [
+    cell(status, { head: true }), cell(contentOf(response)), cell(prose(response.description)),
+  ]);
+  return h("section", { class: "chapter" },
+    h("h2", {}, h("code", {}, `GET ${path}`)),
+    paragraphs(description),
+    given.length ? folded("Parameters", table(`Parameters of ${path}`, columns, given, "reference blocks")) : null,
+    folded("Answers", table(`Answers of ${path}`, [["Status"], ["Type"], ["When"]], told, "reference blocks")));
+}
+
+function typeSection(name, { properties = {}, required = [], description }) {
+  const rows = Object.entries(properties).map(([field, schema]) => [
+    cell(h("code", {}, field), { head: true }), cell(kind(schema)), cell(required.includes(field) ? "yes" : "no"),
+  ]);
+  const columns = [["Field"], ["Type"], ["Always there"]];
+  const told = folded(name, ...paragraphs(description), table(`Fields of ${name}`, columns, rows, "reference blocks"));
+  told.id = name;
+  return told;
+}
+
+/** Open the type that the address names. */
+function show() {
+  const named = document.getElementById(location.hash.slice(1));
+  if (named?.matches("details")) named.open = true;
+  named?.scrollIntoView();
+}
+
+try {
+  const { paths, components } = await (await fetch("schema/openapi.json")).json();
+  document.getElementById("http-paths").append(
+    ...Object.entries(paths).filter(([, { get }]) => get).map(([path, { get }]) => pathSection(path, get)),
+    h("section", { class: "chapter" }, h("h2", {}, "Types"),
+      Object.entries(components.schemas).map(([name, schema]) => typeSection(name, schema))),
+  );
+  show();
+  window.addEventListener("hashchange", show);
+} catch {
+  say(said, "The service cannot be reached. Is it running, and are you connected?", true);
+}
