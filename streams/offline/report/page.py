@@ -42,7 +42,8 @@ th:first-child, td:first-child, th + th:nth-child(2), td:nth-child(2) { text-ali
 td:nth-child(2) { width: 55%; } th:first-child, td:first-child { padding-left: 0; max-width: 12rem; }
 tr + tr { border-top: 1px solid var(--edge); }
 i { display: inline-block; height: .7em; min-width: 1px; margin-right: .4em; border-radius: 2px;
-  width: calc((100% - 4.2em) * var(--share)); background: var(--edge); } i.ours { background: var(--ours); } i.rule { background: var(--rule); }
+  width: calc((100% - 4.2em) * var(--share)); background: var(--edge); }
+i.ours { background: var(--ours); } i.rule { background: var(--rule); }
 i.rival { background: var(--rival); } i.rival2 { background: var(--rival2); }
 @media (max-width: 34rem) { figure { overflow-x: auto; } svg { min-width: 32rem; } th, td { padding: .2rem .3rem; }
   td:nth-child(2) { width: 40%; } }
