@@ -41,6 +41,10 @@ MOVED = 0.1
 """A condition is written anew when the start has moved by this share of the wait that is left, or by a minute."""
 
 
+MOST_ASKED = 200
+"""Workloads of which a look asks when they start: those that were asked about longest ago."""
+
+
 class Dispatcher:
     """Looks at the workloads of a manager, or of a cluster without one.
 
@@ -62,6 +66,7 @@ class Dispatcher:
         self._api, self._client, self._sites, self._here = api, client, sites, here
         self._patience_s, self._clock = patience_s, clock
         self._nominated: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
         self._told: dict[str, float] = {}
 
     def look(self) -> None:
@@ -72,16 +77,19 @@ class Dispatcher:
         """
         checks = self._checks()
         workloads = {_name_of(one): one for one in self._api.items("workloads")}
-        for known in (self._nominated, self._told):
+        for known in (self._nominated, self._asked, self._told):
             for name in known.keys() - workloads.keys():
                 del known[name]
         for name, workload in workloads.items():
             try:
-                if waiting := self._waits_for(workload, checks):
-                    self._nominate(name, workload, waiting)
-                self._tell(name, workload)
+                if clusters := self._waits_for(workload, checks):
+                    self._nominate(name, workload, clusters)
             except Conflict:
                 log.info("%s has changed meanwhile; it is looked at again", name)
+        to_tell = [name for name, one in workloads.items() if _is_told(one) or self._site_of(one) is not None]
+        for name in sorted(to_tell, key=lambda name: self._asked.get(name, 0.0))[:MOST_ASKED]:
+            self._asked[name] = self._clock()
+            self._tell(name, workloads[name])
 
     def _checks(self) -> dict[str, list[str]]:
         """The clusters of each admission check that MultiKueue does."""
@@ -132,25 +140,23 @@ class Dispatcher:
 
     def _tell(self, name: str, workload: Object) -> None:
         """Have the condition of a workload that waits say when it starts, and take that of another one away."""
-        status = inside(workload, "status")
-        conditions = status.get("conditions") or []
-        is_told = any(inside(one).get("type") == CONDITION for one in conditions)
-        known = conditions_of(workload)
-        site = self._site_of(status)
-        answer = None if site is None or {"Admitted", "Finished"} & known.keys() else self._answer(name, site)
+        site, now = self._site_of(workload), self._clock()
+        answer = None if site is None else self._answer(name, site)
         if answer is None or answer.expected_start is None:
             self._told.pop(name, None)
-            if is_told:
+            if _is_told(workload):
                 self._api.apply(workload, OURS, {})
             return
-        before, now = self._told.get(name), self._clock()
-        moved = abs(answer.expected_start - before) if before is not None else float("inf")
-        if is_told and moved <= max(60.0, MOVED * (answer.expected_start - now)):
-            return
-        self._api.apply(workload, OURS, {"conditions": [_condition(answer, now)]})
-        self._told[name] = answer.expected_start
+        moved = abs(answer.expected_start - self._told.get(name, 0.0))
+        if not _is_told(workload) or moved > max(60.0, MOVED * (answer.expected_start - now)):
+            self._api.apply(workload, OURS, {"conditions": [_condition(answer, now)]})
+            self._told[name] = answer.expected_start
 
-    def _site_of(self, status: Object) -> str | None:
+    def _site_of(self, workload: Object) -> str | None:
+        """The site at which a workload waits; None where it waits at none."""
+        if {"Admitted", "Finished"} & conditions_of(workload).keys():
+            return None
+        status = inside(workload, "status")
         cluster = status.get("clusterName") or next(iter(status.get("nominatedClusterNames") or []), None)
         return self._here if cluster is None else self._sites.get(str(cluster), str(cluster))
 
@@ -159,6 +165,10 @@ class Dispatcher:
             return self._client.job(name, [site]).get(site)
         except UnknownJob:  # its submission has not come there yet
             return None
+
+
+def _is_told(workload: Object) -> bool:
+    return CONDITION in conditions_of(workload)
 
 
 def _name_of(workload: Object) -> str:

@@ -140,7 +140,8 @@ SCHEDULERS: Mapping[str, Scheduler] = MappingProxyType(
 
 _WORD = re.compile(
     r'(?P<key>(?<=")[A-Za-z_]\w*(?="\s*:)|(?<![\w./@-])[A-Za-z_][\w.]*(?=\s?=(?!=)))'
-    r"|\d{4}-\d\d-\d\dT[\d:.]+|(?P<address>\b\d{1,3}(?:\.\d{1,3}){3}\b)|(?P<word>[^\W\d_][\w@]*(?:-(?=[^\W\d])[\w@]+)*|_\w+)"
+    r"|\A(?:\w+\|){10,}\w*\n|\d{4}-\d\d-\d\dT[\d:.]+|(?P<address>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
+    r"|(?P<word>[^\W\d_][\w@]*(?:-(?=[^\W\d])[\w@]+)*|_\w+)"
 )
 _USERS = re.compile(
     r'("(?:userid|uid|user_id|gid)"\s*:\s*|"userId" "|CANCELLED by |^"JOB_(?:SWITCH|MOVE)" "[^"]*" \d+ '

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from deploy.kueue import dispatcher as module
 from deploy.kueue.api import Conflict, KueueApi
 from deploy.kueue.dispatcher import ADMISSION, CONDITION, Dispatcher
 from models.ranking import JobRequest
@@ -35,12 +36,12 @@ class Cluster(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.objects: dict[str, list[Object]] = {"multikueueconfigs": [CONFIG], "admissionchecks": [CHECK]}
         self.objects["workloads"] = []
-        self.applied: dict[str, Object] = {}
+        self.applied: dict[str, dict[str, Object]] = {}
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def add(self, found: Object) -> Object:
         self.objects["workloads"].append(found)
-        self.applied = {ADMISSION: dict(found["status"])}
+        self.applied[found["metadata"]["name"]] = {ADMISSION: dict(found["status"])}
         return found
 
     def apply(self, name: str, manager: str, body: Object) -> int:
@@ -49,9 +50,10 @@ class Cluster(ThreadingHTTPServer):
         if body["metadata"].get("resourceVersion", known) != known:
             return 409
         found["metadata"]["resourceVersion"] = str(int(known) + 1)
-        self.applied[manager] = body["status"]
-        conditions = {one["type"]: one for status in self.applied.values() for one in status.get("conditions", [])}
-        found["status"] = {name: value for status in self.applied.values() for name, value in status.items()}
+        applied = self.applied[name]
+        applied[manager] = body["status"]
+        conditions = {one["type"]: one for status in applied.values() for one in status.get("conditions", [])}
+        found["status"] = {field: value for status in applied.values() for field, value in status.items()}
         found["status"]["conditions"] = list(conditions.values())
         return 200
 
@@ -155,7 +157,7 @@ def test_the_best_cluster_is_nominated_and_later_the_next_one(cluster: Cluster) 
     clock.now += 1.0
     looks.look()
     assert nominated(found) == ["worker2", "worker1"]
-    assert CONDITION not in json.dumps(cluster.applied[ADMISSION])  # it is not Kueue's
+    assert CONDITION not in json.dumps(cluster.applied["a"][ADMISSION])  # it is not Kueue's
     found["status"]["clusterName"] = "worker2"
     asked = len(service.asked)
     clock.now += 600.0
@@ -167,6 +169,18 @@ def test_without_estimates_all_clusters_are_nominated(cluster: Cluster) -> None:
     found = cluster.add(with_quota())
     dispatcher(cluster, Service(), Clock()).look()
     assert nominated(found) == ["worker1", "worker2", "worker3"]
+
+
+def test_of_many_workloads_each_is_told_in_its_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ASKED", 2)
+    clock = Clock()
+    looks = dispatcher(cluster, Service("birch"), clock, here="birch")
+    for name in "abcde":
+        cluster.add(workload(name))
+    for told in (2, 4, 5):
+        clock.now += 10.0
+        looks.look()
+        assert sum(CONDITION in json.dumps(one["status"]) for one in cluster.objects["workloads"]) == told
 
 
 def test_a_workload_that_changed_meanwhile_is_left_for_the_next_look(cluster: Cluster) -> None:
