@@ -29,13 +29,9 @@ def notify(
         typer.Option(metavar="DURATION", help="How long before its start a job is told. Default: 15m."),
     ] = None,
     webhook: Annotated[str | None, typer.Option(metavar="URL", help="Where notices go. Default: as set.")] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Tells apart what several of these processes told. Default: as set.")
-    ] = None,
     web_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port of /metrics. Default: as set, else none.")
     ] = None,
-    web_host: Annotated[str | None, typer.Option(help="Where to listen. Default: as set, else this machine.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the notices as JSON lines.")] = False,
 ) -> None:
     """Tell when a queued job is about to start, has slipped, or comes sooner, until it is told to stop.
@@ -56,8 +52,8 @@ def notify(
     chosen = (names("--site", site or ()), names("--user", user or ()), names("--job", job or ()))
     wanted = NoticeFilter(*map(frozenset, chosen))
     before_s = None if before is None else read_as("--before", seconds_of, before)
-    own = {"webhook": webhook, "name": name, "web_port": web_port, "web_host": web_host}
-    settings = changed(settings_of(context), "notify", before_seconds=before_s, **own)
+    settings = settings_of(context)
+    settings = changed(settings, "notify", before_seconds=before_s, webhook=webhook, web_port=web_port)
     configure_logs(settings)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 

@@ -28,7 +28,7 @@ PAGE_STAYS_S = 120.0
 
 SHOW_EVERY_S = 5.0
 
-MEASURES = ("AAE", "median_min", "PPE600", "x2", "10min", "cov_0.9", "jobs")
+MEASURES = ("AAE", "median_min", "x2", "10min", "cov_0.9", "jobs")
 """What the table at the end has of each method."""
 
 LEGEND = (

@@ -180,11 +180,6 @@ class Server(ABC):
             self._process.wait()
         self._forget()
 
-    def restart(self) -> None:
-        """Stop and start: the same ports, the same data."""
-        self.stop()
-        self.start()
-
     def __enter__(self) -> Self:
         self.start()
         return self
