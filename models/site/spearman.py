@@ -123,10 +123,7 @@ class RollingSpearman:
     @property
     def correlations(self) -> Floats:
         """ρ of each feature with the target, within -1 and 1; NaN where either is constant or rows are fewer than 2."""
-        products, squares = self._sums.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            rho: Floats = products[:-1] / np.sqrt(squares[:-1] * squares[-1])
-        return np.clip(rho, -1.0, 1.0)
+        return np.asarray(_correlations(self._sums))
 
     @property
     def weights(self) -> Floats:
@@ -196,6 +193,18 @@ def _rerank(column: Floats, ranks: Ranks, slot: int, entering: float) -> None:
         ranks[i] += (x > entering) - (x < entering) - (x > leaving) + (x < leaving)
         missing -= ranks[i]
     ranks[slot] += missing
+
+
+@njit(cache=True)
+def _correlations(sums: Integers) -> Floats:
+    """Of each feature, from Σ s_i·t_i and Σ s_i²."""
+    features = sums.shape[1] - 1
+    found = np.full(features, np.nan)
+    for feature in range(features):
+        both = np.float64(sums[1, feature]) * np.float64(sums[1, features])
+        if both > 0.0:
+            found[feature] = min(max(np.float64(sums[0, feature]) / np.sqrt(both), -1.0), 1.0)
+    return found
 
 
 @njit(cache=True)

@@ -12,14 +12,18 @@ later jobs of a burst gain by what the first have shown.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from models.waits.blend.mixture import Floats
+
+Ints = NDArray[np.int64]
 
 CHOICES = ("the mixture", "the experts' median", "the median with the trivial rules", "the two best")
 MIXTURE, EXPERTS, ALL, TWO_BEST = range(len(CHOICES))
@@ -64,6 +68,8 @@ class Choice(NamedTuple):
     def wait_s(self) -> float:
         """The estimate, seconds; nan where nobody says anything."""
         said = ~np.isnan(self.waits_s)
+        if said.all():
+            return float(self.waits_s @ self.weights)
         return float(self.waits_s[said] @ self.weights[said]) if said.any() else math.nan
 
     @property
@@ -71,6 +77,17 @@ class Choice(NamedTuple):
         """What the estimate falls back on, beside the mixture; empty where that is little."""
         weighed = zip(CHOICES[1:], self.weights[1:].tolist(), strict=True)
         return ", ".join(f"{name} {100 * weight:.0f} %" for name, weight in weighed if weight >= MIN_NAMED)
+
+
+class _Places(NamedTuple):
+    """The places of the trivial rules among the experts, and of what the rivals say; and whose each of these is."""
+
+    trivial: Ints
+    said: Ints
+    whose: Ints
+
+
+_NOTHING = np.zeros(len(CHOICES))
 
 
 class _Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -92,8 +109,8 @@ class Guard:
     """
 
     def __init__(self, trivial: Sequence[int], rivals: Mapping[str, Sequence[int]], schedule: int) -> None:
-        self._trivial, self._rivals = list(trivial), [list(places) for places in rivals.values()]
-        self._apart = [place for places in self._rivals for place in places]
+        numbers = [[nth] * len(places) for nth, places in enumerate(rivals.values())]
+        self._places = _Places(*map(np.array, (trivial, [*chain(*rivals.values())], [*chain(*numbers)])))
         self._choice_errors = UNKNOWN_S * np.array(FIRST_ERRORS)
         self._rival_errors = np.full(len(rivals), UNKNOWN_S)
         self._at = -math.inf  # until when the errors have faded
@@ -105,17 +122,9 @@ class Guard:
 
         All are in seconds, nan: nothing.
         """
-        rivals_s = self._rivals_of(medians_s)
-        experts_s = np.array([mixture_s, *medians_s[self._apart]])
-        every_s = np.concatenate((medians_s[self._trivial], rivals_s))
-        best_s = _mean_of_two(rivals_s, self._rival_errors)
-        most_s = np.fmax(FAR_FACTOR * self._longest_s + FAR_S, medians_s[self._schedule])
-        waits_s = np.minimum([mixture_s, _median(experts_s), _median(every_s), best_s], most_s)
-        own = USER_UNKNOWN_S + self._users.get(user or "", np.zeros(len(CHOICES)))
-        return Choice(waits_s, _weights(waits_s, self._choice_errors, own), float(most_s))
-
-    def _rivals_of(self, medians_s: Floats) -> Floats:
-        return np.array([_mean(medians_s[places]) for places in self._rivals])
+        own = USER_UNKNOWN_S + self._users.get(user or "", _NOTHING)
+        errors = self._choice_errors, self._rival_errors
+        return Choice(*_choose(mixture_s, medians_s, self._places, *errors, own, self._longest_s, self._schedule))
 
     def exceeded(self, choices_s: Floats, medians_s: Floats, before_s: float, waited_s: float, weight: float) -> None:
         """A job of which the choices and the experts said this still queues after `waited_s` seconds.
@@ -126,8 +135,8 @@ class Guard:
             weight: how much it counts as evidence.
         """
         self._longest_s = max(self._longest_s, waited_s)
-        for errors, said_s in self._judged(choices_s, medians_s):
-            errors += weight * (np.maximum(waited_s - said_s, 0.0) - np.maximum(before_s - said_s, 0.0))
+        errors = self._choice_errors, self._rival_errors
+        _exceed(*errors, choices_s, medians_s, self._places, before_s, waited_s, weight)
 
     def left(
         self,
@@ -142,20 +151,14 @@ class Guard:
         """Such a job left the queue at `at` (Unix seconds); of `before_s` seconds of its wait it was known before."""
         faded = math.exp(-max(at - self._at, 0.0) / MEMORY_S) if math.isfinite(self._at) else 1.0
         self._at, self._longest_s = max(self._at, at), max(self._longest_s, wait_s)
-        for errors, said_s in self._judged(choices_s, medians_s):
-            new_s = np.abs(wait_s - said_s) - np.maximum(min(before_s, wait_s) - said_s, 0.0)
-            errors[:] = UNKNOWN_S + faded * (errors - UNKNOWN_S) + weight * new_s
+        errors = self._choice_errors, self._rival_errors
+        _leave(*errors, choices_s, medians_s, self._places, before_s, float(wait_s), weight, faded)
         if user is not None:
             said_s = np.where(np.isnan(choices_s), choices_s[MIXTURE], choices_s)
-            earlier = self._users.pop(user, np.zeros(len(CHOICES)))
+            earlier = self._users.pop(user, _NOTHING)
             self._users[user] = USER_KEEP * earlier + np.abs(wait_s - said_s)
             if len(self._users) > USERS:
                 del self._users[next(iter(self._users))]
-
-    def _judged(self, choices_s: Floats, medians_s: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """The errors, and what those said whose errors they are; who said nothing is judged by the mixture."""
-        for errors, said_s in ((self._choice_errors, choices_s), (self._rival_errors, self._rivals_of(medians_s))):
-            yield errors, np.where(np.isnan(said_s), choices_s[MIXTURE], said_s)
 
     def save(self) -> bytes:
         """The errors, and the longest wait; up to 10 KB."""
@@ -175,14 +178,82 @@ class Guard:
 
 
 @njit(cache=True)
-def _mean(values: Floats) -> float:
-    """The mean of those that are known; nan where none is."""
-    whole, known = 0.0, 0
-    for value in values:
-        if not np.isnan(value):
-            whole += value
-            known += 1
-    return float(whole / known) if known else np.nan
+def _choose(
+    mixture_s: float,
+    medians_s: Floats,
+    places: _Places,
+    choice_errors: Floats,
+    rival_errors: Floats,
+    own: Floats,
+    longest_s: float,
+    schedule: int,
+) -> tuple[Floats, Floats, float]:
+    """What each choice says, how much it weighs, and what no estimate exceeds: as of `Choice`."""
+    rivals_s = _rivals(medians_s, places, len(rival_errors))
+    experts_s = np.empty(1 + len(places.said))
+    experts_s[0], experts_s[1:] = mixture_s, medians_s[places.said]
+    every_s = np.concatenate((medians_s[places.trivial], rivals_s))
+    most_s = FAR_FACTOR * longest_s + FAR_S
+    if medians_s[schedule] > most_s:
+        most_s = medians_s[schedule]
+    waits_s = np.array([mixture_s, _median(experts_s), _median(every_s), _mean_of_two(rivals_s, rival_errors)])
+    for choice in range(len(waits_s)):
+        if waits_s[choice] > most_s:
+            waits_s[choice] = most_s
+    return waits_s, _weights(waits_s, choice_errors, own), most_s
+
+
+@njit(cache=True)
+def _rivals(medians_s: Floats, places: _Places, rivals: int) -> Floats:
+    """What each rival says: the mean of what is known; nan where nothing is."""
+    whole, known = np.zeros(rivals), np.zeros(rivals)
+    for nth in range(len(places.said)):
+        said_s = medians_s[places.said[nth]]
+        if not np.isnan(said_s):
+            whole[places.whose[nth]] += said_s
+            known[places.whose[nth]] += 1.0
+    for rival in range(rivals):
+        whole[rival] = whole[rival] / known[rival] if known[rival] else np.nan
+    return whole
+
+
+@njit(cache=True)
+def _exceed(
+    choice_errors: Floats,
+    rival_errors: Floats,
+    choices_s: Floats,
+    medians_s: Floats,
+    places: _Places,
+    before_s: float,
+    waited_s: float,
+    weight: float,
+) -> None:
+    rivals_s = _rivals(medians_s, places, len(rival_errors))
+    for errors, told_s in ((choice_errors, choices_s), (rival_errors, rivals_s)):
+        for place in range(len(errors)):
+            said_s = choices_s[MIXTURE] if np.isnan(told_s[place]) else told_s[place]
+            errors[place] += weight * (max(waited_s - said_s, 0.0) - max(before_s - said_s, 0.0))
+
+
+@njit(cache=True)
+def _leave(
+    choice_errors: Floats,
+    rival_errors: Floats,
+    choices_s: Floats,
+    medians_s: Floats,
+    places: _Places,
+    before_s: float,
+    wait_s: float,
+    weight: float,
+    faded: float,
+) -> None:
+    """Who said nothing is judged by the mixture."""
+    rivals_s = _rivals(medians_s, places, len(rival_errors))
+    for errors, told_s in ((choice_errors, choices_s), (rival_errors, rivals_s)):
+        for place in range(len(errors)):
+            said_s = choices_s[MIXTURE] if np.isnan(told_s[place]) else told_s[place]
+            new_s = abs(wait_s - said_s) - max(min(before_s, wait_s) - said_s, 0.0)
+            errors[place] = UNKNOWN_S + faded * (errors[place] - UNKNOWN_S) + weight * new_s
 
 
 @njit(cache=True)

@@ -25,7 +25,6 @@ from models.waits.blend.deadlines import Deadline, Deadlines
 from models.waits.blend.guard import CHOICES, Choice, Guard
 from models.waits.blend.mixture import Floats
 from models.waits.blend.quantiles import MEDIAN, PROBABILITIES, QUANTILES, Quantiles, Said
-from models.waits.blend.recent import RecentQuantiles
 from models.waits.blend.site_policy import SitePolicy
 from models.waits.boosted.forests import Said as ForestsSaid
 from models.waits.boosted.method import Boosted
@@ -135,7 +134,6 @@ class Blend(WaitMethod):
         self._notes = JobNotes(NOTES)
         self.rows = self._notes.rows
         self._quantiles = Quantiles(names, [FIRST_WEIGHTS[name] for name in names], schedules=("policy", "order"))
-        self._recent = RecentQuantiles(PROBABILITIES)
         self._guard = Guard(range(len(TRIVIAL)), RIVALS, ORDER)
         self._at_once = AtOnce(len(names) + QUANTILES)
         self._deadlines = Deadlines()
@@ -189,8 +187,8 @@ class Blend(WaitMethod):
         The trivial rules say nothing before a job has started.
         """
         waits_s = np.full((QUANTILES, self._quantiles.experts - 1), np.nan)
-        waits_s[:, 0] = 0.0 if context.history.count else np.nan
-        waits_s[:, 1] = self._recent.of(context.history)
+        if latest := context.history.latest:
+            waits_s[:, 0], waits_s[:, 1] = 0.0, [latest[int(share * len(latest))] for share in PROBABILITIES]
         for place, estimate in enumerate(told, len(TRIVIAL)):
             waits_s[MEDIAN, place] = np.nan if estimate.wait_s is None else estimate.wait_s
         if forests is not None:

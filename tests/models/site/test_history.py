@@ -6,7 +6,7 @@ import pytest
 
 from models.engine.checkpoint import decode_array, encode_array
 from models.site.features import COUNT
-from models.site.history import History, Started
+from models.site.history import LATEST_JOBS, History, Started
 from models.site.job import Job
 
 
@@ -102,12 +102,14 @@ def test_a_row_twice_does_not_stand_for_a_missing_one() -> None:
         History(7).restore([*rows[-6:], rows[-1]], 20)
 
 
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("most", [0, 1, 3, 6, 7, 8, 1000])
-def test_the_latest_waits_are_right_around_the_end_of_the_ring(count: int, most: int) -> None:
-    history, rows = filled(7, count)
-    expected = [row.wait_s for row in rows][-min(most, 7) :] if most else []
-    assert sorted(history.latest_waits(most)) == sorted(expected)
+@pytest.mark.parametrize("size", [7, 5000])
+@pytest.mark.parametrize("count", [*COUNTS, 2500])
+def test_the_latest_waits_are_in_order_and_read_back(size: int, count: int) -> None:
+    history, rows = filled(size, count)
+    expected = sorted(row.wait_s for row in rows[-min(size, LATEST_JOBS) :])
+    again = History(size)
+    again.restore(history.stored(), history.count)
+    assert history.latest.tolist() == again.latest.tolist() == expected
 
 
 @pytest.mark.parametrize(("before", "after"), [(10, 16), (16, 10)])
@@ -121,7 +123,7 @@ def test_a_history_of_another_size_goes_on_with_the_jobs_that_both_hold(before: 
     for number in range(25, 60):
         rows.append(new.learn(start(number, dice)[0], float(number)))
     assert sorted(new.waits) == [float(number) for number in range(60 - after, 60)]
-    assert sorted(new.latest_waits(5)) == [55.0, 56.0, 57.0, 58.0, 59.0]
+    assert new.latest.tolist() == [float(number) for number in range(60 - after, 60)]
     assert [row.number for row in new.stored()] == [row.number for row in rows[-after:]]
     again = History(after)
     again.restore(new.stored(), new.count, new.first, after)

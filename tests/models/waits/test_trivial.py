@@ -7,11 +7,11 @@ from models.method import SiteContext, WaitMethod
 from models.registry import METHODS, TRIVIAL, method_named
 from models.runtimes.closest import Closest
 from models.site.features import COUNT
-from models.site.history import History
+from models.site.history import LATEST_JOBS, History
 from models.site.job import Estimate, Job
 from models.site.runs import RunHistory
 from models.site.state import SiteState
-from models.waits.median import WINDOW_JOBS, Median
+from models.waits.median import Median
 from models.waits.zero import Zero
 
 JOB = Job(id="new", attempt=0, submit=1e9, user="ada", cpus=64, walltime=3600.0)
@@ -54,7 +54,7 @@ def test_the_median_is_of_the_last_thousand_to_start(size: int, count: int) -> N
     dice = random.Random(count)
     waits = [dice.choice([0.0, dice.expovariate(1e-3) + number]) for number in range(count)]
     estimate = Median().predict(JOB, site_after(waits, size))
-    assert estimate.wait_s == upper_median(waits[-min(WINDOW_JOBS, size) :])
+    assert estimate.wait_s == upper_median(waits[-min(LATEST_JOBS, size) :])
 
 
 def test_predicting_leaves_the_history_as_it_was() -> None:
