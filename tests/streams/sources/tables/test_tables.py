@@ -3,7 +3,7 @@
 import bz2
 import csv
 import io
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -125,6 +125,44 @@ def test_parquet_and_zipped_csv_say_the_same(tmp_path: Path) -> None:
     csv.writer(text).writerows([names, *zip(*(rows[name] for name in names), strict=True)])
     (tmp_path / "jobs.csv.bz2").write_bytes(bz2.compress(text.getvalue().encode()))
     assert told(tmp_path / "jobs.csv.bz2", map="pm100") == found
+
+
+def test_kestrel_as_parquet_has_zones_and_durations(tmp_path: Path) -> None:
+    times = {"submit_time": 0, "start_time": 1, "end_time": 11}
+    zoned = {
+        name: pyarrow.array([NOON + timedelta(minutes=at)] * 2, pyarrow.timestamp("ns", "-07:00"))
+        for name, at in times.items()
+    }
+    rows = {
+        "id": ["a", "b"],
+        "job_id": [7, 7],
+        "user_hash": ["u", "u"],
+        "account_hash": ["c", "c"],
+        "partition": ["gpu-h100"] * 2,
+    }
+    rows |= {
+        "nodes_req": [1, 1],
+        "processors_req": [64, 64],
+        "gpus_requested": [None, None],
+        "state_simple": ["FAILED", "TIMEOUT"],
+    }
+    limit = {"wallclock_req": pyarrow.array([timedelta(hours=2)] * 2, pyarrow.duration("ns"))}
+    parquet.write_table(pyarrow.table(rows | zoned | limit), tmp_path / "kestrel_jobs_202412_0.parquet")
+    submit, start, end, *_, other = told(tmp_path / "kestrel_jobs_202412_0.parquet")
+    assert (submit["time"], submit["walltime"], submit["user"], submit["cpus"]) == (NOON.timestamp(), 7200.0, "u", 64)
+    assert (start["time"] - submit["time"], end["state"], other["job"], other["state"]) == (
+        60.0,
+        "failed",
+        "b",
+        "timeout",
+    )
+
+
+def test_lumos_without_a_column_of_jobs(tmp_path: Path) -> None:
+    path = written(tmp_path, ",run_time,wait_time,submit_time,gpu_num\n0,1389243,5,1502114581,1\n")
+    assert format_of(path) is TableSource
+    submit, start, end = told(path)
+    assert (submit["job"], submit["gpus"], start["time"], end["time"]) == ("0", 1, 1502114586, 1503503829)
 
 
 def test_fdata(tmp_path: Path) -> None:
