@@ -2,7 +2,8 @@
 
 The format has eighteen fields a line (Chapin et al. 1999; the Parallel Workloads Archive describes it); -1 is unknown,
 lines that begin with `;` are the header. Plain or zipped. Traces of today have further columns, which each means in its
-own way: they are not read, and counted.
+own way: they are counted, and read where they say a size as Frontier's do, `frontier:excl:2500x112` (nodes, processors
+of each): its fifth and eighth column count sometimes nodes and sometimes processors.
 """
 
 import hashlib
@@ -51,7 +52,7 @@ FIELDS = (
 )
 STATES = {0: "failed", 1: "completed", 2: "completed", 3: "completed", 4: "failed", 5: "cancelled"}
 KIB = 1024
-WIDER = "lines with columns beyond the eighteenth, which are not read"
+WIDER = "lines with columns beyond the eighteenth, of which only a size such as 2500x112 is read"
 
 Since = Annotated[float, Meta(ge=0.0, le=1e11)]
 Number = Annotated[float, Meta(ge=-1e11, le=1e11)]
@@ -79,6 +80,7 @@ class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
     partition: int
     preceding: int
     think_time: Number
+    nodes: Size = -1
 
     @property
     def started(self) -> bool:
@@ -87,6 +89,7 @@ class SwfJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _HEADER = re.compile(rb"^;\s*UnixStartTime:", re.MULTILINE)
+_SIZE = re.compile(r"[^:]+:[^:]+:(\d{1,6})x(\d{1,4})", re.ASCII)
 _FRACTION = re.compile(r"(?<=\d)\.0+$")
 _KINDS = tuple(field.type for field in msgspec.structs.fields(SwfJob))
 _WHOLE = "a whole number, -1 for unknown"
@@ -173,6 +176,10 @@ def _job(fields: list[str]) -> SwfJob | None:
     if len(fields) < len(FIELDS):
         return None
     known = fields[: len(FIELDS)]
+    if size := next(filter(None, map(_SIZE.fullmatch, fields[len(FIELDS) :])), None):
+        cpus = str(int(size[1]) * int(size[2]))
+        known[4] = known[7] = cpus
+        known.append(size[1])
     for text in (known, _whole(known)):
         try:
             return msgspec.convert(text, SwfJob, strict=False)
@@ -314,6 +321,7 @@ def _submit(job: SwfJob, origin: float, site: str) -> Submit:
         queue=_named("q", job.queue),
         executable=_named("x", job.executable),
         cpus=cpus,
+        nodes=_positive(job.nodes),
         memory=memory,
         walltime=job.walltime if job.walltime > 0 else None,
     )

@@ -295,19 +295,27 @@ def test_a_real_trace_reads() -> None:
     trace = read_swf(trace_path("KTH"))
     assert (len(trace.jobs), trace.start, trace.cpus) == (28476, 843480031.0, 100)
     assert sum(1 for _ in events_of(trace, "kth")) == 1 + sum(3 if job.started else 2 for job in trace.jobs)
-    assert len(FIELDS) == len(SwfJob.__struct_fields__)
+    assert len(FIELDS) + 1 == len(SwfJob.__struct_fields__)
 
 
 def test_further_columns_are_counted_and_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
     line = "7 10 5.5 60.25 4.0 -1 -1 4 600 -1 1.0 3 1 -1 2 -1 -1 -1"
     path = tmp_path / "wide.swf"
-    path.write_text(f"{line} -1 frontier:excl:2500x112 {{n1,n2}}\n{line.replace('7', '8', 1)}\n")
+    path.write_text(f"{line} -1 {{n1,n2}} 2:ppn=2\n{line.replace('7', '8', 1)}\n")
     source = SwfSource.open(str(path))
     first, second = source.trace.jobs
     assert (first.number, first.run, first.allocated, first.status) == (7, 60.25, 4, 1)
     assert first == msgspec.structs.replace(second, number=7)
     assert source.left_out == {WIDER: 1}
     assert SwfSource.recognises(path.read_bytes())
+
+
+def test_a_further_column_may_have_the_size(tmp_path: Path) -> None:
+    line = "7 10 5 60 589824 -1 -1 4 600 -1 1 3 1 -1 2 -1 -1 -1 20000 500 frontier:excl:2500x112\n"
+    submit, start, _ = events(tmp_path, line)
+    assert isinstance(submit, Submit)
+    assert isinstance(start, Start)
+    assert (submit.cpus, submit.nodes, start.cpus) == (280_000, 2500, 280_000)
 
 
 def test_a_line_that_comes_twice_counts_once_and_a_trace_needs_no_header(tmp_path: Path) -> None:
