@@ -4,6 +4,7 @@ Each answer is a look at all jobs; several may be appended to one file. Its jobs
 would have of them. Times are the site's, such as `Mon Sep 16 10:23:45 2024`; jobs that have left show of which zone.
 """
 
+import math
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -16,7 +17,7 @@ from streams.errors import UNDECODABLE
 from streams.sources.logs.fields import BadRecord, Object, job_of
 from streams.sources.logs.source import LogSource
 from streams.sources.logs.stories import HELD
-from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, PbsRecords
+from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, SECONDS_TO_WRITE, PbsRecords
 from streams.sources.schedulers.pbs_request import LIST, Fields
 
 FIRST = re.compile(rb'^\s*\{[^{]{0,2000}?"timestamp"\s*:\s*(\d{9,10})[^{]{0,2000}?"pbs_version"', re.DOTALL)
@@ -118,13 +119,20 @@ class QstatRecords(PbsRecords):
         return local.replace(tzinfo=UTC).timestamp() - self.memory.offset
 
     def _learn_zone(self, answer: _Answer) -> None:
-        """A job that has left tells both ways when that was, a few seconds apart."""
+        """A job that has left tells both ways when that was, a few seconds apart; no job is later than the answer."""
+        newest = 0.0
         for job in answer.jobs.values():
             left, local = job.get("history_timestamp"), _local(str(job.get("mtime", "")))
-            if isinstance(left, int) and local is not None:
-                apart_s = local.replace(tzinfo=UTC).timestamp() - left
-                self.memory.offset = round(apart_s / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
+            if local is None:
+                continue
+            changed = local.replace(tzinfo=UTC).timestamp()
+            newest = max(newest, changed)
+            if isinstance(left, int):
+                self.memory.offset = round((changed - left) / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
                 return
+        ahead_s = newest - answer.timestamp
+        if ahead_s > self.memory.offset + SECONDS_TO_WRITE:
+            self.memory.offset = math.ceil(ahead_s / SECONDS_PER_ZONE_STEP) * SECONDS_PER_ZONE_STEP
 
     def _learn_offset(self, at: float, told: float) -> None:
         """Nothing: times here are all told in one way."""

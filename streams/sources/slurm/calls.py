@@ -139,8 +139,8 @@ class Commands(SlurmCalls):
         self._speaks_utc = False
 
     def queue(self, on_skipped: OnSkipped) -> JobsDocument:
-        """`squeue --json`, which tells all jobs, also those that ended within MinJobAge."""
-        return jobs_of(self.run("squeue", "--json", "--all", "--states=all"), on_skipped, "squeue")
+        """`squeue --json`, which tells all jobs of this cluster, also those that ended within MinJobAge."""
+        return jobs_of(self.run("squeue", "--local", "--json", "--all", "--states=all"), on_skipped, "squeue")
 
     def accounting(self, since: float, on_skipped: OnSkipped) -> JobsDocument:
         """`sacct`, as text: it costs a quarter of its JSON."""
@@ -148,11 +148,7 @@ class Commands(SlurmCalls):
         begin = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         wanted = self._wanted()
         data = self.run(
-            "sacct",
-            "--allusers",
-            "--allocations",
-            "--duplicates",
-            "--parsable2",
+            *("sacct", "--local", "--allusers", "--allocations", "--duplicates", "--parsable2"),
             f"--delimiter={SEPARATOR}",
             f"--format={wanted}",
             f"--starttime={begin}",

@@ -96,7 +96,7 @@ class SlurmSource(Source):
     ) -> Self:
         """Open it; it asks Slurm nothing before its events are read.
 
-        Of a file that tells of several clusters `cluster` names the one that is the site. `token_file`,
+        Where several clusters are told of, `cluster` names the one that is the site. `token_file`,
         `token_command`, `ca`, `certificate` and `key` are slurmrestd's: see `Access`.
 
         Raises:
@@ -182,7 +182,7 @@ class SlurmSource(Source):
 
     def events(self, cursor: Cursor | None = None) -> Iterator[Step]:
         """The events, look after look; a look's last one has the cursor."""
-        run = _Run(self.sites[0], _unpacked(cursor), self._opened())
+        run = _Run(self.sites[0], _unpacked(cursor), self._opened(), self._options["cluster"])
         try:
             for step in run.steps():
                 self.records = sum(way.records for way in run.ways)
@@ -196,9 +196,11 @@ class SlurmSource(Source):
 class _Run:
     """The ways and the table, from one place on."""
 
-    def __init__(self, site: str, found: tuple[Place, dict[str, Entry]], ways: list[Way]) -> None:
+    def __init__(
+        self, site: str, found: tuple[Place, dict[str, Entry]], ways: list[Way], cluster: str | None = None
+    ) -> None:
         self.place, entries = found
-        self.ways = ways
+        self.ways, self._clusters = ways, {None, cluster}
         self._site = site
         self._accounting = next((way for way in ways if isinstance(way, AccountingPolling)), None)
         self._table = JobTable(site, entries, accounted=self._accounting is not None)
@@ -223,8 +225,9 @@ class _Run:
 
     def _events_of(self, look: Look) -> Iterator[Step]:
         events: list[Any] = [*self._capacity(look)]
-        if look.rows or look.queue:
-            events += self._table.look(look.rows, look.at, look.queue, look.late)
+        rows = [row for row in look.rows if row.cluster in self._clusters or self._clusters == {None}]
+        if rows or look.queue:
+            events += self._table.look(rows, look.at, look.queue, look.late)
         events += self._in_doubt(look)
         for number, event in enumerate(events, 1):
             self.place.events += 1

@@ -55,6 +55,11 @@ def test_a_job_that_has_left_is_told_whole(tmp_path: Path) -> None:
         ]
 
 
+def test_no_job_is_later_than_the_answer(tmp_path: Path) -> None:
+    (found,) = plain(read("qstat", tmp_path, answer(10, j7={"job_state": "Q"})).whole)
+    assert found == SUBMIT | REQUEST
+
+
 def test_looks_one_after_the_other(tmp_path: Path) -> None:
     held, queued = {"job_state": "H"}, {"job_state": "Q"}
     gone = {"job_state": "F", "mtime": "Tue Nov 14 23:20:00 2023"}

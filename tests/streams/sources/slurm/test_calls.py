@@ -41,8 +41,9 @@ def test_the_programs_are_called_and_measured(programs: Path) -> None:
     (programs / "jobs.json").write_bytes(squeue(JOBS, 30))
     lines = sacct(JOBS, 30).replace("|", "\x1f")
     (programs / "jobs.txt").write_text(lines)
-    program(programs, "squeue", f"cat {programs}/jobs.json; test $TZ = UTC -a $SLURM_BITSTR_LEN = 0")
-    program(programs, "sacct", f'test "$1" = --helpformat && echo "JobID Submit  State" || cat {programs}/jobs.txt')
+    program(programs, "squeue", f'cat {programs}/jobs.json; test "$1 $TZ $SLURM_BITSTR_LEN" = "--local UTC 0"')
+    known = 'test "$1" = --helpformat && echo "JobID Submit  State" && exit; test "$1" = --local'
+    program(programs, "sacct", f"{known} && cat {programs}/jobs.txt")
     measured: dict[str, Calls] = {}
     calls = Commands(measured)
     assert [row.job for row in calls.queue(no_skips).rows] == ["1", "2"]

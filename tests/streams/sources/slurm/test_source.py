@@ -239,3 +239,13 @@ def test_a_big_queue_has_a_small_cursor(tmp_path: Path) -> None:
     cursor = events_there(SlurmSource.open(str(tmp_path), "here"))[-1][1]
     assert cursor is not None
     assert len(cursor) < 40 * len(jobs) < MAX_CURSOR_BYTES
+
+
+def test_rows_of_other_clusters_are_left_out_of_looks(tmp_path: Path) -> None:
+    rows = "".join(f"7|{name}|2026-01-01T10:00:00|2026-01-01T10:01:00|Unknown|RUNNING\n" for name in ("fir", "elm"))
+    (tmp_path / "0001-sacct.txt").write_text(f"JobID|Cluster|Submit|Start|End|State\n{rows}")
+    counts = [
+        len([e for e in SlurmSource.open(str(tmp_path), "s", pytest.fail, cluster=name).whole() if e.kind == "submit"])
+        for name in ("fir", "oak")
+    ]
+    assert counts == [1, 0]
