@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import access, client, logs, look, notify, offline, service, site, source, tune
+from streams.cli import access, client, logs, look, offline, service, site, source, tune
 from streams.cli.help import command_of
 from streams.cli.output import tell
 from streams.errors import UserError, needing
@@ -105,7 +105,7 @@ def application(*more: typer.Typer) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     made.callback()(options)
-    for module in (client, look, notify, logs, offline, tune, service, site, source, access):
+    for module in (client, look, logs, offline, tune, service, site, source, access):
         made.add_typer(module.commands)
     for group in more:
         made.add_typer(group)

@@ -46,7 +46,7 @@ def test_server_starts_stops_and_starts_again(tmp_path: Path) -> None:
         ports.add(toy.port)
         end()
         assert not alive(pid)
-    assert (len(pids), len(ports)) == (4, 1)
+    assert (len(pids), len(ports)) == (3, 1)
     assert not toy.running
     with pytest.raises(StackError, match="not running"):
         _ = toy.pid
