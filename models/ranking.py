@@ -23,7 +23,7 @@ from models.records import (
     Why,
 )
 
-Said = WaitAnswer | StandingEstimate | str
+Reply = WaitAnswer | StandingEstimate | str
 """What is known about the job at a site: the worker's answer, else a standing estimate, else why there is neither."""
 
 
@@ -153,7 +153,7 @@ def exclusion(job: JobRequest, site: SiteSettings) -> str | None:
 
 def rank(
     job: JobRequest,
-    said: Mapping[str, Said],
+    said: Mapping[str, Reply],
     sites: Mapping[str, SiteSettings],
     run_s: float | None = None,
     start_within_s: float | None = None,

@@ -78,8 +78,8 @@ class Engine:
             Requeue: submits.requeue,
             Hold: parts.eligibility.hold,
             Release: parts.eligibility.release,
-            Suspend: in_place.suspend,
-            Resume: in_place.resume,
+            Suspend: parts.suspensions.suspend,
+            Resume: parts.suspensions.resume,
             ExpectedStart: in_place.expect,
             Alter: in_place.alter,
             Capacity: in_place.take_capacity,
@@ -165,7 +165,7 @@ class Engine:
 
     def take_changes(self) -> Changes:
         """What was learnt since this was last called. Callers that store nothing call it too, lest it grows."""
-        self.parts.live.take_marks()
+        self.parts.live.take_changes()
         return self.parts.histories.take_changes()
 
     def checkpoint(self) -> tuple[bytes, Changes]:
@@ -184,7 +184,7 @@ class Engine:
         O(events since then), whatever is live: 3 µs for each job that they changed, and 0.5 ms.
         """
         live = self.parts.live
-        marks = live.take_marks()
+        marks = live.take_changes()
         changes = self.parts.histories.take_changes()
         jobs = {number: encode_job(live.stored(number, job)) for number, job in marks.jobs.items()}
         first_name = live.named - len(live.remembered)
@@ -197,7 +197,7 @@ class Engine:
     def everything(self) -> tuple[Iterator[tuple[int, bytes]], Mapping[int, JobKey]]:
         """All live jobs as they are stored, with their numbers, and the names; from now on none of it has changed."""
         live = self.parts.live
-        live.take_marks()
+        live.take_changes()
         jobs = ((number, encode_job(live.stored(number, job))) for number, job in live.by_number.items())
         return jobs, dict(enumerate(live.remembered, live.named - len(live.remembered)))
 

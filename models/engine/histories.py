@@ -106,7 +106,7 @@ class Histories:
         """What is new since this was last called."""
         changes, self._changes = self._changes, Changes()
         for name, rows in self._rows.items():
-            changes.rows[name], changes.oldest[name] = rows.take_new(), rows.oldest
+            changes.rows[name], changes.oldest[name] = rows.take_changes(), rows.oldest
         return changes
 
     def save(self, changes: Changes) -> SavedHistories:

@@ -132,7 +132,7 @@ class LiveJobs:
         """A live job may be changed."""
         self._touched.add(job.key)
 
-    def take_marks(self) -> Touched:
+    def take_changes(self) -> Touched:
         """What has changed since this was last called."""
         touched = self._touched.union(*(kept.take_changed() for kept in self._per_job.values()))
         jobs = {self.numbers[key]: self._state.jobs[key] for key in touched if key in self.numbers}

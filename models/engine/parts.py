@@ -1,4 +1,7 @@
-"""What an engine consists of: each part knows and changes its own."""
+"""What an engine consists of: each part knows and changes its own; and what those have in common who work on them."""
+
+from collections.abc import Callable
+from functools import partial
 
 from models.engine.events.arrays import Arrays
 from models.engine.events.eligibility import Eligibility
@@ -43,10 +46,12 @@ class Parts:
         self.live = LiveJobs(
             self.context, settings.live_jobs, settings.remembered, self.methods.forget, self.methods.per_job
         )
+        self.observe: Callable[[Job, Happened, float], None] = partial(self.methods.observe, context=self.context)
+        """Called with what befalls an attempt, whether or not it is scored, and when: methods see it."""
         self.arrays = Arrays(self.live, self.methods.forget)
         self.groups = Groups(self.live)
         self.eligibility = Eligibility(self.live, self.reestimates.watch)
-        self.suspensions = Suspensions(self.live)
+        self.suspensions = Suspensions(self.live, self.observe)
         self.histories = Histories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
         self.arrived: float | None = None
         """When the event that is being applied arrived at the broker."""
@@ -70,6 +75,21 @@ class Parts:
         )
         return "; ".join(filter(None, found)) or None
 
-    def observe(self, job: Job, what: Happened, at: float) -> None:
-        """Methods see what befalls an attempt, whether or not it is scored."""
-        self.methods.observe(job, what, at, self.context)
+
+class AttemptHandler:
+    """Does what some kinds of events do to an attempt."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._settings, self._context, self._live = parts.settings, parts.context, parts.live
+        self._arrays, self._groups, self._suspensions = parts.arrays, parts.groups, parts.suspensions
+        self._methods, self._scores, self._outgoing = parts.methods, parts.scores, parts.outgoing
+        self._histories, self._past = parts.histories, parts.past
+        self._queues, self._reestimates = parts.queues, parts.reestimates
+        self._observe = parts.observe
+
+    def _predict_run(self, job: Job) -> None:
+        """How long a job will run is predicted, before anything else is."""
+        self._methods.predict_run(job, self._context)
+        if not job.progress.past:
+            self._scores.count_runs()

@@ -47,7 +47,7 @@ class Rows:
         self._new.append(row)
         self.count += 1
 
-    def take_new(self) -> list[Row]:
+    def take_changes(self) -> list[Row]:
         """The rows that are new since this was last called."""
         new, self._new = self._new, []
         return new

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from models.engine.settings import SiteSettings
-from models.ranking import JobRequest, Ranking, Said, exclusion, rank
+from models.ranking import JobRequest, Ranking, Reply, exclusion, rank
 from models.records import UNKNOWN_SITE, AnyAnswer, AnyQuestion, NoAnswer, WaitAnswer
 from streams.client.estimates import EstimateCache
 from streams.client.questions import AnswerTimeout, new_id
@@ -67,7 +67,7 @@ async def ask_ranking(
     return rank(job, said, known, run_s, start_within_s)
 
 
-def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: AnyAnswer | None) -> Said:
+def _said(cache: EstimateCache, job: JobRequest, site: str, known: SiteSettings, answer: AnyAnswer | None) -> Reply:
     """The worker's answer, else a standing estimate, else why there is neither."""
     if isinstance(answer, WaitAnswer):
         return answer

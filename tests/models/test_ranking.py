@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from models.engine.settings import SiteSettings
-from models.ranking import JobRequest, RankedSite, Ranking, Said, rank
+from models.ranking import JobRequest, RankedSite, Ranking, Reply, rank
 from models.records import LiveState, StandingEstimate, WaitAnswer
 
 LIVE = LiveState(queued_jobs=3, running_jobs=4, free_cpus=5)
@@ -98,7 +98,7 @@ def test_sites_without_an_estimate_come_last_and_ties_go_by_name() -> None:
 
 
 def test_sites_to_which_the_job_cannot_go_are_left_out_with_the_reason() -> None:
-    told: dict[str, Said] = {
+    told: dict[str, Reply] = {
         "small": said(0.0, cpus=4),
         "nameless": said(0.0, cpus=0),
         "limited": said(0.0),

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from models.engine.attempts.handler import AttemptHandler
 from models.engine.events.arrays import is_row, scored_as
 from models.engine.outgoing import Anomaly, Record, bounds_of
+from models.engine.parts import AttemptHandler
 from models.engine.past import PAST_BOUND
 from models.method import Happened
 from models.records import Cancel, End

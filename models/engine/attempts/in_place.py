@@ -1,16 +1,13 @@
-"""What changes while a job stays where it is: it stands still, its request is altered, somebody expects its start; and
-the site's size.
-"""
+"""What changes while a job stays where it is: its request, and when others expect its start; and the site's size."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from models.engine.attempts.handler import AttemptHandler
 from models.engine.methods import planned_run_s
 from models.engine.outgoing import Anomaly, Record, stale
+from models.engine.parts import AttemptHandler
 from models.engine.scores import MAX_RIVALS
-from models.method import Happened
-from models.records import Alter, Capacity, ExpectedStart, Resume, Suspend
+from models.records import Alter, Capacity, ExpectedStart
 from models.registry import METHODS, RUN_METHODS
 from models.site.clock import MAX_AHEAD_S
 from models.site.job import Estimate, Job, Phase
@@ -33,23 +30,7 @@ RARE = (
 
 
 class InPlace(AttemptHandler):
-    """Running jobs that stand still, requests that are altered, starts that others expect, and what the site has."""
-
-    def suspend(self, event: Suspend) -> Iterator[Record]:
-        """A running job stands still."""
-        return self._stand_still(event, self._suspensions.suspend(event), Happened.SUSPENDED)
-
-    def resume(self, event: Resume) -> Iterator[Record]:
-        """A job that stood still runs on."""
-        return self._stand_still(event, self._suspensions.resume(event), Happened.RESUMED)
-
-    def _stand_still(self, event: Suspend | Resume, refused: Iterable[Anomaly], what: Happened) -> Iterator[Record]:
-        """Methods see it, unless it is refused."""
-        anomalies = list(refused)
-        job = self._live.get(event.key)
-        if not anomalies and job is not None:
-            self._observe(job, what, event.time)
-        yield from anomalies
+    """Requests that are altered, starts that others expect, and what the site has."""
 
     def alter(self, event: Alter) -> Iterator[Record]:
         """A live job's request is another now, so it is estimated again; of one that runs also what was allocated."""

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from models.engine.attempts.ends import SKEW_S, Ends, end_of
-from models.engine.attempts.handler import AttemptHandler
 from models.engine.outgoing import Anomaly, Record
-from models.engine.parts import Parts
+from models.engine.parts import AttemptHandler, Parts
 from models.method import Happened
 from models.records import Start
 from models.site.extras import EXTRAS, progress_at_start

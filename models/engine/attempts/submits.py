@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from models.engine.attempts.ends import SKEW_S, Ends
-from models.engine.attempts.handler import AttemptHandler
 from models.engine.declared import obstacle
 from models.engine.events.arrays import extras_of_task
 from models.engine.outgoing import Anomaly, Record, count_from_eligible, nodes_down, withhold
-from models.engine.parts import Parts
+from models.engine.parts import AttemptHandler, Parts
 from models.engine.reestimates import worth_telling
 from models.method import Happened
 from models.records import Requeue, Submit

@@ -1,9 +1,10 @@
 """What it does to a running job that it is suspended, and that it is resumed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from models.engine.live import LiveJobs
 from models.engine.outgoing import Anomaly, stale
+from models.method import Happened
 from models.records import JobKey, Resume, Suspend
 from models.site.job import Job, Phase
 
@@ -12,10 +13,15 @@ RENEW_S = 60.0
 
 
 class Suspensions:
-    """Has the jobs of a site stand still and run on; their run times are without the time that they stood still."""
+    """Has the jobs of a site stand still and run on; their run times are without the time that they stood still.
 
-    def __init__(self, live: LiveJobs) -> None:
+    Parameters:
+        observe: called with a job that is suspended or resumed, which of the two, and when.
+    """
+
+    def __init__(self, live: LiveJobs, observe: Callable[[Job, Happened, float], None]) -> None:
         self._live = live
+        self._observe = observe
         self._still: dict[JobKey, None] = {}  # with their processors; some may have left or run on since
 
     def watch(self, jobs: Iterable[Job]) -> None:
@@ -49,6 +55,7 @@ class Suspensions:
             self._live.alter(job, phase=phase, progress=job.progress.but(suspended_at=at))
             if _keeps_processors(job):
                 self._still[job.key] = None
+            self._observe(job, Happened.SUSPENDED, event.time)
 
     def resume(self, event: Resume) -> Iterator[Anomaly]:
         """A suspended job runs on."""
@@ -61,6 +68,7 @@ class Suspensions:
         else:
             progress = job.progress.but(suspended_at=None, suspended_s=job.stood_s(event.time))
             self._live.alter(job, phase=Phase.RUNNING, progress=progress)
+            self._observe(job, Happened.RESUMED, event.time)
 
 
 def _keeps_processors(job: Job) -> bool:
