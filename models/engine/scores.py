@@ -141,7 +141,7 @@ class Scores(msgspec.Struct, kw_only=True):
 
     def _add_burst(self, job: Job, wait_s: float) -> None:
         """Count which bounds of the method that counts held, by the job's weight in its burst; 2 µs."""
-        weight = 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(USER_QUEUED))
+        weight = burst_weight(job)
         for q, bound_s in (self._bounds(job, self.method) or {}).items() if self.method in job.estimates else ():
             jobs, held = self.bursts.get(q, (0.0, 0.0))
             self.bursts[q] = jobs + weight, held + weight * (wait_s <= bound_s)
@@ -192,3 +192,10 @@ class Scores(msgspec.Struct, kw_only=True):
             mine |= {name: stored[name] for name in stored if name in mine}
         self.weeks, self.bursts, self.waits = saved.weeks, saved.bursts, saved.waits
         self.later, self.later_first = saved.later, saved.later_first
+
+
+def burst_weight(job: Job) -> float:
+    """What a job weighs where a burst is not to be thousands of pieces of evidence: 1/(1 + n), where n jobs of its user
+    queued when it came.
+    """
+    return 1.0 if job.features is None else 1.0 / (1.0 + job.features.item(USER_QUEUED))

@@ -1,13 +1,14 @@
 """Accuracy by how long jobs waited, by week and by queue: what a report draws."""
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Container
 
 import msgspec
 
+from models.engine.scores import burst_weight
 from models.engine.settings import EngineSettings
-from models.records import Alter, AnyEvent, Cancel, End, JobKey, Outcome, Start, Submit
+from models.records import Outcome
+from models.site.job import Job
 
 WAIT_EDGES = (60.0, 600.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 48 * 3600.0)
 """The classes of waits: their edges, seconds."""
@@ -88,28 +89,15 @@ class Breakdown(msgspec.Struct):
         return held / jobs if jobs else None
 
 
-class LiveJob(msgspec.Struct, array_like=True):
-    """What is kept of a live job: its queue, its user, what it weighs, and whether it still queues."""
-
-    queue: str
-    user: str | None
-    weight: float
-    queued: bool = True
-
-
 class SavedBreakdowns(msgspec.Struct):
-    """What `Breakdowns` has counted, and the live jobs."""
+    """What `Breakdowns` has counted, and the outcomes of the last job."""
 
     found: dict[str, Breakdown]
-    live: list[tuple[JobKey, LiveJob]]
     same: list[Outcome]
 
 
 class Breakdowns:
     """Breaks the outcomes of a replay down, by method.
-
-    Show it each event before (`see`) and after (`forget`) its records, so that it knows each job's queue and user;
-    memory goes with the live jobs.
 
     Parameters:
         begin: Unix time from which weeks count.
@@ -127,47 +115,16 @@ class Breakdowns:
         self._only_runs = frozenset(settings.run_methods) - self._methods
         self._included = included
         self._cancelled = cancelled
-        self._live: dict[JobKey, LiveJob] = {}
-        self._queued: Counter[str] = Counter()  # jobs by user
         self._key: tuple[str, str, int] | None = None
         self._same: list[Outcome] = []
 
-    def see(self, event: AnyEvent) -> None:
-        """An event is about to be applied."""
-        if isinstance(event, Submit) and event.key not in self._live:
-            before = 0 if event.user is None else self._queued[event.user]
-            self._live[event.key] = LiveJob(event.queue or NO_QUEUE, event.user, 1.0 / (1.0 + before))
-            self._count(event.user, 1)
-        elif isinstance(event, Alter) and event.queue is not None and event.key in self._live:
-            self._live[event.key].queue = event.queue
-        elif isinstance(event, Start):
-            self._leaves(self._live.get(event.key))
-
-    def forget(self, event: AnyEvent) -> None:
-        """The event's records are all there."""
-        if isinstance(event, End | Cancel):
-            self._leaves(self._live.pop(event.key, None))
-
-    def _leaves(self, job: LiveJob | None) -> None:
-        """It queues no more."""
-        if job is not None and job.queued:
-            job.queued = False
-            self._count(job.user, -1)
-
-    def _count(self, user: str | None, jobs: int) -> None:
-        if user is not None:
-            self._queued[user] += jobs
-            if not self._queued[user]:
-                del self._queued[user]
-
     def save(self) -> SavedBreakdowns:
         """What was counted so far."""
-        return SavedBreakdowns(self.found, list(self._live.items()), self._same)
+        return SavedBreakdowns(self.found, self._same)
 
     def restore(self, saved: SavedBreakdowns) -> None:
         """Take back what `save` gave."""
-        self.found, self._live, self._same = saved.found, dict(saved.live), saved.same
-        self._queued = Counter(job.user for job in self._live.values() if job.queued and job.user is not None)
+        self.found, self._same = saved.found, saved.same
         if self._same:
             first = self._same[0]
             self._key = first.site, first.job, first.attempt
@@ -177,17 +134,21 @@ class Breakdowns:
         """Whose outcomes came that are of no method."""
         return sorted(name for name in self.found if name not in self._methods)
 
-    def add(self, outcome: Outcome) -> None:
-        """Count an outcome of a wait; one of a run time is passed over."""
+    def add(self, outcome: Outcome, job: Job | None = None) -> None:
+        """Count an outcome of a wait; one of a run time is passed over.
+
+        Parameters:
+            job: of which it is, as the engine has it.
+        """
         if outcome.actual_run_s is not None or outcome.method in self._only_runs:
             return
         if (outcome.censored and not self._cancelled) or (
             self._included is not None and outcome.job not in self._included
         ):
             return
-        job = self._live.get((outcome.job, outcome.attempt), LiveJob(NO_QUEUE, None, 1.0))
+        queue, weight = (NO_QUEUE, 1.0) if job is None else (job.queue or NO_QUEUE, burst_weight(job))
         week = int((outcome.observed_at - self._begin) // WEEK_S)
-        self.found.setdefault(outcome.method, Breakdown()).add(outcome, week, job.queue, job.weight)
+        self.found.setdefault(outcome.method, Breakdown()).add(outcome, week, queue, weight)
         self._compare(outcome)
 
     def _compare(self, outcome: Outcome) -> None:

@@ -13,7 +13,8 @@ from models.engine.engine import Engine
 from models.engine.histories import Changes
 from models.engine.outgoing import Anomaly
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Outcome, Submit
+from models.records import AnyEvent, JobEvent, Outcome, Submit
+from models.site.job import Job
 from streams.bulk.event_log import JobRange
 from streams.errors import UserError
 from streams.offline.breakdown import Breakdowns, SavedBreakdowns
@@ -127,18 +128,17 @@ class ScoredReplay:
             engine = self._engines[event.site] = Engine(event.site, self._settings)
             if self._prior is not None:
                 engine.methods.use_prior(self._prior)
-        self.breakdowns.see(event)
+        job = _job_of(event, engine)
         predictions, outcomes = self._files
         for item in engine.apply(event):
             if isinstance(item, Anomaly):
                 self.anomalies[item.reason] += 1
                 continue
             if isinstance(item, Outcome):
-                self.breakdowns.add(item)
+                self.breakdowns.add(item, job)
                 self.scores.add(item)
             if self._only in (None, item.method):
                 (outcomes if isinstance(item, Outcome) else predictions).write(item)
-        self.breakdowns.forget(event)
         engine.take_changes()  # they are not stored one by one
 
     def _keep(self) -> None:
@@ -154,3 +154,11 @@ class ScoredReplay:
             SavedReplay(self._identity, self._passed, engines, scores, breakdowns, dict(self.anomalies), sizes),
             self._state_file,
         )
+
+
+def _job_of(event: AnyEvent, engine: Engine) -> Job | None:
+    """The live job that an event is about; of a task that queues in its array's row that row."""
+    if not isinstance(event, JobEvent):
+        return None
+    jobs = engine.context.state.jobs
+    return jobs.get(event.key) or jobs.get((getattr(event, "array", None) or "", 0))

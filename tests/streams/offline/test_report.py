@@ -6,10 +6,13 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from models.engine.settings import EngineSettings
-from models.records import AnyEvent, Cancel, End, Outcome, Start, Submit
+from models.records import AnyEvent, End, Outcome, Start, Submit
+from models.site.features import FEATURES
+from models.site.job import Job
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.cli.app import main
@@ -46,9 +49,9 @@ def broken_down(*jobs: tuple[str, float, dict[str, float]], queue: str | None = 
     """Jobs by name, wait, and what each method said."""
     found = Breakdowns(0.0, SETTINGS, **more)
     for name, wait, said in jobs:
-        found.see(Submit(site="s", time=0.0, job=name, queue=queue))
+        job = Job(name, 0, 0.0, queue=queue)
         for method, predicted in said.items():
-            found.add(outcome(name, method, predicted, wait, bounds={"0.9": wait} if method == "blend" else None))
+            found.add(outcome(name, method, predicted, wait, bounds={"0.9": wait} if method == "blend" else None), job)
     return found
 
 
@@ -66,19 +69,15 @@ def test_outcomes_are_broken_down() -> None:
 
 def test_a_burst_counts_as_few_jobs_however_many_it_has() -> None:
     found = Breakdowns(0.0, SETTINGS)
-    for job in range(99):
-        found.see(Submit(site="s", time=0.0, job=str(job), user="ada" if job else "bob"))
+    for number in range(99):  # bob's, then ada's
+        job = Job(str(number), 0, 0.0, features=np.zeros(len(FEATURES)))
+        job.features[FEATURES.index("user_queued_jobs")] = max(number - 1, 0)
+        found.add(outcome(str(number), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if number else 6.0}), job)
     again = Breakdowns(0.0, SETTINGS)
     again.restore(found.save())
-    for job in range(99):
-        again.see(Start(site="s", time=9.0, job=str(job)))
-        again.add(outcome(str(job), "blend", 5.0, 5.0, bounds={"0.9": 4.0 if job else 6.0}))
     ours = again.found["blend"]
     assert ours.every.held("0.9") == pytest.approx(1 / 99)
     assert ours.held_by_burst("0.9") == pytest.approx(1 / (1 + sum(1 / n for n in range(1, 99))))
-    again.see(Submit(site="s", time=10.0, job="after", user="ada"))  # none of hers queues any more
-    again.add(outcome("after", "blend", 5.0, 5.0, bounds={"0.9": 6.0}))
-    assert ours.bursts["0.9"][1] == 2.0
 
 
 def test_only_what_is_scored_counts() -> None:
@@ -99,16 +98,6 @@ def test_a_rival_is_compared_on_the_same_jobs() -> None:
     assert found.found["blend"].beside["slurm"].error_s == 50.0
     said = " ".join(verdict(found.found, "blend", found.rivals))
     assert "slurm had an estimate of its own for 1 of the jobs: it erred by 5m on average, blend on the same" in said
-
-
-def test_queues_of_jobs_that_left_are_forgotten() -> None:
-    found = Breakdowns(0.0, SETTINGS)
-    job = {"site": "s", "job": "1"}
-    events: list[AnyEvent] = [Submit(time=0.0, queue="q", **job), Start(time=1.0, **job), End(time=2.0, **job)]
-    for event in (*events, Cancel(site="s", time=3.0, job="2")):
-        found.see(event)
-        found.forget(event)
-    assert (found._live, found._queued) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -182,12 +171,15 @@ class Tags(HTMLParser):
 
 def test_the_page_stands_alone_and_escapes_every_name(log: EventLog) -> None:
     found = Breakdowns(log.begin, SETTINGS)
+    jobs: dict[str, Job] = {}
     for event in log.events():
-        found.see(event)
-        if isinstance(event, Start):
-            wait = event.time
+        if isinstance(event, Submit):
+            jobs[event.job] = Job.of(event)
+        elif isinstance(event, Start):
+            wait, job = event.time, jobs[event.job]
             for method, said in {"blend": wait / 2, "zero": 0.0, "median": 60.0, HOSTILE: 1.0}.items():
-                found.add(outcome(event.job, method, said, wait, bounds={"0.9": wait} if method == "blend" else None))
+                bounds = {"0.9": wait} if method == "blend" else None
+                found.add(outcome(event.job, method, said, wait, bounds=bounds), job)
     report = Report()
     report.skip(Skipped(HOSTILE, 1, None, HOSTILE, HOSTILE))
     page = page_of(log, report, found.found, "blend", found.rivals)
