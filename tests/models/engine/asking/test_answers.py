@@ -360,3 +360,11 @@ def test_where_a_site_does_not_tell_of_gpus_who_asks_for_some_is_told(pools: lis
         assert isinstance(told, WaitAnswer)
         doubts.append("GPUs is not told" in (told.degraded or ""))
     assert doubts == [False, not pools]
+
+
+def test_a_job_of_flux_is_known_by_what_can_be_typed() -> None:
+    engine = Engine("alder", EngineSettings(method="zero", shadows=()))
+    list(engine.apply(Submit(site="alder", time=1.0, job="ƒ22")))
+    for name, known in (("ƒ22", True), ("f22", True), ("f23", False)):
+        found = answer(JobQuestion(id="1", site="alder", job=name), engine, 2.0)
+        assert isinstance(found, JobAnswer) and (found.live is not None) == known
