@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streams.cli.look import By, Sites, Token, Url, seconds_until
-from streams.cli.options import Site, changed, name, names, settings_of
+from streams.cli.options import Site, changed, named, settings_of
 from streams.cli.output import print_json, tell, told_if_silent
 from streams.errors import read_as
 from streams.text.terminal import minute, show_line
@@ -23,7 +23,7 @@ commands = typer.Typer()
 def watch(
     context: typer.Context,
     site: Site = None,
-    job: Annotated[str | None, typer.Option(help="Those of this job only.")] = None,
+    job: Annotated[str | None, typer.Option(callback=named, help="Those of this job only.")] = None,
     outcomes: Annotated[bool, typer.Option("--outcomes", help="What became of predictions too.")] = False,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="What the topics hold already too, not just what comes.")
@@ -36,7 +36,7 @@ def watch(
     from streams.client.watch import watch as records
 
     shown, waiting = 0, "nothing has come yet: predictions come as jobs are submitted; Ctrl-C ends it"
-    wanted = WatchFilter(name("--site", site), name("--job", job))
+    wanted = WatchFilter(site, job)
     following = records(settings_of(context), wanted, outcomes, from_beginning)
     with closing(following) as found, told_if_silent(waiting) as heard:
         for record, raw, late in found:
@@ -107,7 +107,6 @@ def ask(
 
     fields = JobRequest.__struct_fields__
     described = {field: value for field, value in context.params.items() if field in fields and value is not None}
-    names("--site", site or ())
     if memory is not None and memory.strip().isdecimal():
         raise typer.BadParameter(f"--mem {memory} has no unit; expected {memory}M, {memory}G, …: in all, not a node's.")
     job = job_request(**described)
@@ -126,8 +125,8 @@ def ask(
 def notify(
     context: typer.Context,
     site: Sites = None,
-    user: Annotated[list[str] | None, typer.Option(help="This user's jobs only; repeatable.")] = None,
-    job: Annotated[list[str] | None, typer.Option(help="This job only; repeatable.")] = None,
+    user: Annotated[list[str] | None, typer.Option(callback=named, help="This user's jobs only; repeatable.")] = None,
+    job: Annotated[list[str] | None, typer.Option(callback=named, help="This job only; repeatable.")] = None,
     before: Annotated[
         str | None,
         typer.Option(metavar="DURATION", help="How long before its start a job is told. Default: 15m."),
@@ -153,8 +152,7 @@ def notify(
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise typer.BadParameter("--webhook: expected an address that begins with http:// or https://.")
-    chosen = (names("--site", site or ()), names("--user", user or ()), names("--job", job or ()))
-    wanted = NoticeFilter(*map(frozenset, chosen))
+    wanted = NoticeFilter(*(frozenset(chosen or ()) for chosen in (site, user, job)))
     before_s = None if before is None else read_as("--before", seconds_of, before)
     settings = settings_of(context)
     settings = changed(settings, "notify", before_seconds=before_s, webhook=webhook, web_port=web_port)

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from streams.cli.options import Site, known_sites, name, names, settings_of
+from streams.cli.options import Site, known_sites, named, settings_of
 from streams.cli.output import print_json, told_if_silent
 from streams.errors import read_as
 from streams.text.terminal import show_line
@@ -16,7 +16,8 @@ commands = typer.Typer()
 T = TypeVar("T")
 
 Sites = Annotated[
-    list[str] | None, typer.Option(autocompletion=known_sites, help="Only this site; repeatable. Default: all.")
+    list[str] | None,
+    typer.Option(autocompletion=known_sites, callback=named, help="Only this site; repeatable. Default: all."),
 ]
 Url = Annotated[str | None, typer.Option(help="Ask this service, not through Kafka.")]
 Token = Annotated[str | None, typer.Option(help="The service's token. Default: the settings'.")]
@@ -30,7 +31,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the answers as JSON.
 @commands.command(epilog="Example: queuecast jobs --user ada --site ctc")
 def jobs(
     context: typer.Context,
-    user: Annotated[str | None, typer.Option(help="This user's. Default: those that have queued longest.")] = None,
+    user: Annotated[
+        str | None, typer.Option(callback=named, help="This user's. Default: those that have queued longest.")
+    ] = None,
     site: Sites = None,
     most: Annotated[int, typer.Option(min=1, max=1000, help="Of a site, at most.")] = 20,
     url: Url = None,
@@ -44,20 +47,18 @@ def jobs(
     from streams.client import either
     from streams.client.listing import show_jobs
 
-    sites = names("--site", site or ())
-    name("--user", user)
     with either.asked_of(settings_of(context, url), url, token) as grid:
         if user is None:
-            found = either.longest_queued(grid.every_site(sites, most))
+            found = either.longest_queued(grid.every_site(site or (), most))
         else:
-            found = either.user_jobs(grid.jobs(user, sites, most))
+            found = either.user_jobs(grid.jobs(user, site or (), most))
     _print(found, as_json, show_jobs)
 
 
 @commands.command(epilog="Example: queuecast job 4711 --site ctc --by 17:00")
 def job(
     context: typer.Context,
-    job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")],
+    job_id: Annotated[str, typer.Argument(metavar="ID", callback=named, help="The job's id.")],
     by: By = None,
     told: Annotated[
         bool, typer.Option("--told", help="What was told of it so far, too; from Kafka, not --url.")
@@ -78,12 +79,10 @@ def job(
     if told:  # the light client, which asks a service, has no Kafka
         from streams.client.watch import told_of
 
-    names("ID", [job_id])
-    sites = names("--site", site or ())
     within_s = None if by is None else seconds_until(by)
     settings = settings_of(context, url)
     with either.asked_of(settings, url, token) as grid:
-        found = either.answered(grid.job(job_id, sites))
+        found = either.answered(grid.job(job_id, site or ()))
     before = {one.site: told_of(settings, one.site, one.live) for one in found if told and one.live is not None}
     if told and as_json:
         print_json([to_builtins(one) | {"told": before.get(one.site, [])} for one in found])
@@ -114,9 +113,8 @@ def sites(
     from streams.client import either
     from streams.client.listing import show_sites
 
-    chosen = names("--site", site or ())
     with either.asked_of(settings_of(context, url), url, token) as grid:
-        found = either.site_rows(grid, chosen)
+        found = either.site_rows(grid, site or ())
     _print(found, as_json, show_sites)
 
 
@@ -124,14 +122,14 @@ def sites(
 def letters(
     context: typer.Context,
     site: Site = None,
-    reason: Annotated[str | None, typer.Option(help="Those with this reason only.")] = None,
+    reason: Annotated[str | None, typer.Option(callback=named, help="Those with this reason only.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Print each that comes from now on, one a line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The counts as JSON; with --follow JSON lines.")] = False,
 ) -> None:
     """Print the messages that could not be processed, the dead letters, by reason."""
     from streams.operate.letters import LetterFilter, by_reason, line, read_letters, show
 
-    wanted = LetterFilter(name("--site", site), name("--reason", reason))
+    wanted = LetterFilter(site, reason)
     settings = settings_of(context)
     if not follow:
         counts = by_reason(read_letters(settings, wanted))

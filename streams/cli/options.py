@@ -1,6 +1,6 @@
 """What several commands have in common: the types of their options, and what these give."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,20 +68,15 @@ def changed(settings: "Settings", section: str, **given: Any) -> "Settings":
         raise typer.BadParameter(f"--{place.replace('_', '-')}: {in_words(problem)}.") from None
 
 
-def names(option: str, given: Sequence[str]) -> Sequence[str]:
-    """The names that were given to an option.
+def named(given: Any) -> Any:
+    """The name that an option gives, or the names: it is the option's callback.
 
     Raises:
         typer.BadParameter: one of them is none.
     """
-    if any(not 1 <= len(name) <= 256 for name in given):
-        raise typer.BadParameter(f"{option}: expected a name.")
+    if any(not 1 <= len(name) <= 256 for name in ([given] if isinstance(given, str) else given or ())):
+        raise typer.BadParameter("expected a name.")
     return given
-
-
-def name(option: str, given: str | None) -> str | None:
-    """The name that was given to an option, if there is one; it raises as `names`."""
-    return None if given is None else names(option, [given])[0]
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -120,7 +115,7 @@ def known_sites(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-Site = Annotated[str | None, typer.Option(autocompletion=known_sites, help="Those of this site only.")]
+Site = Annotated[str | None, typer.Option(autocompletion=known_sites, callback=named, help="Those of this site only.")]
 Format = Annotated[
     str | None,
     typer.Option(

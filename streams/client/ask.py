@@ -99,8 +99,9 @@ def _state(ranked: RankedSite) -> str:
 
 def _why(ranked: RankedSite) -> str:
     standing = " [by a standing estimate: its worker is silent]" if ranked.source == "standing" else ""
-    told = "; ".join(filter(None, (ranked.degraded, ranked.weak)))
-    problems = "; ".join(dict.fromkeys(told.split("; ")))  # both may tell of the same
+    stale = f"stale: {ranked.stale}"  # it is told with the site's state
+    told = "; ".join(filter(None, ((ranked.degraded or "").replace(stale, ""), ranked.weak)))
+    problems = "; ".join(filter(None, dict.fromkeys(told.split("; "))))  # both may tell of the same
     behind = "ranked behind: " if ranked.weak else ""
     reason = f"{ranked.method}: {ranked.reason}" if ranked.why is None else ranked.why.text
     return f"{reason}{standing} [{behind}{problems}]" if problems else f"{reason}{standing}"

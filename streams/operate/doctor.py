@@ -220,7 +220,7 @@ def dead_letters(client: KafkaAdminClient, settings: Settings) -> CheckResult:
     last = client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     count = sum(last[place].offset - first[place].offset for place in places if first[place].offset >= 0)
     if count:
-        return CheckResult("dead letters", "warn", f"{count} within a day", f"their reasons are on the topic {name}")
+        return CheckResult("dead letters", "warn", f"{count} within a day", "`queuecast letters` says why")
     return CheckResult("dead letters", "ok", "none within a day")
 
 

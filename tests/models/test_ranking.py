@@ -82,11 +82,11 @@ def test_the_reference_run_time(
 
 
 def test_a_site_of_which_little_is_known_ranks_behind_with_the_reason() -> None:
-    new = msgspec.structs.replace(said(0.0), weak="only 1 of its jobs have started so far")
+    new = msgspec.structs.replace(said(0.0), weak="only 1 of its jobs started so far")
     old = msgspec.structs.replace(said(1.0), stale="its last event came 2h ago")
     found = rank(JOB, {"new": new, "slow": said(90_000.0), "old": old, "none": said(None)}, {})
     assert [one.site for one in found.ranking] == ["slow", "new", "none", "old"]
-    assert [one.weak for one in found.ranking[:2]] == [None, "only 1 of its jobs have started so far"]
+    assert [one.weak for one in found.ranking[:2]] == [None, "only 1 of its jobs started so far"]
     assert found.ranking[1].predicted_wait_s == 0.0
 
 

@@ -134,4 +134,4 @@ def guesses(context: SiteContext) -> Iterator[str]:
     if context.capacity is None:
         yield "size guessed from the jobs that ran"
     if context.history.count < KNOWN_JOBS:
-        yield f"only {context.history.count} of its jobs have started so far"
+        yield f"only {context.history.count} of its jobs started so far"

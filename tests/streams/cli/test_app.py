@@ -123,7 +123,7 @@ def test_a_command_that_is_not_understood_is_told_in_one_line(fails: Fails, argu
         (["doctor", "--notify", "127.0.0.1:99999"], "--notify: '127.0.0.1:99999': expected HOST:PORT"),
         (["ask", "--run", "soon"], "--run: 'soon' is no duration"),
         (["notify", "--before", "4"], "--before: '4' is no duration without its unit"),
-        (["notify", "--user", ""], "--user: expected a name"),
+        (["notify", "--user", ""], "'--user': expected a name"),
         (["notify", "--webhook", "chat.example.org"], "--webhook: expected an address that begins with http://"),
         (["watch", "--sites"], "No such option: --sites"),
     ],

@@ -57,6 +57,12 @@ def test_it_says_how_likely_a_site_is_the_best(capsys: pytest.CaptureFixture[str
     assert [row[-5:].strip() for row in (rows[0], *rows[2:])] == ["best", "72 %", "–", "100 %"]
 
 
+def test_that_a_site_is_stale_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ranking(site("ctc", stale="silent; it is stale", degraded="stale: silent; it is stale", weak="new")))
+    shown = capsys.readouterr().out
+    assert shown.count("stale: silent") == 1 and "[ranked behind: new]" in shown
+
+
 def test_the_table_has_everything_in_it_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     show(GRID)
     out = capsys.readouterr().out

@@ -158,7 +158,7 @@ def test_what_is_hardly_known_is_said_to_be() -> None:
     engine.apply(Start(site="alder", time=2.0, job="1"))
     told = answer(WaitQuestion(id="1", site="alder"), engine, 3.0)
     assert isinstance(told, WaitAnswer)
-    assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs have started so far"
+    assert told.degraded == "size guessed from the jobs that ran; only 1 of its jobs started so far"
     large = answer(WaitQuestion(id="1", site="alder", cpus=9), engine, 3.0)
     assert isinstance(large, WaitAnswer) and large.predicted_wait_s is None
     assert large.reason == "larger than the site, as far as is known: no more than 8 processors were in use at once"
