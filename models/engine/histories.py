@@ -79,7 +79,7 @@ class SavedHistories(msgspec.Struct):
         return [run for run in runs if run.number <= self.runs and run.number not in forgotten]
 
 
-class Histories:
+class SiteHistories:
     """Keeps what is new in a site's histories until it is taken to be stored.
 
     Parameters:

@@ -7,7 +7,7 @@ from models.engine.events.arrays import Arrays
 from models.engine.events.eligibility import Eligibility
 from models.engine.events.groups import Groups
 from models.engine.events.suspensions import Suspensions
-from models.engine.histories import Gaps, Histories
+from models.engine.histories import Gaps, SiteHistories
 from models.engine.live import LiveJobs
 from models.engine.methods import SiteMethods
 from models.engine.outgoing import Outgoing
@@ -52,7 +52,7 @@ class Parts:
         self.groups = Groups(self.live)
         self.eligibility = Eligibility(self.live, self.reestimates.watch)
         self.suspensions = Suspensions(self.live, self.observe)
-        self.histories = Histories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
+        self.histories = SiteHistories(self.context, {**self.methods.rows, LEARNT_ROWS: self.live.learnt.rows})
         self.arrived: float | None = None
         """When the event that is being applied arrived at the broker."""
 

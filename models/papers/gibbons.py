@@ -73,7 +73,7 @@ class Ran(msgspec.Struct, array_like=True, frozen=True, gc=False):
     run_s: float
 
 
-class Entry(msgspec.Struct):
+class RunEntry(msgspec.Struct):
     """Figure 4.4's RunEntry: how many runs are in a range, and the sums of their run times, squares and processors.
 
     Run times are whole microseconds, or whole millionths of the walltime: integers, so that what was added can be
@@ -93,7 +93,7 @@ class Entry(msgspec.Struct):
         self.cpus += sign * cpus
 
     @classmethod
-    def merged(cls, entries: "Iterable[Entry]") -> "Entry":
+    def merged(cls, entries: "Iterable[RunEntry]") -> "RunEntry":
         """The entry of all their runs."""
         total = cls()
         for entry in entries:
@@ -117,28 +117,28 @@ class ExecEntry:
     """Figure 4.4's ExecEntry: the runs of one category by ranges of processors, run time and memory."""
 
     def __init__(self) -> None:
-        self.ranges: dict[int, dict[tuple[int, int | None], Entry]] = {}
+        self.ranges: dict[int, dict[tuple[int, int | None], RunEntry]] = {}
 
     def add(self, ran: Ran, time: int, sign: int) -> None:
         """Count one run in (`sign` 1) or out (-1)."""
         place, kind = _cpus_range(ran.cpus), (_time_range(ran.run_s), _memory_range(ran.memory))
         entries = self.ranges.setdefault(place, {})
-        entry = entries.setdefault(kind, Entry())
+        entry = entries.setdefault(kind, RunEntry())
         entry.add(time, ran.cpus, sign)
         if not entry.count:
             del entries[kind]
         if not entries:
             del self.ranges[place]
 
-    def find(self, place: int, job: Job, elapsed_s: float) -> Entry:
+    def find(self, place: int, job: Job, elapsed_s: float) -> RunEntry:
         """Runs like the job in a range of processors: that ran as long as it has run, and with such a memory."""
         least, memory = _time_range(elapsed_s), _memory_range(job.memory)
         kinds = self.ranges.get(place, {}).items()
-        return Entry.merged(
+        return RunEntry.merged(
             entry for (time, size), entry in kinds if time >= least and (memory is None or size == memory)
         )
 
-    def find_all(self, job: Job, elapsed_s: float) -> list[Entry]:
+    def find_all(self, job: Job, elapsed_s: float) -> list[RunEntry]:
         """The same in each range of processors where there are such, the smallest first."""
         found = (self.find(place, job, elapsed_s) for place in sorted(self.ranges))
         return [entry for entry in found if entry.count]
@@ -329,7 +329,7 @@ def _logarithm(size: int, base: int) -> int:
     return -(-max(size, 0).bit_length() // (base.bit_length() - 1))
 
 
-def _fitted(entries: list[Entry], unit: float) -> ExecutionTime | None:
+def _fitted(entries: list[RunEntry], unit: float) -> ExecutionTime | None:
     """T(p) through the means of ranges of processors; None where they are too few."""
     if len(entries) < COEFFICIENTS:
         return None

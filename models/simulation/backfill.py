@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from models.simulation.scheduler import Running, Scheduler
+from models.simulation.scheduler import RunningJob, Scheduler
 from models.simulation.workload import SimulatedJob
 from models.waits.schedules import Floats, plan
 
 
 @dataclass(slots=True)
-class Reservation:
+class Shadow:
     """When a blocked job can start at the latest, and how many processors are free beside it then."""
 
     job: SimulatedJob
@@ -33,7 +33,7 @@ class Backfilling(Scheduler):
         """When each running job is planned to give back its processors, ascending, and how many."""
         return sorted((running.limit, running.job.cpus) for running in self.running.values())
 
-    def _reserve(self, head: SimulatedJob) -> Reservation:
+    def _reserve(self, head: SimulatedJob) -> Shadow:
         """When a job that does not fit can start, if all that run do so for as long as is estimated."""
         free = self.free
         time = self.now
@@ -42,9 +42,9 @@ class Backfilling(Scheduler):
                 break
             free += cpus
             time = limit
-        return Reservation(head, time, free - head.cpus)
+        return Shadow(head, time, free - head.cpus)
 
-    def _expire(self, running: Running) -> None:
+    def _expire(self, running: RunningJob) -> None:
         running.limit = running.since + self.estimates.of(running.job, self.now - running.since)
         self._watch(running)
 
@@ -60,7 +60,7 @@ class Easy(Backfilling):
 
     def _set_up(self, **rules: Any) -> None:
         super()._set_up(**rules)
-        self.reservation: Reservation | None = None
+        self.reservation: Shadow | None = None
         """That of the head of the queue; None while nothing queues."""
 
     def _in_order(self) -> list[SimulatedJob]:
@@ -148,5 +148,5 @@ class EasyKill(Conservative):
     is his EASY-act. Of a killed job, estimates learn how long it has run, as the site's records have it.
     """
 
-    def _expire(self, running: Running) -> None:
+    def _expire(self, running: RunningJob) -> None:
         self._end(running, "timeout")

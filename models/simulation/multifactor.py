@@ -7,7 +7,7 @@ import msgspec
 
 from models.simulation.backfill import Easy
 from models.simulation.estimates import Estimates
-from models.simulation.scheduler import Running
+from models.simulation.scheduler import RunningJob
 from models.simulation.workload import DAY, SimulatedJob
 
 
@@ -113,11 +113,11 @@ class Multifactor(Easy):
         super()._leave(job)
         del self._fixed[job.job]
 
-    def _place(self, running: Running) -> None:
+    def _place(self, running: RunningJob) -> None:
         super()._place(running)
         self._hold(running.job, running.job.cpus)
 
-    def _lift(self, running: Running) -> None:
+    def _lift(self, running: RunningJob) -> None:
         super()._lift(running)
         self._hold(running.job, -running.job.cpus)
 

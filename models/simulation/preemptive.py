@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.simulation.backfill import Conservative
-from models.simulation.scheduler import Ordered, Running, Scheduler, shortest
+from models.simulation.scheduler import Ordered, RunningJob, Scheduler, shortest
 from models.simulation.workload import SimulatedJob
 
 Numbers = NDArray[np.intp]
@@ -25,7 +25,7 @@ class Preemptive(Scheduler):
 
     def _set_up(self, **rules: Any) -> None:
         super()._set_up(**rules)
-        self.suspended: dict[str, Running] = {}
+        self.suspended: dict[str, RunningJob] = {}
         """The queued jobs that have run, as they ran last."""
         self.suspensions: Counter[str] = Counter()
         """How often each job was suspended."""
@@ -44,15 +44,15 @@ class Preemptive(Scheduler):
         else:
             self._run(job, before.done)
 
-    def _place(self, running: Running) -> None:
+    def _place(self, running: RunningJob) -> None:
         super()._place(running)
         self._idle[self.processors[running.job.job]] = False
 
-    def _lift(self, running: Running) -> None:
+    def _lift(self, running: RunningJob) -> None:
         super()._lift(running)
         self._idle[self.processors[running.job.job]] = True
 
-    def _suspend(self, running: Running) -> None:
+    def _suspend(self, running: RunningJob) -> None:
         """Take a job off the machine and queue it."""
         self._lift(running)
         running.done += self.now - running.since
@@ -60,7 +60,7 @@ class Preemptive(Scheduler):
         self.suspensions[running.job.job] += 1
         self._enter(running.job)
 
-    def _end(self, running: Running, state: str) -> None:
+    def _end(self, running: RunningJob, state: str) -> None:
         super()._end(running, state)
         del self.processors[running.job.job]
 
@@ -167,14 +167,14 @@ class EasyPreemptive(Preemptive, Conservative):
         before = self.suspended.get(job.job)
         return super()._estimate(job) if before is None else before.limit - before.since
 
-    def _expire(self, running: Running) -> None:
+    def _expire(self, running: RunningJob) -> None:
         self._suspend(running)
 
-    def _place(self, running: Running) -> None:
+    def _place(self, running: RunningJob) -> None:
         super()._place(running)
         self._taken_until[self.processors[running.job.job]] = running.limit
 
-    def _lift(self, running: Running) -> None:
+    def _lift(self, running: RunningJob) -> None:
         super()._lift(running)
         self._taken_until[self.processors[running.job.job]] = 0
 

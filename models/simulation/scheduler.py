@@ -22,7 +22,7 @@ NEVER = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class RunningJob:
     """A job on the machine: since when, when it will have ended, and until when it is planned to run.
 
     `done` is how long it had run before, where it was suspended.
@@ -71,8 +71,8 @@ class Scheduler(ABC):
         """Whether the policy looks at estimates at all."""
         self.planned: dict[str, int] = {}
         """How long each queued job is planned to hold its processors once it gets them."""
-        self.running: dict[str, Running] = {}
-        self._alarms: list[tuple[int, int, Running]] = []  # heap: (end or limit, ordinal, job), also of suspended jobs
+        self.running: dict[str, RunningJob] = {}
+        self._alarms: list[tuple[int, int, RunningJob]] = []  # heap: (end or limit, ordinal, job), suspended ones too
         self._withdrawals: list[tuple[int, int, SimulatedJob]] = []  # heap: (time, ordinal, job), also of started jobs
         self._ordinals = count()
         self._events: list[AnyEvent] = []
@@ -140,7 +140,7 @@ class Scheduler(ABC):
         """Until when a job that starts now is left alone, if it does not end before."""
         return NEVER
 
-    def _expire(self, running: Running) -> None:
+    def _expire(self, running: RunningJob) -> None:
         """A running job has come to its limit and not to its end."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class Scheduler(ABC):
     def _run(self, job: SimulatedJob, done: int) -> None:
         """Have a queued job run, or run on after `done` seconds."""
         end = self.now + self._seconds(job) - done
-        running = Running(job, self.now, end, self._limit(job), next(self._ordinals), done)
+        running = RunningJob(job, self.now, end, self._limit(job), next(self._ordinals), done)
         self._leave(job)
         self._place(running)
 
@@ -192,26 +192,26 @@ class Scheduler(ABC):
         """How long a job runs in all."""
         return job.seconds if self.enforced else job.run
 
-    def _place(self, running: Running) -> None:
+    def _place(self, running: RunningJob) -> None:
         """A job takes its processors."""
         self.free -= running.job.cpus
         self.running[running.job.job] = running
         self._watch(running)
 
-    def _lift(self, running: Running) -> None:
+    def _lift(self, running: RunningJob) -> None:
         """A job gives back its processors."""
         self.free += running.job.cpus
         del self.running[running.job.job]
 
-    def _watch(self, running: Running) -> None:
+    def _watch(self, running: RunningJob) -> None:
         heapq.heappush(self._alarms, (min(running.end, running.limit), running.ordinal, running))
 
-    def _finish(self, running: Running) -> None:
+    def _finish(self, running: RunningJob) -> None:
         """A running job has come to its end."""
         cut = self.enforced and running.job.run > running.job.seconds
         self._end(running, "timeout" if cut else "completed")
 
-    def _end(self, running: Running, state: str) -> None:
+    def _end(self, running: RunningJob, state: str) -> None:
         job = running.job
         self._lift(running)
         self._events.append(End(site=self.site, time=float(self.now), job=job.job, state=state))
@@ -234,7 +234,7 @@ class Scheduler(ABC):
         times = [heap[0][0] for heap in (alarms, withdrawals) if heap]
         return min(times, default=None)
 
-    def _runs(self, running: Running) -> bool:
+    def _runs(self, running: RunningJob) -> bool:
         return self.running.get(running.job.job) is running
 
     def _step(self, time: int) -> None:
@@ -317,7 +317,7 @@ class Ordered(Scheduler):
         self._arrivals.setdefault(job.job, next(self._ordinals))
         super()._enter(job)
 
-    def _end(self, running: Running, state: str) -> None:
+    def _end(self, running: RunningJob, state: str) -> None:
         super()._end(running, state)
         del self._arrivals[running.job.job]
 

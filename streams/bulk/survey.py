@@ -49,7 +49,7 @@ class Level(msgspec.Struct):
         return self.largest
 
 
-class Use(msgspec.Struct):
+class MachineUse(msgspec.Struct):
     """What jobs used of a machine, or of one of its partitions."""
 
     jobs: int = 0
@@ -64,7 +64,7 @@ class Use(msgspec.Struct):
             self.gpus.change(gpus, time)
 
 
-class Fields(msgspec.Struct):
+class FieldCounts(msgspec.Struct):
     """How many submits say each of what predictions go by."""
 
     walltime: int = 0
@@ -93,10 +93,10 @@ class Survey(msgspec.Struct):
     ends: int = 0
     cancels: int = 0
     requeues: int = 0
-    fields: Fields = msgspec.field(default_factory=Fields)
+    fields: FieldCounts = msgspec.field(default_factory=FieldCounts)
     capacity: Capacity | None = None
-    machine: Use = msgspec.field(default_factory=Use)
-    partitions: dict[str, Use] = {}
+    machine: MachineUse = msgspec.field(default_factory=MachineUse)
+    partitions: dict[str, MachineUse] = {}
     gpu_types: dict[str, Level] = {}
     expected_by: dict[str, int] = {}
     states: Counter[str] = msgspec.field(default_factory=Counter)
@@ -117,7 +117,7 @@ class Survey(msgspec.Struct):
         return self.first_left if 0 < self.before <= MOST_BEFORE * self.submits else None
 
 
-class _Live(msgspec.Struct):
+class _SurveyedJob(msgspec.Struct):
     """A job between its submit and its end, as far as the survey needs it."""
 
     cpus: int
@@ -132,7 +132,7 @@ class Surveyor:
 
     def __init__(self, site: str) -> None:
         self.survey = Survey(site)
-        self._live: dict[JobKey, _Live] = {}
+        self._live: dict[JobKey, _SurveyedJob] = {}
 
     def add(self, event: Event) -> None:
         """Count an event."""
@@ -158,7 +158,7 @@ class Surveyor:
         for name in fields.__struct_fields__:
             if getattr(event, name) is not None:
                 setattr(fields, name, getattr(fields, name) + 1)
-        self._live[event.key] = _Live(event.cpus, event.gpus, event.queue, event.gpu_types)
+        self._live[event.key] = _SurveyedJob(event.cpus, event.gpus, event.queue, event.gpu_types)
 
     def _start(self, event: Start) -> None:
         survey = self.survey
@@ -166,10 +166,12 @@ class Surveyor:
         job = self._live.get(event.key)
         if job is None and event.array is not None:  # a task has its array's request
             row = self._live.get((event.array, event.attempt))
-            job = self._live[event.key] = _Live(1, 0, None, None) if row is None else msgspec.structs.replace(row)
+            job = self._live[event.key] = (
+                _SurveyedJob(1, 0, None, None) if row is None else msgspec.structs.replace(row)
+            )
         if job is None:
             survey.unsubmitted += 1
-            job = self._live[event.key] = _Live(1, 0, None, None)
+            job = self._live[event.key] = _SurveyedJob(1, 0, None, None)
         if job.running:
             return
         job.cpus = event.cpus or job.cpus
@@ -195,11 +197,11 @@ class Surveyor:
         if isinstance(event, Requeue):  # the next attempt has no submit of its own
             self._live[event.job, event.attempt + 1] = msgspec.structs.replace(job, running=False)
 
-    def _use(self, job: _Live, sign: int, time: float) -> None:
+    def _use(self, job: _SurveyedJob, sign: int, time: float) -> None:
         survey = self.survey
         survey.machine.take(sign * job.cpus, sign * job.gpus, time)
         if job.partition is not None:
-            survey.partitions.setdefault(job.partition, Use()).take(sign * job.cpus, sign * job.gpus, time)
+            survey.partitions.setdefault(job.partition, MachineUse()).take(sign * job.cpus, sign * job.gpus, time)
         for name, count in (job.gpu_types or {}).items():
             survey.gpu_types.setdefault(name, Level()).change(sign * count, time)
 

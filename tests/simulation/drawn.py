@@ -16,7 +16,7 @@ from models.registry import run_method_named
 from models.simulation.backfill import Conservative
 from models.simulation.estimates import Estimates, Predicted
 from models.simulation.multifactor import Holding
-from models.simulation.scheduler import Running
+from models.simulation.scheduler import RunningJob
 from models.simulation.workload import DAY, QUEUES, SimulatedJob
 from tests.simulation.multifactor import LEARNT_BY
 
@@ -207,11 +207,11 @@ class Drawn(Conservative):
             times.append((self.now // (4 * HOUR) + 1) * 4 * HOUR)
         return min(times, default=None)
 
-    def _place(self, running: Running) -> None:
+    def _place(self, running: RunningJob) -> None:
         super()._place(running)
         self._hold(running.job, 1)
 
-    def _lift(self, running: Running) -> None:
+    def _lift(self, running: RunningJob) -> None:
         super()._lift(running)
         self._news = True
         self._hold(running.job, -1)

@@ -40,7 +40,7 @@ class Selection(NamedTuple):
         return nominal, numeric, free, vectors
 
 
-class Memory:
+class InstanceMemory:
     """The last `size` jobs by the selected attributes, each with its wait or run time.
 
     What lies where depends on what was there before; distances do not: they come out of whole numbers.

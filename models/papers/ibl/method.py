@@ -9,7 +9,7 @@ from msgspec import Meta
 from models.method import RunMethod, SiteContext, WaitMethod
 from models.papers.ibl.attributes import Instance, JobAttribute, PolicyAttribute, StateAttribute, request_of, state_of
 from models.papers.ibl.distance import Columns, Floats, Point, nearest
-from models.papers.ibl.memory import Memory, Selection
+from models.papers.ibl.memory import InstanceMemory, Selection
 from models.records import JobKey
 from models.site.job import Estimate, Job, RunEstimate
 from models.site.per_job import PerJob
@@ -88,24 +88,24 @@ def averaged(values: Floats, distance: Floats, middle: Middle) -> float:
     return float(kernel_mean(values, distance) if middle == "mean" else kernel_quantile(values, distance, 0.5))
 
 
-class LearntJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class LearntInstance(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row: a job as it was seen at its submission, and what became of it, in seconds."""
 
     value_s: float
     instance: Instance
 
 
-class LearntJobs:
+class Instances:
     """The last jobs learnt: the rows that are stored, and the arrays that jobs are compared in."""
 
     def __init__(self, size: int, selection: Selection) -> None:
         self.rows = Rows(size)
         self.selection = selection
-        self.memory = Memory(size, selection)
+        self.memory = InstanceMemory(size, selection)
 
     def learn(self, instance: Instance, value_s: float) -> None:
         """Take a job in."""
-        self.rows.append(msgspec.msgpack.encode(LearntJob(value_s, instance)))
+        self.rows.append(msgspec.msgpack.encode(LearntInstance(value_s, instance)))
         if self.memory.names > MAX_NAMES_PER_JOB * self.rows.depth:
             self.restore()
         else:
@@ -117,7 +117,7 @@ class LearntJobs:
         Raises:
             ValueError: they are none of this method's.
         """
-        self.memory = Memory(self.rows.depth, self.selection)
+        self.memory = InstanceMemory(self.rows.depth, self.selection)
         for row in self.rows.kept:
             try:
                 learnt = _read_row(row.value)
@@ -126,7 +126,7 @@ class LearntJobs:
             self.memory.push(learnt.instance, learnt.value_s)
 
 
-_read_row = msgspec.msgpack.Decoder(LearntJob).decode
+_read_row = msgspec.msgpack.Decoder(LearntInstance).decode
 _read_instance = msgspec.msgpack.Decoder(Instance).decode
 
 
@@ -139,7 +139,7 @@ class Ibl(WaitMethod):
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = IblParameters(**parameters)
-        self._learnt = LearntJobs(self.parameters.history, self.parameters.waits)
+        self._learnt = Instances(self.parameters.history, self.parameters.waits)
         self.rows = self._learnt.rows
         self.per_job: PerJob[bytes] = PerJob(bytes)
 
@@ -177,7 +177,7 @@ class IblRuns(RunMethod):
 
     def __init__(self, **parameters: Any) -> None:
         self.parameters = IblParameters(**parameters)
-        self._learnt = LearntJobs(self.parameters.run_history, self.parameters.runs)
+        self._learnt = Instances(self.parameters.run_history, self.parameters.runs)
         self.rows = self._learnt.rows
 
     def predict(self, job: Job, runs: RunHistory, elapsed_s: float = 0.0) -> RunEstimate:

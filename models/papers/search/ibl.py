@@ -18,7 +18,7 @@ from models.engine.settings import EngineSettings
 from models.method import SiteContext, WaitMethod
 from models.papers.ibl.attributes import JOB, POLICY, STATE, Instance, PolicyAttribute, request_of, state_of
 from models.papers.ibl.distance import Columns, Point
-from models.papers.ibl.memory import Memory, Selection
+from models.papers.ibl.memory import InstanceMemory, Selection
 from models.papers.ibl.method import IblParameters, Middle, predict
 from models.papers.search.genetic import Gene, Individual, Part, read_gene, write_gene
 from models.papers.search.tuning import Truth
@@ -215,7 +215,7 @@ class Bench:
     def _lay(self, selection: Selection) -> tuple[Columns, list[Point]]:
         """The examples by the selected attributes; those of the last `MAX_LAID` selections are remembered."""
         if selection not in self._laid:
-            memory = Memory(max(len(self._examples.learnt), 1), selection)
+            memory = InstanceMemory(max(len(self._examples.learnt), 1), selection)
             policy = tuple(attribute for attribute in POLICY if attribute in selection.policy)
             for instance, value_s in self._examples.learnt:
                 memory.push(_by(instance, policy), value_s)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from models.engine.engine import Engine
 from models.engine.settings import EngineSettings
-from models.papers.gibbons import Entry, Gibbons, outlived
+from models.papers.gibbons import Gibbons, RunEntry, outlived
 from models.papers.gibbons_statistics import CONFIDENCE, ExecutionTime, student
 from models.records import AnyEvent, Cancel, End, Prediction, Start, Submit
 from models.registry import run_method_named
@@ -320,7 +320,7 @@ def test_what_has_left_leaves_nothing_behind() -> None:
 def test_sums_are_exact() -> None:
     dice = random.Random(5)
     times = [dice.randrange(10**12) for _ in range(200)]
-    entry, other = Entry(), Entry()
+    entry, other = RunEntry(), RunEntry()
     for time in times:
         entry.add(time, 3, 1)
     for time in reversed(times[100:]):

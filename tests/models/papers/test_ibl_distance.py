@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from models.papers.ibl.attributes import JOB, MAX_EXACT_INTEGER, VECTORS, CategoryState, Instance, Request
 from models.papers.ibl.distance import nearest
-from models.papers.ibl.memory import Memory, Selection
+from models.papers.ibl.memory import InstanceMemory, Selection
 from models.papers.ibl.method import averaged
 from models.papers.search.ibl import MIDDLES
 
@@ -35,7 +35,7 @@ def state(free: int | None, vectors: dict[str, list[int]]) -> CategoryState:
 def distances(selection: Selection, x: Instance, learnt: Iterable[Instance], job_share: float) -> list[float]:
     """The distance of `x` from each of `learnt`, in their order."""
     listed = list(learnt)
-    memory = Memory(len(listed), selection)
+    memory = InstanceMemory(len(listed), selection)
     for seen in listed:
         memory.push(seen, 0.0)
     places, found = nearest(memory.point(x), memory.columns, 0, len(listed), len(listed), job_share, -1.0)
@@ -132,15 +132,15 @@ def test_one_attribute_is_compared_symmetrically(x: Instance, y: Instance, attri
     assert distances(selection, x, [y], share) == distances(selection, y, [x], share)
 
 
-def remembered(size: int, walltimes: Iterable[float]) -> Memory:
+def remembered(size: int, walltimes: Iterable[float]) -> InstanceMemory:
     """Jobs that differ in nothing but their walltimes, each predicting its number."""
-    memory = Memory(size, Selection(("walltime",), (), ()))
+    memory = InstanceMemory(size, Selection(("walltime",), (), ()))
     for number, walltime in enumerate(walltimes):
         memory.push(Instance(request(walltime=walltime)), float(number))
     return memory
 
 
-def near(memory: Memory, walltime: float, most: int, above: float = -1.0) -> list[float]:
+def near(memory: InstanceMemory, walltime: float, most: int, above: float = -1.0) -> list[float]:
     point = memory.point(Instance(request(walltime=walltime)))
     places, _ = nearest(point, memory.columns, memory.first, memory.count, most, 1.0, above)
     return [float(memory.columns.value[place]) for place in places]
@@ -160,7 +160,7 @@ def test_the_oldest_leave() -> None:
 
 @given(st.lists(seens, min_size=1, max_size=40), st.integers(1, 9), seens)
 def test_a_ring_finds_what_a_new_one_of_the_same_jobs_does(learnt: list[Instance], size: int, x: Instance) -> None:
-    ring, anew = (Memory(size, Selection(policy=("queue",))) for _ in range(2))
+    ring, anew = (InstanceMemory(size, Selection(policy=("queue",))) for _ in range(2))
     for number, seen in enumerate(learnt):
         ring.push(seen, float(number))
     for number, seen in list(enumerate(learnt))[-size:]:
