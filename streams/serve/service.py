@@ -25,7 +25,6 @@ from models.records import (
     SiteQuestion,
     StandingEstimate,
     WaitAnswer,
-    WeekAccuracy,
     WorkerState,
 )
 from models.site.job import Phase
@@ -87,25 +86,6 @@ class UserJobs(msgspec.Struct, kw_only=True, frozen=True):
 
     user: str
     sites: list[JobsAnswer]
-    unanswered: list[str]
-
-
-class SiteAccuracy(msgspec.Struct, kw_only=True, frozen=True):
-    """The accuracy of a site's predictions, week by week; `method` is the site's default method.
-
-    `answers` tell how right what people act on was: standing estimates, answers, what-if, expected starts.
-    """
-
-    site: str
-    method: str
-    weeks: list[WeekAccuracy]
-    answers: list[AnswerAccuracy]
-
-
-class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
-    """The accuracy of all sites; `unanswered` are the sites whose workers did not answer in time."""
-
-    sites: list[SiteAccuracy]
     unanswered: list[str]
 
 
@@ -250,25 +230,12 @@ class Service:
 
     async def status(self) -> Status:
         """How all sites are served."""
-        answers, unanswered = await self._every_site()
+        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
+        answers, unanswered = _split(await ask_all(self._client, questions), SiteAnswer)
         workers = {answer.worker.name: answer.worker for answer in answers if answer.worker}
         sites = [_status_of(answer) for answer in answers]
         in_order = [workers[name] for name in sorted(workers)]
         return Status(now=time.time(), sites=sites, workers=in_order, unanswered=unanswered)
-
-    async def accuracy(self) -> AccuracyReport:
-        """The accuracy of all sites' predictions."""
-        answers, unanswered = await self._every_site()
-        sites = [
-            SiteAccuracy(site=answer.site, method=answer.method, weeks=answer.weeks, answers=answer.answers)
-            for answer in answers
-        ]
-        return AccuracyReport(sites=sites, unanswered=unanswered)
-
-    async def _every_site(self) -> tuple[list[SiteAnswer], list[str]]:
-        """What the workers say of all sites, and the sites of which none says anything."""
-        questions = [SiteQuestion(id=new_id(), site=site, most=0) for site in self._cache.sites]
-        return _split(await ask_all(self._client, questions), SiteAnswer)
 
     @property
     def _cache(self) -> EstimateCache:

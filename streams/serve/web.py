@@ -45,7 +45,6 @@ from streams.serve.parameters import (
 from streams.serve.paths import answering_head, keeping_slashes, restore_slashes
 from streams.serve.rate import rate_limit
 from streams.serve.service import (
-    AccuracyReport,
     Service,
     SiteEstimateList,
     SiteList,
@@ -199,12 +198,6 @@ async def status(service: Served) -> Status:
     return await service.status()
 
 
-@get("/accuracy", responses=_errors(), opt=RANK)
-async def accuracy(service: Served) -> AccuracyReport:
-    """The accuracy of all sites' predictions, week by week."""
-    return await service.accuracy()
-
-
 @get("/me", responses=_errors(), opt=RANK)
 async def me(request: Request[Any, Any, State]) -> Me:
     """Who asks, by the service's lights: the name of the token, its rights, and whose jobs it may see."""
@@ -318,7 +311,6 @@ def build_app(
         job_now,
         ranking,
         jobs,
-        accuracy,
         past,
         status,
         me,

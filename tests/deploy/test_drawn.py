@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from models.durations import duration
 from tests.drawn import asked
 from tests.drawn.asked import PanelAnswers, Series, answered
 from tests.support.dashboards import FILES, loaded
@@ -55,7 +56,7 @@ def test_a_line_has_the_name_of_its_labels_and_no_point_that_is_not_a_number(pro
         (0.004, "s", "4 ms"),
         (0.25, "percentunit", "25 %"),
         (24.7, "percentunit", "2,470 %"),
-        (1200.0, "ops", "1,200 ops/s"),
+        (1200.0, "suffix: events/s", "1,200 events/s"),
         (0.0, "bool_on_off", "off"),
         (2.5, "short", "2.5"),
     ],
@@ -66,6 +67,13 @@ def test_values_have_their_units(value: float, unit: str, text: str) -> None:
     assert shown(value, unit) == text
 
 
+def test_the_marks_of_durations_are_round_and_a_name_has_one_color() -> None:
+    from tests.drawn.figure import _color, marks
+
+    assert [duration(mark) for mark in marks(32_000.0)] == ["0s", "2h", "4h", "6h", "8h"]
+    assert _color("blend") == _color("blend") != _color("zero")
+
+
 @pytest.mark.parametrize("value", [0.0, 0.5, 98765.0])
 def test_what_stands_at_an_axis_is_within_its_panel(value: float) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -73,7 +81,7 @@ def test_what_stands_at_an_axis_is_within_its_panel(value: float) -> None:
 
     from tests.drawn import figure
 
-    for unit in ("ops", "percentunit", "s", "bytes"):
+    for unit in ("suffix: events/s", "percentunit", "s", "bytes"):
         panel = PanelAnswers({"type": "timeseries", "fieldConfig": {"defaults": {"unit": unit}}, "title": "x"}, [])
         whole = Figure(figsize=(figure.WIDTH_IN, 4), dpi=figure.DOTS_PER_INCH)
         canvas = FigureCanvasAgg(whole)

@@ -147,7 +147,7 @@ FIRES = {
         Data("90m", rejects("100+1x100")),
         Data("35m", rejects("_x30 1x10", "poison")),
     ],
-    "QueuecastHeldApart": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
+    "QueuecastEventsDoubted": [Data("10m", held_apart("_x5 25x10")), Data("60m", held_apart("100+2x60"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0+60x20"}),
         Data("50m", {"queuecast_training_restarts": "0x10 1x10 2x40"}),
@@ -177,7 +177,7 @@ FIRES = {
         Data("70h", OUT | bounds("0.9", 0.96, 10, 400), "30m"),
         Data("70h", OUT | role("wait", instance="b") | bounds("0.95", 0.98, 10, 400) | waited(0.2, 10, 400), "30m"),
     ],
-    "QueuecastPredictionsWithheld": [
+    "QueuecastNoEstimates": [
         Data("90m", OUT | withheld(0.5, 1)),
         Data("90m", OUT | role("wait", instance="b") | withheld(0.5, 1)),
     ],
@@ -210,7 +210,7 @@ SHORT_OF_IT = {
     "QueuecastUnknownFields": [Data("120m", {'queuecast_unknown_fields_total{field="wallclock"}': "1x150"})],
     "QueuecastLagGrowing": [Data("30m", lag("9000-100x30")), Data("30m", lag("0+10x30"))],
     "QueuecastDeadLetters": [Data("90m", rejects("100x100")), Data("35m", rejects("_x30 5x10"))],
-    "QueuecastHeldApart": [Data("60m", held_apart("100x60")), Data("10m", held_apart("_x5 15x10"))],
+    "QueuecastEventsDoubted": [Data("60m", held_apart("100x60")), Data("10m", held_apart("_x5 15x10"))],
     "QueuecastTrainingHangs": [
         Data("20m", {"queuecast_training_seconds": "0x5 200x5 0x10"}),
         Data("50m", {"queuecast_training_restarts": "5x10 6x40"}),
@@ -241,7 +241,7 @@ SHORT_OF_IT = {
         Data("70h", TRIED | bounds("0.9", 1.0, 10, 400), "30m"),
         Data("62h", OUT | bounds("0.9", 1.0, 10, 400), "30m"),
     ],
-    "QueuecastPredictionsWithheld": [
+    "QueuecastNoEstimates": [
         Data("90m", OUT | withheld(0.1, 1)),
         Data("90m", OUT | withheld(1.0, 0.2)),
         Data("90m", OUT | withheld(1.0, 1, method="median")),

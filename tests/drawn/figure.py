@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -31,6 +32,9 @@ MAX_ROWS = 13
 """Rows of a table; how many more there are is said below."""
 
 DOTS_PER_INCH = 80
+
+STEPS_S = (15, 30, 60, 300, 600, 1800, 3600, 7200, 4 * 3600, 6 * 3600, 12 * 3600, 86_400, 2 * 86_400, 7 * 86_400)
+"""How far apart marks of durations are."""
 
 
 def draw(panels: Sequence[PanelAnswers], path: Path, title: str) -> None:
@@ -63,7 +67,7 @@ def _draw_panel(figure: Figure, panel: PanelAnswers, box: tuple[float, float, fl
     if not series:
         frame.text(0.5, 0.45, "no data", ha="center", color="#888888", fontsize=12, transform=frame.transAxes)
         return
-    legend_in = LEGEND_LINE_IN * (min(len(series), MAX_LEGEND + 1)) + 0.4 if panel.kind == "timeseries" else 0.1
+    legend_in = LEGEND_LINE_IN * (min(len(series), MAX_LEGEND + 1) + 1) + 0.4 if panel.kind == "timeseries" else 0.1
     left_in = _left_in(panel, series)
     inner = (left + left_in, top - height + legend_in, width - left_in - RIGHT_IN, height - TOP_IN - legend_in)
     _KINDS[panel.kind](_axes(figure, *inner), panel, series)
@@ -88,11 +92,13 @@ def _lines(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
     if custom.get("drawStyle") == "bars" or stacked:
         _stack(axes, series, begin, custom.get("drawStyle") == "bars")
     else:
-        for number, one in enumerate(series):
+        for one in series:
             style = "--" if one.legend.startswith("nominal") else "-"
-            axes.plot([time - begin for time in one.times], one.values, style, lw=1.3, color=_color(number))
+            axes.plot([time - begin for time in one.times], one.values, style, lw=1.3, color=_color(one.legend))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, _unit(panel))))
     axes.yaxis.set_major_locator(MaxNLocator(5))
+    if _unit(panel) == "s" and (most := max(max(one.values) for one in series)) >= 60:
+        axes.set_yticks(marks(most))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{int(value) // 60}:{int(value) % 60:02}"))
     least, most = min(min(one.values) for one in series), axes.get_ylim()[1]
     axes.set_ylim(min(0.0, axes.get_ylim()[0]) if least < 0 else 0.0, most if axes.dataLim.y1 else 1.0)
@@ -100,6 +106,12 @@ def _lines(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
     axes.grid(color="#e6e6e6", lw=0.6)
     _make_room(axes, [shown(value, _unit(panel)) for value in axes.get_yticks()])
     _legend(axes, panel, series)
+
+
+def marks(most: float) -> list[float]:
+    """Some round durations (seconds) from 0 to the largest."""
+    step = next((step for step in STEPS_S if most / step <= 5), most / 5)
+    return [step * number for number in range(int(most / step) + 1)]
 
 
 def _make_room(axes: Any, marks: Sequence[str]) -> None:
@@ -114,29 +126,32 @@ def _stack(axes: Any, series: Sequence[Series], begin: float, as_bars: bool) -> 
     below = [0.0] * len(times)
     seconds = [time - begin for time in times]
     width = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1) or 1.0
-    for number, one in enumerate(series):
+    for one in series:
         known = dict(zip(one.times, one.values, strict=True))
         values = [known.get(time, 0.0) for time in times]
         above = [low + value for low, value in zip(below, values, strict=True)]
         if as_bars:
-            axes.bar(seconds, values, width, below, color=_color(number))
+            axes.bar(seconds, values, width, below, color=_color(one.legend))
         else:
-            axes.fill_between(seconds, below, above, color=_color(number), alpha=0.4, lw=0)
-            axes.plot(seconds, above, lw=1, color=_color(number))
+            axes.fill_between(seconds, below, above, color=_color(one.legend), alpha=0.4, lw=0)
+            axes.plot(seconds, above, lw=1, color=_color(one.legend))
         below = above
 
 
 def _legend(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
     """The names with the last value and the largest, as Grafana has them below the plot."""
     size = axes.get_position().height * axes.figure.get_figheight()
-    for number, one in enumerate(series[: MAX_LEGEND + 1]):
+    for place, head in ((0.86, "last"), (1.0, "max")):
+        down = -0.36 / size
+        axes.text(place, down, head, transform=axes.transAxes, fontsize=8, color="#666666", va="center", ha="right")
+    for number, one in enumerate(series[: MAX_LEGEND + 1], 1):
         down = -(0.36 + LEGEND_LINE_IN * number) / size
-        if number == MAX_LEGEND:
+        if number > MAX_LEGEND:
             more = f"… {len(series) - MAX_LEGEND} more"
             axes.text(0.02, down, more, transform=axes.transAxes, fontsize=8, color="#666666", va="center")
             return
         last, most = (shown(value, _unit(panel)) for value in (one.values[-1], max(one.values)))
-        axes.plot([0, 0.012], [down, down], lw=2, color=_color(number), transform=axes.transAxes, clip_on=False)
+        axes.plot([0, 0.012], [down, down], lw=2, color=_color(one.legend), transform=axes.transAxes, clip_on=False)
         axes.text(0.02, down, one.legend or "(no name)", transform=axes.transAxes, fontsize=8, va="center")
         axes.text(0.86, down, last, transform=axes.transAxes, fontsize=8, va="center", ha="right")
         axes.text(1.0, down, most, transform=axes.transAxes, fontsize=8, va="center", ha="right")
@@ -157,7 +172,7 @@ def _bars(axes: Any, panel: PanelAnswers, series: Sequence[Series]) -> None:
     if str(panel.panel["targets"][0]["expr"]).startswith("sort_desc"):  # which Prometheus does not do over time
         series = sorted(series, key=lambda one: -one.values[-1])
     values = [one.values[-1] for one in series]
-    axes.barh(range(len(series)), values, color=[_color(number) for number in range(len(series))], height=0.6)
+    axes.barh(range(len(series)), values, color=[_color(one.legend) for one in series], height=0.6)
     axes.set_yticks(range(len(series)), [one.legend for one in series], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, max([*values, 1e-9]) * 1.25)
@@ -234,9 +249,10 @@ def shown(value: float, unit: str) -> str:
         return size_text(round(value))
     if unit == "bool_on_off":
         return "on" if value else "off"
-    ending = {"ops": " ops/s", "reqps": " req/s"}.get(unit, "")
+    ending = " req/s" if unit == "reqps" else unit.removeprefix("suffix:") if unit.startswith("suffix:") else ""
     return f"{value:,.0f}{ending}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}{ending}"
 
 
-def _color(number: int) -> str:
-    return f"C{number % 10}"
+def _color(name: str) -> str:
+    """A name has the same color in each panel."""
+    return f"C{crc32(name.encode()) % 10}"

@@ -14,7 +14,7 @@ import yaml
 from deploy.local.stack import Prometheus, free_port
 from deploy.local.stack.servers import RULES
 from deploy.local.up import ServeProcess
-from models.records import AnyEvent, Capacity, Partition, Pool, WaitQuestion
+from models.records import AnyEvent, Capacity, Partition, Pool, Submit, WaitQuestion
 from streams.notify.metrics import NotifyCounts
 from streams.process.scraping import serve_metrics
 from streams.sources.contract import Calls
@@ -79,6 +79,11 @@ def cluster(time: float) -> Capacity:
     )
 
 
+def named(event: AnyEvent) -> AnyEvent:
+    """The event; a job of an account."""
+    return msgspec.structs.replace(event, account="physics") if isinstance(event, Submit) else event
+
+
 def queries() -> dict[str, str]:
     """Everything that must have an answer, and where it is asked."""
     panels = {query.expr: query.where for file in FILES for query in asked(file, **VARIABLES)}
@@ -125,7 +130,7 @@ def notices() -> Iterator[str]:
 def test_every_panel_and_every_rule_has_data(
     here: Deployment, web: ServeProcess, source: tuple[str, Calls], notices: str, prometheus: Prometheus
 ) -> None:
-    events = simulated(SITE.decode(), JOBS)
+    events = [named(event) for event in simulated(SITE.decode(), JOBS)]
     early, late, again = [*events[:600], cluster(events[599].time)], iter(events[600:]), events[:5]
     here.send(early)
     here.send_raw(trouble(again))

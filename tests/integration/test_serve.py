@@ -79,7 +79,7 @@ def test_what_it_says_is_what_the_workers_say(here: Deployment, serve: ServeProc
     assert [out["site"] for out in ranking["left_out"]] == ["elm"]
     assert get(serve, "/v1/sites/elm")[0] == 404
     assert len(get(serve, "/v1/sites/alder/outcomes")[1]["outcomes"]) == 50
-    assert [one["site"] for one in get(serve, "/v1/accuracy")[1]["sites"]] == list(SITES)
+    assert [one["site"] for one in get(serve, "/v1/status")[1]["sites"]] == list(SITES)
 
 
 def test_only_who_has_the_token_is_told(serve: ServeProcess) -> None:
@@ -141,7 +141,7 @@ def test_silent_workers_and_a_kafka_that_is_away_are_said_and_got_over(
         assert get(serve, "/v1/sites/alder")[0] == 504
         ranking = get(serve, f"/v1/rank?{JOB}")[1]["ranking"]
         assert {one["site"]: one["source"] for one in ranking} == dict.fromkeys(SITES, "standing")
-        assert get(serve, "/v1/accuracy")[1] == {"sites": [], "unanswered": list(SITES)}
+        assert get(serve, "/v1/status")[1]["unanswered"] == list(SITES)
         stack.kafka.kill()
         until(lambda: get(serve, "/readyz")[0] == 503)
         assert "no broker answers" in get(serve, "/readyz")[1]

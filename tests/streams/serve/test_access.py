@@ -51,7 +51,7 @@ def status(client: Client, path: str, name: str | None = "admin", **headers: str
     return client.get(path, headers=headers).status_code
 
 
-RANKING = ["/v1/sites", "/v1/sites/alder", "/v1/sites/alder/estimates", "/v1/rank?cpus=2", "/v1/accuracy"]
+RANKING = ["/v1/sites", "/v1/sites/alder", "/v1/sites/alder/estimates", "/v1/rank?cpus=2"]
 EVERYBODYS = ["/v1/sites/alder/outcomes", "/v1/users/bob/jobs"]
 
 
@@ -85,7 +85,7 @@ class TestRights:
 
     def test_the_one_token_of_old_opens_everything(self) -> None:
         with client_of(token=TOKENS["admin"].token) as client:
-            assert [status(client, path) for path in (*RANKING, *EVERYBODYS)] == [200] * 7
+            assert [status(client, path) for path in (*RANKING, *EVERYBODYS)] == [200] * 6
 
     def test_whoever_may_not_is_not_told_whether_there_is_something(self, client: Client) -> None:
         assert status(client, "/v1/sites/elm/outcomes", "meta") == 403

@@ -140,16 +140,15 @@ class TestAnswers:
                 one["recent"]["method"] == DEFAULT and one["recent"]["jobs"] > 0 and one["recent"]["mean_error_s"] > 0
             )
 
-    def test_a_users_jobs_and_the_accuracy_with_the_sites_that_were_silent(self) -> None:
+    def test_a_users_jobs_and_the_status_with_the_sites_that_were_silent(self) -> None:
         with TestClient(app_of(FakeClient(engines(), silent=["birch"]))) as client:
             jobs = told(client, f"/v1/users/{USER}/jobs")
-            accuracy = told(client, "/v1/accuracy")
+            status = told(client, "/v1/status")
             nobody = told(client, "/v1/users/nobody/jobs")
         assert [site["site"] for site in jobs["sites"]] == ["alder"]
         assert jobs["sites"][0]["jobs"]
-        assert accuracy["sites"][0]["weeks"]
-        assert accuracy["sites"][0]["answers"] == told_by(engine("alder", 1))
-        assert jobs["unanswered"] == accuracy["unanswered"] == nobody["unanswered"] == ["birch"]
+        assert status["sites"][0]["answers"] == told_by(engine("alder", 1))
+        assert jobs["unanswered"] == status["unanswered"] == nobody["unanswered"] == ["birch"]
         assert (jobs["user"], nobody["sites"]) == (USER, [])
 
 
@@ -197,7 +196,7 @@ class TestRefusals:
         questions = FakeClient(engines())
         questions.startup_problem = questions.broker_problem = "kafka: no broker answers"
         with TestClient(app_of(questions)) as client:
-            for path in ("sites", "sites/alder/estimates", "sites/alder/outcomes", "rank", "accuracy", "users/u/jobs"):
+            for path in ("sites", "sites/alder/estimates", "sites/alder/outcomes", "rank", "status", "users/u/jobs"):
                 answer = client.get(f"/v1/{path}")
                 assert (answer.status_code, answer.json()["detail"]) == (503, "kafka: no broker answers")
                 assert answer.headers["retry-after"] == "2"

@@ -37,7 +37,7 @@ function summary({ user, sites, unanswered }) {
   const running = jobs.filter(({ start }) => start != null).length;
   const more = sites.reduce((sum, { more }) => sum + more, 0);
   const told = jobs.length
-    ? `${plural(jobs.length + more, "job")} of ${user}: ${running} of those shown run, ${jobs.length - running} wait.`
+    ? `${plural(jobs.length + more, "job")} of ${user}: ${running}${more ? " of those shown" : ""} run, ${jobs.length - running} wait.`
     : `No job of ${user} waits or runs now.`;
   return unanswered.length ? `${told} No worker answers for ${unanswered.join(", ")}.` : told;
 }
