@@ -21,34 +21,17 @@ from msgspec import Meta
 
 from models.records import AnyEvent, Cancel, Capacity, End, Start, Submit
 from streams.errors import NotUnderstood, UserError
-from streams.sources.contract import (
-    OnSkipped,
-    Recorded,
-    Skipped,
-    check_site,
-    refuse,
-)
+from streams.sources.contract import OnSkipped, Recorded, Skipped, check_site, refuse
+from streams.sources.logs.fields import by_name
 from streams.sources.logs.files import BROKEN, open_text
 
-FIELDS = (
-    "job number",
-    "submit time",
-    "wait time",
-    "run time",
-    "allocated processors",
-    "average CPU time",
-    "used memory",
-    "requested processors",
-    "requested time",
-    "requested memory",
-    "status",
-    "user",
-    "group",
-    "executable",
-    "queue",
-    "partition",
-    "preceding job",
-    "think time",
+FIELDS = tuple(
+    name.replace("_", " ")
+    for name in by_name(
+        "job_number submit_time wait_time run_time allocated_processors average_CPU_time used_memory"
+        " requested_processors requested_time requested_memory status user group executable queue partition"
+        " preceding_job think_time"
+    )
 )
 STATES = {0: "failed", 1: "completed", 2: "completed", 3: "completed", 4: "failed", 5: "cancelled"}
 KIB = 1024

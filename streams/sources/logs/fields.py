@@ -61,6 +61,16 @@ def unix_time(text: str, field: str) -> float:
     raise BadRecord(field, text, "Unix seconds")
 
 
+def by_name(text: str) -> dict[str, str]:
+    """A small table of names, written as one text.
+
+    >>> by_name("user:user_name qos")
+    {'user': 'user_name', 'qos': 'qos'}
+    """
+    pairs = (word.partition(":") for word in text.split())
+    return {name: other or name for name, _, other in pairs}
+
+
 @lru_cache(4096)
 def count_of(text: str | None) -> int | None:
     """A whole number from 0; None where it is none, or unknown."""

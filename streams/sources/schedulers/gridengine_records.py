@@ -8,32 +8,26 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streams.errors import UNDECODABLE
-from streams.sources.logs.fields import BadRecord
+from streams.sources.logs.fields import BadRecord, by_name
 
-RUN = {
-    "qname": 0,
-    "group": 2,
-    "owner": 3,
-    "job_name": 4,
-    "job_number": 5,
-    "submission_time": 8,
-    "start_time": 9,
-    "end_time": 10,
-    "failed": 11,
-    "exit_status": 12,
-    "ru_wallclock": 13,
-    "project": 31,
-    "slots": 34,
-    "task_number": 35,
-    "category": 39,
-    "pe_taskid": 41,
+PLACES = {
+    kind: {name: int(place) for name, place in by_name(text).items()}
+    for kind, text in (
+        (
+            "acct",
+            "qname:0 group:2 owner:3 job_name:4 job_number:5 submission_time:8 start_time:9 end_time:10 failed:11"
+            " exit_status:12 ru_wallclock:13 project:31 slots:34 task_number:35 category:39 pe_taskid:41",
+        ),
+        ("new_job", "submission_time:2 job_number:3 job_name:6 owner:7 group:8 project:9"),
+        (
+            "job_log",
+            "event_time:2 event:3 job_number:4 task_number:5 pe_taskid:6 submission_time:12 job_name:13 owner:14"
+            " group:15 project:16",
+        ),
+    )
 }
-NEW_JOB = {"submission_time": 2, "job_number": 3, "job_name": 6, "owner": 7, "group": 8, "project": 9}
-JOB_LOG = {"event_time": 2, "event": 3, "job_number": 4, "task_number": 5, "pe_taskid": 6, "submission_time": 12}
-JOB_LOG |= {"job_name": 13, "owner": 14, "group": 15, "project": 16}
 """Where each field stands in a line of text, from 0."""
 
-PLACES = {"acct": RUN, "new_job": NEW_JOB, "job_log": JOB_LOG}
 UNSET = {"project": "NONE", "pe_taskid": "NONE"}
 
 _json = msgspec.json.Decoder(dict[str, Any])

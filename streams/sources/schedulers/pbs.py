@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.sources.logs.fields import BadRecord, count_of, iso_time, job_of, name_of, seconds_of, unix_time
+from streams.sources.logs.fields import BadRecord, by_name, count_of, iso_time, job_of, name_of, seconds_of, unix_time
 from streams.sources.logs.source import LogSource, Memory, Records
 from streams.sources.logs.stories import BARE, QUEUED, RUNNING
 from streams.sources.schedulers.pbs_request import NO_PROJECT, Fields, allocation, array_of, array_size, request
@@ -241,19 +241,11 @@ class PbsSource(LogSource):
 
 
 _KINDS: dict[str, Callable[[PbsRecords, str, float, Fields], list[AnyEvent]]] = {
-    "Q": PbsRecords.queued,
-    "S": PbsRecords.started,
-    "T": PbsRecords.restarted,
-    "E": PbsRecords.ended,
-    "D": PbsRecords.deleted,
-    "M": PbsRecords.deleted,
-    "A": PbsRecords.aborted,
-    "R": PbsRecords.rerun,
-    "a": PbsRecords.altered,
-    "c": PbsRecords.resized,
-    "s": PbsRecords.resized,
-    "z": PbsRecords.suspended,
-    "r": PbsRecords.resumed,
+    letter: getattr(PbsRecords, name)
+    for letter, name in by_name(
+        "Q:queued S:started T:restarted E:ended D:deleted M:deleted A:aborted R:rerun a:altered c:resized s:resized"
+        " z:suspended r:resumed"
+    ).items()
 }
 
 

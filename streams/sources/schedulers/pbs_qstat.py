@@ -14,7 +14,7 @@ import msgspec
 
 from models.records import AnyEvent
 from streams.errors import UNDECODABLE
-from streams.sources.logs.fields import BadRecord, Object, job_of
+from streams.sources.logs.fields import BadRecord, Object, by_name, job_of
 from streams.sources.logs.source import LogSource
 from streams.sources.logs.stories import HELD
 from streams.sources.schedulers.pbs import SECONDS_PER_ZONE_STEP, SECONDS_TO_WRITE, PbsRecords
@@ -22,21 +22,13 @@ from streams.sources.schedulers.pbs_request import LIST, Fields
 
 FIRST = re.compile(rb'^\s*\{[^{]{0,2000}?"timestamp"\s*:\s*(\d{9,10})[^{]{0,2000}?"pbs_version"', re.DOTALL)
 
-NAMES = {
-    "Account_Name": "account",
-    "egroup": "group",
-    "project": "project",
-    "Job_Name": "jobname",
-    "queue": "queue",
-    "exec_host": "exec_host",
-    "exec_vnode": "exec_vnode",
-    "array_indices_submitted": "array_indices",
-    "depend": "depend",
-    "Exit_status": "Exit_status",
-}
+NAMES = by_name(
+    "Account_Name:account egroup:group project Job_Name:jobname queue exec_host exec_vnode"
+    " array_indices_submitted:array_indices depend Exit_status"
+)
 """qstat's names of attributes, and the accounting's."""
 
-TIMES = {"ctime": "ctime", "qtime": "qtime", "etime": "etime", "stime": "start", "mtime": "end", "obittime": "end"}
+TIMES = by_name("ctime qtime etime stime:start mtime:end obittime:end")
 """The same of times, the later ones before the earlier where both are told."""
 
 RUNS, LEFT, SUSPENDED = frozenset("REBSU"), frozenset("FXM"), frozenset("SU")

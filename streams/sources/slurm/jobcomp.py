@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 
 from streams.errors import UNDECODABLE, NotUnderstood, UserError
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.logs.fields import iso_time
+from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm import told
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.rows import ENDED, RUNNING, JobRow, phase_of
@@ -31,40 +31,12 @@ MOST = 500
 """Records that are given before the source goes on with something else."""
 
 
-_NAMES = {
-    "job_id": "jobid",
-    "job_state": "state",
-    "submit_time": "@submit",
-    "eligible_time": "@eligible",
-    "start_time": "@start",
-    "end_time": "@end",
-    "user_name": "username",
-    "group_name": "groupname",
-    "name": "job_name",
-    "cpus": "total_cpus",
-    "node_count": "total_nodes",
-    "tasks": "ntasks",
-    "walltime": "time_limit",
-    "tres_req_str": "tres_req",
-    "tres_alloc_str": "tres_alloc",
-    "resv_name": "reservation_name",
-}
-
-
-_SAME = (
-    "cluster",
-    "account",
-    "partition",
-    "qos",
-    "nodes",
-    "features",
-    "excluded_nodes",
-    "elapsed",
-    "array_job_id",
-    "array_task_id",
-    "het_job_id",
+_NAMES = by_name(
+    "job_id:jobid job_state:state submit_time:@submit eligible_time:@eligible start_time:@start end_time:@end"
+    " user_name:username group_name:groupname name:job_name cpus:total_cpus node_count:total_nodes tasks:ntasks"
+    " walltime:time_limit tres_req_str:tres_req tres_alloc_str:tres_alloc resv_name:reservation_name cluster account"
+    " partition qos nodes features excluded_nodes elapsed array_job_id array_task_id het_job_id"
 )
-_NAMES |= {name: name for name in _SAME}
 """The names that a record has for the fields of `Told`. Times are UTC, its `time_limit` is in seconds."""
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])

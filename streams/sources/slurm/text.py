@@ -11,27 +11,15 @@ from functools import lru_cache, partial
 from operator import itemgetter
 
 from streams.sources.contract import OnSkipped, Skipped
-from streams.sources.logs.fields import iso_time
+from streams.sources.logs.fields import by_name, iso_time
 from streams.sources.slurm.rows import JobRow, time_of, walltime_of
 from streams.sources.slurm.told import EXPECTED, Asked, Told, asked_of, row_of
 
-COLUMNS = (
-    *(
-        "jobid",
-        "jobidraw",
-        "cluster",
-        "partition",
-        "qos",
-        "account",
-        "group",
-        "gid",
-        "user",
-        "uid",
-        "submit",
-        "eligible",
-    ),
-    *("start", "end", "elapsed", "exitcode", "state", "nnodes", "ncpus", "reqcpus", "reqmem", "reqtres", "alloctres"),
-    *("timelimit", "nodelist", "jobname"),
+COLUMNS = tuple(
+    by_name(
+        "jobid jobidraw cluster partition qos account group gid user uid submit eligible start end elapsed exitcode"
+        " state nnodes ncpus reqcpus reqmem reqtres alloctres timelimit nodelist jobname"
+    )
 )
 """The columns of a file without a header: the 26 that XDMoD's collectors write."""
 
@@ -170,39 +158,15 @@ def records(lines: Iterable[str], layout: _Layout) -> Iterator[tuple[int, str]]:
         yield begun, "\n".join(parts)
 
 
-_COLUMNS = {
-    "jobname": "name",
-    "state": "job_state",
-    "submit": "submit_time",
-    "eligible": "eligible_time",
-    "start": "start_time",
-    "end": "end_time",
-    "restarts": "restart_cnt",
-    "nodelist": "nodes",
-    "priority": "priority",
-    "reason": "state_reason",
-}
-_ASKED = {
-    "cluster": "cluster",
-    "user": "user_name",
-    "group": "group_name",
-    "account": "account",
-    "partition": "partition",
-    "qos": "qos",
-    "nnodes": "node_count",
-    "alloccpus": "cpus",
-    "ncpus": "cpus",
-    "reqcpus": "required_cpus",
-    "reqmem": "requested_memory",
-    "reqtres": "tres_req_str",
-    "alloctres": "tres_alloc_str",
-    "reqgres": "tres_per_node",
-    "allocgres": "tres_per_job",
-    "reservation": "resv_name",
-    "constraints": "features",
-    "timelimit": "time_limit",
-    "timelimitraw": "walltime",
-}
+_COLUMNS = by_name(
+    "jobname:name state:job_state submit:submit_time eligible:eligible_time start:start_time end:end_time"
+    " restarts:restart_cnt nodelist:nodes priority reason:state_reason"
+)
+_ASKED = by_name(
+    "cluster user:user_name group:group_name account partition qos nnodes:node_count alloccpus:cpus ncpus:cpus"
+    " reqcpus:required_cpus reqmem:requested_memory reqtres:tres_req_str alloctres:tres_alloc_str reqgres:tres_per_node"
+    " allocgres:tres_per_job reservation:resv_name constraints:features timelimit:time_limit timelimitraw:walltime"
+)
 """The columns by the fields of `Told`: its own, and what many ask for alike; of two for one field the later counts."""
 
 

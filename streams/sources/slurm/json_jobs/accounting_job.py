@@ -4,33 +4,22 @@ from typing import Any
 
 import msgspec
 
+from streams.sources.logs.fields import by_name
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.shapes import text_of
 from streams.sources.slurm.told import Told, row_of
 
 _PLACES = {
-    "job_state": ("state", "current"),
-    "submit_time": ("time", "submission"),
-    "eligible_time": ("time", "eligible"),
-    "start_time": ("time", "start"),
-    "end_time": ("time", "end"),
-    "elapsed": ("time", "elapsed"),
-    "time_limit": ("time", "limit"),
-    "array_job_id": ("array", "job_id"),
-    "array_task_id": ("array", "task_id"),
-    "array_task_string": ("array", "task"),
-    "het_job_id": ("het", "job_id"),
-    "required_cpus": ("required", "CPUs"),
-    "state_reason": ("state", "reason"),
-    "user_name": ("user",),
-    "group_name": ("group",),
-    "node_count": ("allocation_nodes",),
-    "features": ("constraints",),
+    field: tuple(place.split("."))
+    for field, place in by_name(
+        "job_state:state.current submit_time:time.submission eligible_time:time.eligible start_time:time.start"
+        " end_time:time.end elapsed:time.elapsed time_limit:time.limit array_job_id:array.job_id"
+        " array_task_id:array.task_id array_task_string:array.task het_job_id:het.job_id required_cpus:required.CPUs"
+        " state_reason:state.reason user_name:user group_name:group node_count:allocation_nodes features:constraints"
+        " job_id restart_cnt cluster account partition qos name nodes priority hold"
+    ).items()
 }
-_SAME = ("job_id", "restart_cnt", "cluster", "account", "partition", "qos", "name", "nodes", "priority", "hold")
-_PLACES |= {name: (name,) for name in _SAME}
 """Where the fields of `Told` are in a job."""
-
 
 _PARTS = {place[0] for place in _PLACES.values()} | {"reservation", "tres"}
 AccountingJob = msgspec.defstruct("AccountingJob", [(name, Any, None) for name in sorted(_PARTS)], gc=False)

@@ -9,61 +9,33 @@ from typing import Any
 import msgspec
 
 from models.records import Partition, Reservation
-from streams.sources.logs.fields import inside
+from streams.sources.logs.fields import by_name, inside
 from streams.sources.slurm.machine.capacity import Node
 from streams.sources.slurm.machine.limits import Association, Qos
 from streams.sources.slurm.machine.text import associations_of, nodes_of, partitions_of, qos_of, reservations_of
 from streams.sources.slurm.shapes import text_of
 
-_NODE = {
-    "NodeName": "name",
-    "State": "state",
-    "CPUEfctv": "effective_cpus",
-    "CPUTot": "cpus",
-    "RealMemory": "real_memory",
-    "Gres": "gres",
-    "Partitions": "partitions",
-    "Weight": "weight",
-    "ActiveFeatures": "active_features",
-}
-_PARTITION = {
-    "PartitionName": "name",
-    "State": "partition.state state",
-    "Flags": "flags",
-    "MaxTime": "maximums.time max_time_limit",
-    "MaxNodes": "maximums.nodes maximum_nodes_per_job",
-    "PriorityTier": "priority.tier priority_tier",
-    "AllowGroups": "groups.allowed",
-    "AllowAccounts": "accounts.allowed",
-    "DenyAccounts": "accounts.deny",
-    "AllowQos": "qos.allowed",
-    "DenyQos": "qos.deny",
-    "QoS": "qos.assigned qos",
-}
-_RESERVATION = {
-    "ReservationName": "name",
-    "StartTime": "start_time",
-    "EndTime": "end_time",
-    "Nodes": "node_list",
-    "Users": "users",
-    "Accounts": "accounts",
-    "Flags": "flags",
-}
+_NODE = by_name(
+    "NodeName:name State:state CPUEfctv:effective_cpus CPUTot:cpus RealMemory:real_memory Gres:gres"
+    " Partitions:partitions Weight:weight ActiveFeatures:active_features"
+)
+_PARTITION = by_name(
+    "PartitionName:name State:partition.state,state Flags:flags MaxTime:maximums.time,max_time_limit"
+    " MaxNodes:maximums.nodes,maximum_nodes_per_job PriorityTier:priority.tier,priority_tier"
+    " AllowGroups:groups.allowed AllowAccounts:accounts.allowed DenyAccounts:accounts.deny AllowQos:qos.allowed"
+    " DenyQos:qos.deny QoS:qos.assigned,qos"
+)
+_RESERVATION = by_name(
+    "ReservationName:name StartTime:start_time EndTime:end_time Nodes:node_list Users:users Accounts:accounts"
+    " Flags:flags"
+)
 """Where scontrol's words are in JSON: the first of these places that is there."""
 
-_QOS = (
-    "name",
-    "limits.max.tres.total",
-    "limits.max.active_jobs.count",
-    "limits.max.tres.per.user",
-    "limits.max.jobs.active_jobs.per.user",
-    "limits.max.tres.per.account",
-    "limits.max.jobs.active_jobs.per.account",
+_QOS = by_name(
+    "name limits.max.tres.total limits.max.active_jobs.count limits.max.tres.per.user"
+    " limits.max.jobs.active_jobs.per.user limits.max.tres.per.account limits.max.jobs.active_jobs.per.account"
 )
-_ASSOCIATION = (
-    *("cluster", "account", "user", "parent_account"),
-    *("max.tres.total", "max.jobs.per.count", "max.jobs.active"),
-)
+_ASSOCIATION = by_name("cluster account user parent_account max.tres.total max.jobs.per.count max.jobs.active")
 """Where the columns are that sacctmgr is asked for."""
 
 
@@ -106,7 +78,7 @@ def _words(data: bytes, what: str, places: dict[str, str]) -> Iterator[dict[str,
 
 def _at(found: object, places: str) -> str:
     """What stands at the first of some places, as text."""
-    for place in places.split():
+    for place in places.split(","):
         *above, last = place.split(".")
         value = inside(found, *above).get(last)
         if value is not None:
