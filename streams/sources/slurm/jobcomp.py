@@ -84,40 +84,6 @@ def look_at(value: bytes, where: str, line: int | None, on_skipped: OnSkipped) -
     return Look([row], row.end or row.start or row.submit, late=True)
 
 
-class FileRecords(Way):
-    """Records in a file, one a line, as `kcat -C` writes them; the file may grow.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-
-    def __init__(self, path: Path, on_skipped: OnSkipped) -> None:
-        super().__init__({})
-        self._path, self._on_skipped = path, on_skipped
-        try:
-            self._file = path.open("rb")
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-
-    def looks(self, place: Place) -> Iterator[Look]:
-        """The lines that are whole."""
-        key = str(self._path.name)
-        for _ in range(MOST):
-            offset = place.offsets.get(key, 0)
-            self._file.seek(offset)
-            line = self._file.readline()
-            if not line.endswith(b"\n"):
-                return
-            number = place.lines.get(key, 0) + 1
-            place.offsets[key], place.lines[key] = offset + len(line), number
-            self.records += 1
-            yield look_at(line, str(self._path), number, self._on_skipped)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
 class _Waiting(NamedTuple):
     stamp: int
     partition: TopicPartition

@@ -27,7 +27,7 @@ from streams.sources.formats import head_of
 from streams.sources.logs.source import zone_of
 from streams.sources.slurm.access import Access
 from streams.sources.slurm.calls import Commands
-from streams.sources.slurm.jobcomp import FileRecords, KafkaRecords
+from streams.sources.slurm.jobcomp import KafkaRecords
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import capacity_of
 from streams.sources.slurm.overlapping import Reached, events_of
@@ -141,18 +141,8 @@ class SlurmSource(Source):
         if path.is_dir():
             return Recorded(path, told)
         if (file := self._file(text)) is not None:
-            return FileRecords(path, told) if file.kind == "records" else file
+            return file
         raise NotUnderstood(f"{text}: there is no such file, and it is none of {HELP}")
-
-    def whole(self) -> Iterator[AnyEvent]:
-        """As `events`; a file of records is put in order as a whole, so that no submission comes after its start."""
-        file = self._only_file()
-        if file is None or file.kind != "records":
-            yield from super().whole()
-            return
-        for look in file.looks(Place(slurm=1)):
-            self.records = file.records
-            yield from JobTable(self.sites[0]).look(look.rows, look.at)
 
     @classmethod
     def together(cls, sources: Sequence[Self]) -> Iterator[tuple[Self, AnyEvent]]:
