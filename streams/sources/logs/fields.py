@@ -6,6 +6,10 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from streams.errors import UNDECODABLE
+
 MAX_COUNT = 1_000_000_000
 MAX_BYTES = 1 << 60
 MAX_SECONDS = 1e11
@@ -165,6 +169,21 @@ def job_of(text: str, field: str) -> str:
     if 0 < len(text) <= MAX_NAME and text.isprintable():
         return text
     raise BadRecord(field, text, f"a job's id of 1 to {MAX_NAME} printable characters")
+
+
+_json = msgspec.json.Decoder(Object)
+
+
+def object_of(text: str, found: str | None = None, expected: str = "an object in JSON") -> Object:
+    """The object of JSON in a text.
+
+    Raises:
+        BadRecord: it is none; `found` says what it is called, else its beginning does.
+    """
+    try:
+        return _json.decode(text)
+    except UNDECODABLE:
+        raise BadRecord(None, found or repr(text[:MAX_SHOWN]), expected) from None
 
 
 def inside(found: object, *names: str) -> Object:

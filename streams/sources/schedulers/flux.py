@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from models.records import AnyEvent
-from streams.errors import UNDECODABLE, UserError
+from streams.errors import UserError
 from streams.sources.contract import (
     IDLE_S,
     Cursor,
@@ -25,7 +25,7 @@ from streams.sources.contract import (
     refuse,
     steps_of,
 )
-from streams.sources.logs.fields import BadRecord, job_of
+from streams.sources.logs.fields import BadRecord, job_of, object_of
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories
 from streams.sources.schedulers.flux_events import FluxJobs, job_name, time_of
@@ -35,7 +35,6 @@ FIRST = re.compile(rb'^\{[^\n]*"timestamp"\s*:\s*(\d{9,10}(?:\.\d{1,9})?)[^\n]*'
 OVERLAP_S = 5.0
 """The journal is asked again for so many seconds before the cursor: its entries are nearly in the order of time."""
 
-_json = msgspec.json.Decoder(dict[str, Any])
 
 HERE = "local"
 """The location of the Flux instance of this machine or job."""
@@ -153,10 +152,7 @@ class FluxRecords(Records):
         """The events of a line."""
         if not line.strip():
             return []
-        try:
-            found = _json.decode(line)
-        except UNDECODABLE:
-            raise BadRecord(None, repr(line[:40]), "an object in JSON") from None
+        found = object_of(line)
         number = found.get("id", found.get("jobid"))
         if number == -1:
             return self.leave_out("the sentinel")

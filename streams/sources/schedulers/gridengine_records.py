@@ -3,12 +3,9 @@
 Lines of JSON have them by name: Open Cluster Scheduler from 9, in `reporting.jsonl` and `accounting.jsonl`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from streams.errors import UNDECODABLE
-from streams.sources.logs.fields import BadRecord, by_name
+from streams.sources.logs.fields import BadRecord, by_name, object_of
 
 PLACES = {
     kind: {name: int(place) for name, place in by_name(text).items()}
@@ -29,8 +26,6 @@ PLACES = {
 """Where each field stands in a line of text, from 0."""
 
 UNSET = {"project": "NONE", "pe_taskid": "NONE"}
-
-_json = msgspec.json.Decoder(dict[str, Any])
 
 
 class Record(NamedTuple):
@@ -57,10 +52,7 @@ def record_of_json(line: str) -> Record:
     Raises:
         BadRecord: it is no such object.
     """
-    try:
-        found = _json.decode(line)
-    except UNDECODABLE:
-        raise BadRecord(None, repr(line[:40]), "an object in JSON") from None
+    found = object_of(line)
     kind = found.get("type", "acct" if "job_number" in found else None)
     if not isinstance(kind, str):
         raise BadRecord(None, repr(line[:40]), "an object with a type, or a job_number")

@@ -21,8 +21,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from models.records import Alter, AnyEvent, End, Start, Submit
-from streams.errors import UNDECODABLE
-from streams.sources.logs.fields import BadRecord, count_of, iso_time, job_of
+from streams.sources.logs.fields import BadRecord, count_of, iso_time, job_of, object_of
 from streams.sources.logs.source import LogSource, Records
 from streams.sources.logs.stories import GONE, RUNNING, SUSPENDED
 from streams.sources.schedulers.htcondor_ads import (
@@ -58,7 +57,6 @@ XML_HEAD = ("<?xml", "<!DOCTYPE", "<classads>", "</classads>", "<eventlog>", "</
 
 DAY_S = 86400.0
 
-_json = msgspec.json.Decoder(dict[str, Any])
 
 SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED = 0, 1, 4, 5, 7, 9
 SUSPENDED_JOB, UNSUSPENDED, HELD, RELEASED, RECONNECT_FAILED, AD_INFORMATION = 10, 11, 12, 13, 24, 28
@@ -104,13 +102,8 @@ class HTCondorRecords(Records):
         return events + self._flushed()
 
     def _of_json(self) -> list[AnyEvent]:
-        try:
-            ad = _json.decode("\n".join(self._lines))
-        except UNDECODABLE:
-            raise BadRecord(None, "an object", "an event in JSON") from None
-        finally:
-            self._lines = []
-        return self._of_object(ad)
+        lines, self._lines = self._lines, []
+        return self._of_object(object_of("\n".join(lines), "an object", "an event in JSON"))
 
     def _of_xml(self) -> list[AnyEvent]:
         lines, self._lines = self._lines, []

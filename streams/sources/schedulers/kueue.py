@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from models.records import AnyEvent
-from streams.errors import UNDECODABLE, UserError
+from streams.errors import UserError
 from streams.sources.contract import (
     IDLE_S,
     Cursor,
@@ -27,7 +27,7 @@ from streams.sources.contract import (
     refuse,
     steps_of,
 )
-from streams.sources.logs.fields import BadRecord, Object, inside
+from streams.sources.logs.fields import BadRecord, Object, inside, object_of
 from streams.sources.logs.source import EVENTS_PER_KNOWN, LogSource, Records
 from streams.sources.logs.stories import Known, Stories, told_late
 from streams.sources.schedulers.kueue_workloads import Workloads, time_of
@@ -42,7 +42,6 @@ CREATED = re.compile(rb'"creationTimestamp"\s*:\s*"(\d{4})-(\d\d)-(\d\d)T(\d\d):
 MAX_OBJECT_BYTES = 8 << 20
 """Of one object in a file; the API server stores none that is larger than some 1.5 MB."""
 
-_json = msgspec.json.Decoder(dict[str, Any])
 
 GONE, UNKNOWN = 410, 404
 """Statuses of answers: the place from which to watch is too old; the cluster has no such version of the API."""
@@ -223,10 +222,7 @@ class KueueRecords(Records):
 
     def _object(self) -> list[AnyEvent]:
         text, self._lines = "\n".join(self._lines), []
-        try:
-            found = _json.decode(text)
-        except UNDECODABLE:
-            raise BadRecord(None, "an object", "a Workload in JSON") from None
+        found = object_of(text, "an object", "a Workload in JSON")
         items = found.get("items")
         if isinstance(items, list):
             return [event for item in items for event in self._workload(inside(item), "")]

@@ -180,7 +180,8 @@ TABLE = [
 
 @pytest.mark.parametrize("kind", [4, 5])
 def test_the_end_of_a_run_says_what_the_job_asked_for(kind: int, tmp_path: Path) -> None:
-    found = read("htcondor", tmp_path, event(0, 0) + event(1, 5) + event(kind, 9, TERMINATED, *TABLE))
+    table = TABLE if kind == 4 else [line.replace("Gpus          ", "GPUs (Average)") for line in TABLE]
+    found = read("htcondor", tmp_path, event(0, 0) + event(1, 5) + event(kind, 9, TERMINATED, *table))
     altered = [event for event in plain(found.live) if event["type"] == "alter"]
     assert altered == [{"type": "alter", "time": T + 9, "job": "7.0", **REQUEST}]
     ended = as_json(kind, "2024-09-15T10:23:29", None, RequestCpus=4, RequestGpus=1, RequestMemory=2048)
