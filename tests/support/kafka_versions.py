@@ -1,5 +1,6 @@
 """Brokers of other versions of Apache Kafka than the one that comes with the local stack."""
 
+import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,11 +10,11 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import UnknownBrokerIdError
 
 from deploy.local.stack import Kafka
-from deploy.local.stack.jars import VERSION, kafka_jars, pinned
+from deploy.local.stack.jars import VERSION, kafka_jars, pinned, require
 from tests.support.deployment import until
 
 OLDEST, NEWEST = "3.9.1", "4.4.0"
-"""The versions before and after the local stack's; `deploy.local.stack.jars.pin` made the lists of their jars here."""
+"""The versions before and after the local stack's; `pin` made the lists of their jars here."""
 
 
 class KafkaOf(Kafka):
@@ -63,3 +64,16 @@ def _known_to(broker: Kafka) -> int:
         return 0
     finally:
         client.close()
+
+
+COORDINATES = f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36"
+
+
+def pin(coordinates: str = COORDINATES) -> str:
+    """Resolve Maven coordinates (joined by +) and all that they need, and give the lines of `kafka_jars.txt`."""
+    lines = []
+    for artifact in require("jgo").resolve(coordinates):
+        content = Path(artifact.resolve()).read_bytes()
+        coordinate = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
+        lines.append(f"{coordinate} {len(content)} {hashlib.sha256(content).hexdigest()}\n")
+    return "".join(sorted(lines))

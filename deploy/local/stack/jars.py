@@ -1,6 +1,6 @@
 """Apache Kafka's jars: pinned by their checksums, fetched once from Maven Central into the user's cache.
 
-`kafka_jars.txt` names each jar, its size in bytes and its SHA-256; `pin` writes it for another version.
+`kafka_jars.txt` names each jar, its size in bytes and its SHA-256; `pin` of tests/support/kafka_versions.py writes it.
 """
 
 import fcntl
@@ -19,7 +19,6 @@ from deploy.local.stack.process import OnProgress, Progress, StackUnavailable, i
 
 VERSION = "4.1.0"
 PINNED = Path(__file__).with_name("kafka_jars.txt")
-COORDINATES = f"org.apache.kafka:kafka_2.13:{VERSION}+org.slf4j:slf4j-simple:1.7.36"
 
 
 @dataclass(frozen=True)
@@ -105,16 +104,6 @@ def kafka_jars(
                 "reach Maven Central, name a mirror in jgo.conf, or set QUEUECAST_CACHE to a cache that has it"
             ) from error
     return [directory / jar.filename for jar in jars]
-
-
-def pin(coordinates: str = COORDINATES) -> str:
-    """Resolve Maven coordinates (joined by +) and all that they need, and give the lines of `kafka_jars.txt`."""
-    lines = []
-    for artifact in require("jgo").resolve(coordinates):
-        content = Path(artifact.resolve()).read_bytes()
-        coordinate = f"{artifact.groupId}:{artifact.artifactId}:{artifact.version}"
-        lines.append(f"{coordinate} {len(content)} {hashlib.sha256(content).hexdigest()}\n")
-    return "".join(sorted(lines))
 
 
 def _sha256(path: Path) -> str:

@@ -13,8 +13,9 @@ from deploy.local.stack import (
     cache_dir,
     fetch,
 )
-from deploy.local.stack.jars import VERSION, Jar, kafka_jars, pin, pinned
+from deploy.local.stack.jars import VERSION, Jar, kafka_jars, pinned
 from tests.support.deployment import until
+from tests.support.kafka_versions import pin
 
 CONTENT = {"a:one:1": b"1" * 50, "a:two:1": b"22" * 50, "b:three:2": b"333" * 50}
 JARS = [Jar(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in CONTENT.items()]
