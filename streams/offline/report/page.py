@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from models.durations import duration
 from streams.bulk.event_log import EventLog
 from streams.bulk.reading import Report
 from streams.offline.breakdown import WAIT_NAMES, WEEK_S, Breakdown, Cell
-from streams.offline.report.charts import Series, bar, coverage, dots, largest_of, lines
+from streams.offline.report.charts import Series, bar, lines
 from streams.offline.report.findings import findings
 from streams.offline.report.verdict import RULES, better_rule, verdict
 from streams.text.terminal import minute, printable
@@ -28,10 +29,7 @@ h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 h3 { font-size: 1rem; margin-bottom: 0; } ul { margin-top: .3rem; }
 figure { margin: 0; } figcaption, .soft { color: var(--soft); font-size: .9rem; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--text); font-size: 12px; }
-.axis { stroke: var(--edge); } .frame { fill: none; stroke: var(--edge); }
-.ours { fill: var(--ours); } .rule { fill: var(--rule); } .rival { fill: var(--rival); }
-.rival2 { fill: var(--rival2); }
-.other { fill: var(--edge); }
+.axis { stroke: var(--edge); }
 .line { fill: none; stroke-width: 2; } .line.ours { stroke: var(--ours); } .line.rule { stroke: var(--rule); }
 .key span::before { content: "●"; margin-right: .3em; } .key span { margin-right: 1.2em; }
 .key .ours::before { color: var(--ours); } .key .rule::before { color: var(--rule); }
@@ -67,10 +65,18 @@ def page_of(
     sections = [
         _section("What it would have been worth", _paragraphs(verdict(breakdowns, method, rivals))),
         _section("Mean error by method", _methods(breakdowns, shown), "The shorter, the better."),
-        _section("Errors by how long jobs waited", _by_wait(breakdowns, shown), "Mean error, on a logarithmic axis."),
-        _section("Bounds", _bounds(breakdowns[method]), "On the line: as many jobs started in time as promised."),
+        _section(
+            "Errors by how long jobs waited",
+            _by_wait(breakdowns, shown),
+            "Mean error, drawn row by row.",
+        ),
+        _section("Bounds", _bounds(breakdowns[method]), "Share of the jobs that started within their bound."),
         _section("Week by week", _by_week(log, breakdowns, shown), "Mean error of the jobs that left the queue."),
-        _section("By queue or partition", _by_queue(breakdowns, shown), "Mean error; the queues with the most jobs."),
+        _section(
+            "By queue or partition",
+            _by_queue(breakdowns, shown),
+            "Those with the most jobs, drawn row by row.",
+        ),
         _section("The log", _findings(log, report)),
     ]
     head = (
@@ -97,16 +103,15 @@ def _paragraphs(sentences: Sequence[str]) -> str:
 
 def _methods(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
     """The methods by their errors, with figures."""
-    names = sorted(breakdowns, key=lambda name: breakdowns[name].every.error_h)
-    errors = Series("mean error", "other", [_mean(breakdowns[name].every) for name in names])
+    cells = {name: one.every for name, one in sorted(breakdowns.items(), key=lambda item: item[1].every.error_h)}
+    largest = max((_mean(cell) or 0.0 for cell in cells.values()), default=0.0) or 1.0
     rows = []
-    for row, name in enumerate(names):
-        cell = breakdowns[name].every
-        held = cell.held("0.9")
+    for name, cell in cells.items():
+        mean_s, held = _mean(cell) or 0.0, cell.held("0.9")
         rows.append(
             (
-                escape(printable(_name(name))),
-                bar(errors, row, largest_of([errors]), shown.get(name, "")),
+                escape(_name(name)),
+                bar(shown.get(name, "other"), mean_s / largest, duration(mean_s)),
                 f"{cell.jobs:,}",
                 f"{100 * cell.within_x2 / max(cell.jobs, 1):.0f} %",
                 "–" if held is None else f"{100 * held:.0f} %",
@@ -122,20 +127,28 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
+def _compared(cells: Mapping[str, Cell], shown: Mapping[str, str]) -> str:
+    """The mean errors of the methods that are shown, as bars beside the largest of them."""
+    means = {name: mean_s for name in shown if (mean_s := _mean(cells[name])) is not None}
+    largest = max(means.values(), default=0.0) or 1.0
+    return "".join(bar(shown[name], mean_s / largest, duration(mean_s), _name(name)) for name, mean_s in means.items())
+
+
 def _by_wait(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
     """The classes of waits that jobs had."""
     ours = breakdowns[next(iter(shown))].by_wait
-    columns = [place for place in range(len(WAIT_NAMES)) if ours[place].jobs]
-    series = [
-        Series(_name(name), kind, [_mean(breakdowns[name].by_wait[place]) for place in columns])
-        for name, kind in shown.items()
+    rows = [
+        (name, _compared({one: breakdowns[one].by_wait[place] for one in shown}, shown), f"{ours[place].jobs:,}")
+        for place, name in enumerate(WAIT_NAMES)
+        if ours[place].jobs
     ]
-    return _key(series) + dots([WAIT_NAMES[place] for place in columns], series, "mean error by wait")
+    return _key(shown) + _table(("waited", "mean error", "jobs"), rows)
 
 
 def _bounds(ours: Breakdown) -> str:
-    points = [(float(q), held) for q in sorted(ours.every.bounds) if (held := ours.every.held(q)) is not None]
-    return coverage(points, "jobs within each bound, promised and held") if points else ""
+    held = {q: share for q in sorted(ours.every.bounds) if (share := ours.every.held(q)) is not None}
+    rows = [(f"{100 * float(q):g} %", bar("ours", share, f"{100 * share:.1f} %")) for q, share in held.items()]
+    return _table(("promised", "started in time"), rows) if rows else ""
 
 
 def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> str:
@@ -152,7 +165,9 @@ def _by_week(log: EventLog, breakdowns: Mapping[str, Breakdown], shown: Mapping[
         if kind in ("ours", "rule")
     ]
     names = [minute(log.begin + begin * WEEK_S)[:10] for begin in begins]
-    return _key(series) + lines(names, series, "mean error over time")
+    return _key({name: kind for name, kind in shown.items() if kind in ("ours", "rule")}) + lines(
+        names, series, "mean error over time"
+    )
 
 
 def _summed(weeks: Mapping[int, Cell], begin: int, count: int) -> Cell:
@@ -165,15 +180,11 @@ def _by_queue(breakdowns: Mapping[str, Breakdown], shown: Mapping[str, str]) -> 
     names = sorted(first, key=lambda name: (-first[name].jobs, name))[:MAX_QUEUES]
     if len(first) < 2:
         return ""
-    series = [
-        Series(_name(name), kind, [_mean(breakdowns[name].by_queue.get(queue, Cell())) for queue in names])
-        for name, kind in shown.items()
-    ]
-    largest = largest_of(series)
-    rows = [
-        (escape(printable(name)), "".join(bar(one, row, largest) for one in series)) for row, name in enumerate(names)
-    ]
-    return _key(series) + _table(("queue", "mean error"), rows)
+    rows = []
+    for queue in names:
+        cells = {name: breakdowns[name].by_queue.get(queue, Cell()) for name in shown}
+        rows.append((escape(printable(queue)), _compared(cells, shown), f"{first[queue].jobs:,}"))
+    return _key(shown) + _table(("queue", "mean error", "jobs"), rows)
 
 
 def _findings(log: EventLog, report: Report) -> str:
@@ -184,8 +195,8 @@ def _findings(log: EventLog, report: Report) -> str:
     return "".join(parts)
 
 
-def _key(series: Sequence[Series]) -> str:
-    spans = "".join(f'<span class="{one.kind}">{escape(one.name)}</span>' for one in series)
+def _key(shown: Mapping[str, str]) -> str:
+    spans = "".join(f'<span class="{kind}">{escape(_name(name))}</span>' for name, kind in shown.items())
     return f'<p class="key soft">{spans}</p>'
 
 
