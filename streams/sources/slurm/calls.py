@@ -41,17 +41,14 @@ COLUMNS = (
 
 
 _SHOW, _MANAGED = ("scontrol", "--oneliner", "show"), ("sacctmgr", "--noheader", "--parsable2", "show")
-_MACHINE: dict[str, tuple[tuple[str, ...], Callable[[str], Any]]] = {
-    "nodes": ((*_SHOW, "node"), text.nodes_from_text),
-    "partitions": ((*_SHOW, "partition"), text.partitions_from_text),
-    "reservations": ((*_SHOW, "reservation"), text.reservations_from_text),
-    "qos": ((*_MANAGED, "qos", f"format={','.join(text.QOS_COLUMNS)}"), text.qos_from_text),
-    "associations": (
-        (*_MANAGED, "associations", f"format={','.join(text.ASSOCIATION_COLUMNS)}"),
-        text.associations_from_text,
-    ),
+_MACHINE = {
+    "nodes": (*_SHOW, "node"),
+    "partitions": (*_SHOW, "partition"),
+    "reservations": (*_SHOW, "reservation"),
+    "qos": (*_MANAGED, "qos", f"format={','.join(text.QOS_COLUMNS)}"),
+    "associations": (*_MANAGED, "associations", f"format={','.join(text.ASSOCIATION_COLUMNS)}"),
 }
-"""What programs print of the machine, and what reads that."""
+"""The programs that print what there is of the machine."""
 
 
 class CallFailed(Exception):
@@ -181,8 +178,7 @@ class Commands(SlurmCalls):
         """As `scontrol show` or `sacctmgr show` prints it."""
         if what == "reservations":
             self._check_zone()
-        words, read = _MACHINE[what]
-        return read(self._text(*words))
+        return text.read_text(what, self._text(*_MACHINE[what]))
 
     def close(self) -> None:
         """End the program that runs."""

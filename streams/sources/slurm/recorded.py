@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import tzinfo
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from streams.errors import UserError
 from streams.sources.contract import OnSkipped, Skipped
@@ -17,7 +17,7 @@ from streams.sources.slurm.json_jobs import BrokenOffError, JobsDocument, read_j
 from streams.sources.slurm.json_jobs.in_turn import JobsInTurn
 from streams.sources.slurm.looks import Look, Place, Way
 from streams.sources.slurm.machine.capacity import Machine
-from streams.sources.slurm.machine.text import nodes_from_text, partitions_from_text, reservations_from_text
+from streams.sources.slurm.machine.text import read_text
 from streams.sources.slurm.rows import JobRow
 from streams.sources.slurm.text import read_sacct
 
@@ -84,14 +84,11 @@ def latest(row: JobRow) -> float:
 
 def _machine(path: Path) -> Machine | None:
     """What lies beside a look; None where nothing does."""
-    number = path.name.partition("-")[0]
-    nodes, partitions, reservations = (
-        beside.read_text(errors="replace") if (beside := path.with_name(f"{number}-{what}.txt")).exists() else ""
-        for what in ("nodes", "partitions", "reservations")
-    )
-    if not nodes:
-        return None
-    return Machine(nodes_from_text(nodes), partitions_from_text(partitions), reservations_from_text(reservations))
+    number, told = path.name.partition("-")[0], list[list[Any]]()
+    for what in ("nodes", "partitions", "reservations"):
+        beside = path.with_name(f"{number}-{what}.txt")
+        told.append(read_text(what, beside.read_text(errors="replace") if beside.exists() else ""))
+    return Machine(*told) if told[0] else None
 
 
 Kind = Literal["records", "json", "text"]

@@ -46,7 +46,7 @@ class Rest(SlurmCalls):
         """`GET /slurm/…/nodes` and the like, `GET /slurmdb/…/qos` and `…/associations`."""
         data = self._get("slurmdb" if what in ("qos", "associations") else "slurm", what)
         try:
-            return getattr(rest, f"{what}_from_json")(data)
+            return rest.read_json(what, data)
         except ValueError as error:
             raise CallFailed(what, str(error)) from None
 

@@ -19,7 +19,7 @@ ISO 8601 has them; `wait`, `run` and `walltime` are numbers of their unit, or as
 from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -47,34 +47,17 @@ class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Named = str | list[str] | Scaled
 
 
-class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The columns of what is known of a job."""
-
-    job: Named
-    submit: Named
-    eligible: Named | None = None
-    start: Named | None = None
-    end: Named | None = None
-    wait: Named | None = None
-    run: Named | None = None
-    state: Named | None = None
-    user: Named | None = None
-    group: Named | None = None
-    account: Named | None = None
-    queue: Named | None = None
-    qos: Named | None = None
-    executable: Named | None = None
-    cpus: Named | None = None
-    nodes: Named | None = None
-    gpus: Named | None = None
-    memory: Named | None = None
-    walltime: Named | None = None
+Field = (
+    Literal["job", "submit", "eligible", "start", "end", "wait", "run", "state", "walltime"]
+    | Literal["user", "group", "account", "queue", "qos", "executable", "cpus", "nodes", "gpus", "memory"]
+)
+"""What is known of a job."""
 
 
 class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A mapping, as above."""
 
-    columns: Columns
+    columns: dict[Field, Named]
     states: dict[str, str] = {}
     timezone: str | None = None
     separator: Annotated[str, Meta(min_length=1, max_length=1)] = ","
@@ -107,9 +90,11 @@ def read_mapping(name: str) -> Mapping:
     except msgspec.ValidationError as error:
         place, problem = place_and_problem(error)
         raise NotUnderstood(f"{path}: {f'{place}: ' if place else ''}{problem}") from None
-    if found.columns.start is None and found.columns.wait is None:
+    if missing := {"job", "submit"} - found.columns.keys():
+        raise NotUnderstood(f"{path}: columns: missing required field `{min(missing)}`")
+    if not found.columns.keys() & {"start", "wait"}:
         raise NotUnderstood(f"{path}: columns: expected `start` or `wait`, for there is no wait without")
-    for field, named in _given(found):
+    for field, named in found.columns.items():
         if isinstance(named, Scaled) and named.unit not in (None, *_UNITS):
             raise NotUnderstood(f"{path}: columns.{field}: unit {named.unit!r}; expected one of {', '.join(_UNITS)}")
     return found
@@ -122,7 +107,7 @@ def places_of(mapping: Mapping, header: list[str], where: str) -> dict[str, Plac
         UserError: a column that has to be there is not.
     """
     places: dict[str, Place] = {}
-    for field, named in _given(mapping):
+    for field, named in mapping.columns.items():
         scale = named if isinstance(named, Scaled) else Scaled(named)
         names = [scale.column] if isinstance(scale.column, str) else scale.column
         column = next((name for name in names if name in header), None)
@@ -149,8 +134,3 @@ def mapping_for(header: Iterable[str]) -> str | None:
         if known > most:
             best, most = name, known
     return best
-
-
-def _given(mapping: Mapping) -> list[tuple[str, Any]]:
-    columns = mapping.columns
-    return [(field, named) for field in columns.__struct_fields__ if (named := getattr(columns, field)) is not None]

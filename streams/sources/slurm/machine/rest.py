@@ -1,18 +1,11 @@
-"""The machine as slurmrestd tells it, in the shapes of all releases: put into the words that scontrol and sacctmgr use.
+"""The machine as slurmrestd of any release tells it, put into the words that scontrol and sacctmgr use."""
 
-Each reader raises ValueError where it is given no such document.
-"""
-
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from models.records import Partition, Reservation
 from streams.sources.logs.fields import by_name, inside
-from streams.sources.slurm.machine.capacity import Node
-from streams.sources.slurm.machine.limits import Association, Qos
-from streams.sources.slurm.machine.text import associations_of, nodes_of, partitions_of, qos_of, reservations_of
+from streams.sources.slurm.machine.text import READERS
 from streams.sources.slurm.shapes import text_of
 
 _NODE = by_name(
@@ -39,41 +32,28 @@ _ASSOCIATION = by_name("cluster account user parent_account max.tres.total max.j
 """Where the columns are that sacctmgr is asked for."""
 
 
-def nodes_from_json(data: bytes) -> list[Node]:
-    """Nodes."""
-    return nodes_of(_words(data, "nodes", _NODE))
+_PLACES = {
+    "nodes": _NODE,
+    "partitions": _PARTITION,
+    "reservations": _RESERVATION,
+    "qos": _QOS,
+    "associations": _ASSOCIATION,
+}
 
 
-def partitions_from_json(data: bytes) -> list[tuple[Partition, str | None]]:
-    """Partitions, with no pools yet; each with its QOS."""
-    return partitions_of(_words(data, "partitions", _PARTITION))
+def read_json(what: str, data: bytes) -> list[Any]:
+    """As `read_text`, of a document.
 
-
-def reservations_from_json(data: bytes) -> list[tuple[Reservation, list[str]]]:
-    """Reservations, each with its nodes."""
-    return reservations_of(_words(data, "reservations", _RESERVATION))
-
-
-def qos_from_json(data: bytes) -> list[Qos]:
-    """Qualities of service."""
-    return qos_of([_at(one, place) for place in _QOS] for one in _listed(data, "qos"))
-
-
-def associations_from_json(data: bytes) -> list[Association]:
-    """Associations."""
-    return associations_of([_at(one, place) for place in _ASSOCIATION] for one in _listed(data, "associations"))
-
-
-def _listed(data: bytes, what: str) -> list[Any]:
+    Raises:
+        ValueError: it is none.
+    """
     found = msgspec.json.decode(data, type=dict[str, Any]).get(what)
     if not isinstance(found, list):
         raise ValueError(f"there is no list of {what} in it")
-    return found
-
-
-def _words(data: bytes, what: str, places: dict[str, str]) -> Iterator[dict[str, str]]:
-    for one in _listed(data, what):
-        yield {word: text for word, place in places.items() if (text := _at(one, place))}
+    words = [{word: _at(one, place) for word, place in _PLACES[what].items()} for one in found]
+    if what in ("qos", "associations"):
+        return READERS[what][1](list(one.values()) for one in words)
+    return READERS[what][1]({word: text for word, text in one.items() if text} for one in words)
 
 
 def _at(found: object, places: str) -> str:

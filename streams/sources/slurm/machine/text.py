@@ -1,7 +1,8 @@
 """The machine as `scontrol --oneliner` and `sacctmgr --parsable2` tell it, which no release has changed."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from models.records import Partition, Reservation
 from streams.sources.logs.fields import iso_time
@@ -18,11 +19,6 @@ def pairs_of(line: str) -> dict[str, str]:
     for name, value in _PAIR.findall(line):
         found.setdefault(name, value)
     return found
-
-
-def nodes_from_text(text: str) -> list[Node]:
-    """Nodes as `scontrol show node --oneliner` tells them."""
-    return nodes_of(map(pairs_of, text.splitlines()))
 
 
 def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
@@ -44,11 +40,6 @@ def nodes_of(found: Iterable[dict[str, str]]) -> list[Node]:
                 )
             )
     return nodes
-
-
-def partitions_from_text(text: str) -> list[tuple[Partition, str | None]]:
-    """Partitions as `scontrol show partition --oneliner` tells them, with no pools yet; each with its QOS."""
-    return partitions_of(map(pairs_of, text.splitlines()))
 
 
 def partitions_of(found: Iterable[dict[str, str]]) -> list[tuple[Partition, str | None]]:
@@ -75,11 +66,6 @@ def partitions_of(found: Iterable[dict[str, str]]) -> list[tuple[Partition, str 
     return parts
 
 
-def reservations_from_text(text: str) -> list[tuple[Reservation, list[str]]]:
-    """Reservations as `scontrol show reservation --oneliner` tells them with TZ=UTC, each with its nodes."""
-    return reservations_of(map(pairs_of, text.splitlines()))
-
-
 def reservations_of(found: Iterable[dict[str, str]]) -> list[tuple[Reservation, list[str]]]:
     """Reservations from scontrol's words for each; a time may be in Unix seconds."""
     kept: list[tuple[Reservation, list[str]]] = []
@@ -103,11 +89,6 @@ ASSOCIATION_COLUMNS = ("Cluster", "Account", "User", "ParentName", "GrpTRES", "G
 """What `sacctmgr --noheader --parsable2 show … format=…` is asked for."""
 
 
-def qos_from_text(text: str) -> list[Qos]:
-    """Qualities of service, in lines of `QOS_COLUMNS`."""
-    return qos_of(line.split("|") for line in text.splitlines())
-
-
 def qos_of(rows: Iterable[list[str]]) -> list[Qos]:
     """Qualities of service, from `QOS_COLUMNS`."""
     return [
@@ -117,11 +98,6 @@ def qos_of(rows: Iterable[list[str]]) -> list[Qos]:
     ]
 
 
-def associations_from_text(text: str) -> list[Association]:
-    """Associations, in lines of `ASSOCIATION_COLUMNS`."""
-    return associations_of(line.split("|") for line in text.splitlines())
-
-
 def associations_of(rows: Iterable[list[str]]) -> list[Association]:
     """Associations, from `ASSOCIATION_COLUMNS`; MaxJobs is of a user, and an account's only what its users inherit."""
     return [
@@ -129,6 +105,25 @@ def associations_of(rows: Iterable[list[str]]) -> list[Association]:
         for row in rows
         if len(row) == len(ASSOCIATION_COLUMNS) and row[1]
     ]
+
+
+def _between_bars(line: str) -> list[str]:
+    return line.split("|")
+
+
+READERS: dict[str, tuple[Callable[[str], Any], Callable[[Any], list[Any]]]] = {
+    "nodes": (pairs_of, nodes_of),
+    "partitions": (pairs_of, partitions_of),
+    "reservations": (pairs_of, reservations_of),
+    "qos": (_between_bars, qos_of),
+    "associations": (_between_bars, associations_of),
+}
+
+
+def read_text(what: str, told: str) -> list[Any]:
+    """The nodes, partitions, reservations, qos or associations that lines tell of, one each."""
+    words, read = READERS[what]
+    return read(map(words, told.splitlines()))
 
 
 def _most(resources: str, *jobs: str) -> Most:

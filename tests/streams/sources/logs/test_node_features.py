@@ -82,10 +82,10 @@ def test_every_way_to_slurm_tells_them() -> None:
 
 
 def test_jobs_run_where_nodes_have_what_they_ask_for() -> None:
-    nodes = text.nodes_from_text(NODES)
+    nodes = text.read_text("nodes", NODES)
     told = {"name": "n1", "state": ["IDLE"], "cpus": 8, "partitions": ["batch"], "active_features": ["x86", "ib"]}
-    assert rest.nodes_from_json(json.dumps({"nodes": [told]}).encode())[0].features == nodes[0].features
-    found = capacity_of(Machine(nodes, text.partitions_from_text(PARTITION)), "alder", 0.0)
+    assert rest.read_json("nodes", json.dumps({"nodes": [told]}).encode())[0].features == nodes[0].features
+    found = capacity_of(Machine(nodes, text.read_text("partitions", PARTITION)), "alder", 0.0)
     assert found is not None
     assert [pool.node_features for pool in found.pools] == [["ib", "x86"], ["big", "x86"], []]
     names = Anonymiser(b"0123456789abcdef")

@@ -35,9 +35,8 @@ No reservations in the system
 
 
 def test_pools_are_nodes_that_are_alike() -> None:
-    machine = Machine(
-        text.nodes_from_text(NODES), text.partitions_from_text(PARTITIONS), text.reservations_from_text(RESERVATIONS)
-    )
+    told = {"nodes": NODES, "partitions": PARTITIONS, "reservations": RESERVATIONS}
+    machine = Machine(*(text.read_text(what, lines) for what, lines in told.items()))
     found = capacity_of(machine, "alder", 100.0)
     assert found is not None
     assert (found.cpus, found.nodes, found.down_nodes) == (34, 5, 2)
@@ -87,7 +86,7 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
         "partitions": ["gpu"],
         "weight": number(1),
     }
-    (found,) = rest.nodes_from_json(json.dumps({"nodes": [node]}).encode())
+    (found,) = rest.read_json("nodes", json.dumps({"nodes": [node]}).encode())
     assert found == Node("g1", 8, "drained", ("gpu",), {"a100": 4}, 2000 << 20, 1.0)
     new = {
         "name": "gpu",
@@ -97,16 +96,16 @@ def test_slurmrestd_says_the_same_in_each_shape(number: object) -> None:
         "accounts": {"allowed": "a,b", "deny": ""},
     }
     old = {"name": "gpu", "state": "UP", "flags": ["default"], "max_time_limit": 60, "priority_tier": 3}
-    parts = [part for part, _ in rest.partitions_from_json(json.dumps({"partitions": [new, old]}).encode())]
+    parts = [part for part, _ in rest.read_json("partitions", json.dumps({"partitions": [new, old]}).encode())]
     assert {(part.up, part.max_walltime, part.tier, part.max_nodes) for part in parts} == {(True, 3600.0, 3, None)}
     assert [part.default for part in parts] == [False, True]
     reservation = {"name": "m", "start_time": number(10), "end_time": number(20), "node_list": "g1", "flags": ["MAINT"]}
-    ((kept, nodes),) = rest.reservations_from_json(json.dumps({"reservations": [reservation]}).encode())
+    ((kept, nodes),) = rest.read_json("reservations", json.dumps({"reservations": [reservation]}).encode())
     assert (kept.start, kept.end, kept.maintenance, nodes) == (10.0, 20.0, True, ["g1"])
 
 
 def test_limits() -> None:
-    found = text.qos_from_text("normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
+    found = text.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\nbroken\n")
     assert limits_of_qos(found) == [
         Limit(per="all", qos="high", cpus=100, gpus=8, jobs=50),
         Limit(per="user", qos="high", cpus=10, jobs=5),
@@ -122,8 +121,8 @@ def test_slurmrestd_tells_the_same_limits() -> None:
         "jobs": {"active_jobs": {"per": {"user": number(5), "account": number(None)}}, "per": {"user": number(9)}},
     }
     high = {"name": "high", "limits": {"grace_time": 0, "max": most}}
-    found = rest.qos_from_json(json.dumps({"qos": [{"name": "normal"}, high]}).encode())
-    assert found == text.qos_from_text("normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\n")
+    found = rest.read_json("qos", json.dumps({"qos": [{"name": "normal"}, high]}).encode())
+    assert found == text.read_text("qos", "normal||||||\nhigh|cpu=100,gres/gpu=8|50|cpu=10|5||\n")
 
 
 def number(value: int | None) -> dict[str, object]:
@@ -143,7 +142,7 @@ alder|part||lab|||
 
 
 def test_limits_of_associations() -> None:
-    rows = text.associations_from_text(ASSOCIATIONS)
+    rows = text.read_text("associations", ASSOCIATIONS)
     assert limits_of_associations(rows) == [
         Limit(per="all", jobs=200),
         Limit(per="account", name="course", jobs=10),  # others are below `lab`, and eve is of two accounts
@@ -155,16 +154,16 @@ def test_limits_of_associations() -> None:
     assert limits_of_associations(alike) == [Limit(per="user", jobs=3)]
     one = {"account": "lab", "user": "ada", "cluster": "alder", "parent_account": ""}
     most = {"jobs": {"per": {"count": number(None)}, "active": number(3), "total": number(5)}}
-    assert rest.associations_from_json(json.dumps({"associations": [one | {"max": most}]}).encode()) == [rows[2]]
+    assert rest.read_json("associations", json.dumps({"associations": [one | {"max": most}]}).encode()) == [rows[2]]
 
 
 def test_a_partition_has_its_own_limits_and_keeps_some_out() -> None:
     line = "PartitionName=debug State=UP DenyAccounts=course DenyQos=low,old QoS=short"
-    ((part, qos),) = text.partitions_from_text(line)
+    ((part, qos),) = text.read_text("partitions", line)
     allowed = {"allowed": "", "deny": "low,old", "assigned": "short"}
     told = {"name": "debug", "accounts": {"allowed": "", "deny": "course"}, "qos": allowed}
-    assert rest.partitions_from_json(json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
-    limits = limits_of_qos(text.qos_from_text("short|||cpu=8|||\n"))
+    assert rest.read_json("partitions", json.dumps({"partitions": [told]}).encode()) == [(part, qos)]
+    limits = limits_of_qos(text.read_text("qos", "short|||cpu=8|||\n"))
     machine = Machine([Node("n1", 8, "up", ("debug",), {}, None)], [(part, qos)], limits=limits)
     found = capacity_of(machine, "alder", 0.0)
     assert found is not None
@@ -188,8 +187,8 @@ def test_lists_of_nodes() -> None:
 
 @given(st.text("NodeName= PartitionName= ReservationName=State=n[1-9],\n|cpu", max_size=300))
 def test_no_text_makes_it_crash(words: str) -> None:
-    nodes, parts = text.nodes_from_text(words), text.partitions_from_text(words)
-    machine = Machine(nodes, parts, text.reservations_from_text(words), limits_of_qos(text.qos_from_text(words)))
+    nodes, parts = text.read_text("nodes", words), text.read_text("partitions", words)
+    machine = Machine(nodes, parts, text.read_text("reservations", words), limits_of_qos(text.read_text("qos", words)))
     found = capacity_of(machine, "alder", 0.0)
     assert found is None or msgspec.json.decode(msgspec.json.encode(found), type=Capacity) == found
     hosts(words)

@@ -235,7 +235,7 @@ def test_what_cannot_be_a_table_is_told(tmp_path: Path) -> None:
 
 
 def test_each_mapping_that_is_here_is_valid() -> None:
-    assert {read_mapping(name).columns.job is not None for name in ready()} == {True}
+    assert {"job" in read_mapping(name).columns for name in ready()} == {True}
 
 
 def test_values() -> None:
